@@ -1,0 +1,54 @@
+# The commands of a working copy. Needs Python 3.11+ and make; tools/bootstrap brings the rest into .venv.
+# Written for GNU make 3.81, which macOS has.
+
+TARGETS := help demo test check format bench soak clean
+BIN := .venv/bin
+CODE := $(wildcard src tests benchmarks)
+WORDS :=
+
+.DEFAULT_GOAL := help
+.PHONY: $(TARGETS)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: ## A dozen agents against a limited provider, without and with Headgate (no network)
+	@tools/bootstrap
+	@$(BIN)/python -m headgate.testing.demo $(ARGS)
+
+test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov)
+
+check: ## Lint, format, types and layers
+	@tools/bootstrap dev
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+format: ## Put the code into its format, and fix what ruff can
+	@tools/bootstrap dev
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes options
+	@tools/bootstrap dev
+	$(BIN)/python -m benchmarks $(WORDS) $(ARGS)
+
+soak: ## Load for minutes, watching for leaks
+	@tools/bootstrap dev
+	$(BIN)/python -m benchmarks soak $(ARGS)
+
+clean: ## Remove caches and build products, but not .venv
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The words after `bench` name benchmarks: they go to its command line, and are no goals of their own.
+ifeq ($(firstword $(MAKECMDGOALS)),bench)
+WORDS := $(filter-out $(TARGETS),$(MAKECMDGOALS))
+ifneq ($(WORDS),)
+.PHONY: $(WORDS)
+$(WORDS): bench
+	@:
+endif
+endif

@@ -1,0 +1,315 @@
+"""From options to a lease: what `run` and `acquire` share. Waits in line, shows progress, leaves on a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+from time import monotonic
+
+import msgspec
+
+from headgate.cli.progress import Progress
+from headgate.cli.run_options import RunOptions
+from headgate.cli.times import parse_since_ms, utc
+from headgate.config.environment import Environment
+from headgate.config.load import Loaded
+from headgate.config.units import parse_duration_ms
+from headgate.core import commands as cmd
+from headgate.core.errors import BadRequest
+from headgate.core.names import parse_model, shown
+from headgate.core.records import Lease, Reason, Spec
+from headgate.core.views import TicketView, ticket_view
+from headgate.gate import processes, wake
+from headgate.gate.direct import DirectGate
+from headgate.gate.ids import new_id
+from headgate.gate.waiting import Left, Waiter
+from headgate.runner.agents import model_of
+
+_LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Request(msgspec.Struct):
+    """A request as the command line gives it, checked."""
+
+    models: tuple[str, ...]
+    kind: str
+    seats: int
+    project: str
+    any: bool
+    supervisor: bool
+    caps: tuple[tuple[str, int], ...]
+    family_caps: tuple[tuple[str, int], ...]
+    priority: int
+    since_wall_ms: int | None
+    expires_ms: int
+    wait_s: float | None  # None: as long as it takes; 0: not at all
+    key: str
+    role: str
+    command: str
+    quiet: bool
+    bound: str = ""
+
+    def spec(self, host: str) -> Spec:
+        return Spec(
+            models=self.models,
+            kind=self.kind,
+            seats=self.seats,
+            host=host if self.kind == "agents" else "",
+            project=self.project,
+            any=self.any,
+            supervisor=self.supervisor,
+            caps=self.caps,
+            family_caps=self.family_caps,
+        )
+
+
+def read_request(options: RunOptions, environment: Environment, loaded: Loaded | None, kind: str = "agents") -> Request:
+    """Check the options of `run`."""
+    caps, family_caps = environment.caps_for(kind)
+    return Request(
+        models=candidates(options.model, options.command, environment, loaded),
+        kind=kind,
+        seats=_integer("--seats", options.seats, 1, 1, 10_000),
+        project=project_name(options.project),
+        any=options.any,
+        supervisor=options.supervisor,
+        caps=caps,
+        family_caps=family_caps,
+        priority=_integer("--priority", options.priority, 0, -100, 100),
+        since_wall_ms=parse_since_ms(options.since) if options.since else None,
+        expires_ms=_duration("--expires", options.expires) or 0,
+        wait_s=0.0 if options.no_wait else _seconds("--wait", options.wait),
+        key=options.key,
+        role=options.role,
+        command=" ".join(options.command)[:200],
+        quiet=options.quiet,
+    )
+
+
+def candidates(
+    given: str, command: list[str], environment: Environment, loaded: Loaded | None
+) -> tuple[str, ...]:
+    """The models to ask for: named here, by a known agent's own flag, by the environment, or by the config file."""
+    if given:
+        models = tuple(str(parse_model(part.strip())) for part in given.split(","))
+    elif command and (own := model_of(command)) is not None:
+        models = (own,)
+    else:
+        models = environment.models or (loaded.settings.models if loaded is not None else ())
+    allowed = tuple(model for model in models if environment.allows(model))
+    if models and not allowed:
+        raise BadRequest(
+            f"{', '.join(models)}: not among the providers that {environment.providers_from} allows "
+            f"({', '.join(environment.providers)})"
+        )
+    return allowed
+
+
+def project_name(given: str) -> str:
+    name = given or os.environ.get("HEADGATE_PROJECT", "") or "default"
+    if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip():
+        raise BadRequest(f"--project {shown(name)}: valid is up to 100 printable characters")
+    return name
+
+
+class Asked:
+    """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
+
+    def __init__(self, gate: DirectGate, request: Request) -> None:
+        self.lease: Lease | Reason | int = 0
+        self.view: TicketView | None = None
+        self._gate = gate
+        self._request = request
+        self._began = monotonic()
+        self.waited_s = 0.0
+
+    def settle(self, lease: Lease | Reason | int) -> Asked:
+        self.lease = lease
+        self.waited_s = round(monotonic() - self._began, 3)
+        return self
+
+    def again(self) -> Asked:
+        """Ask anew, with the age of the first time."""
+        return ask(self._gate, self._request)
+
+    def reason_json(self, reason: Reason) -> dict[str, object]:
+        until = None if reason.until is None else utc(reason.until + self._gate.wall_offset_ms())
+        return {"code": reason.code, "text": reason.text, "pool": reason.pool or None, "pools": reason.pools, "until": until}
+
+    def refusal_json(self, reason: Reason) -> str:
+        """SPEC O5."""
+        view = self.view
+        estimate = None if view is None or view.estimate_ms is None else [ms / 1000 for ms in view.estimate_ms]
+        told = {
+            "deferred": True,
+            "reason": self.reason_json(reason),
+            "position": None if view is None else view.position,
+            "estimate_s": estimate,
+        }
+        return msgspec.json.encode(told).decode()
+
+
+def ask(gate: DirectGate, request: Request) -> Asked:
+    """Ask for seats, and wait for them as long as was wished."""
+    asked = Asked(gate, request)
+    gate.replica.catch_up()
+    mailbox = _mailbox(gate) if request.wait_s != 0 else None
+    command = _acquire(gate, request, mailbox)
+    with _Signals(gate) as signals:
+        try:
+            got = gate.acquire(command)
+            if got is not None:
+                return asked.settle(got)
+            return asked.settle(_wait(gate, request, command.id, mailbox, signals, asked))
+        except _Stopped:
+            gate.leave(command.id)
+            return asked.settle(signals.caught)
+        finally:
+            if mailbox is not None:
+                mailbox.close()
+
+
+def _acquire(gate: DirectGate, request: Request, mailbox: wake.Mailbox | None) -> cmd.Acquire:
+    since = request.since_wall_ms
+    return cmd.Acquire(
+        id=new_id(),
+        spec=request.spec(gate.host),
+        holder=gate.me,
+        wait=request.wait_s != 0,
+        since=None if since is None else since - gate.wall_offset_ms(),
+        priority=request.priority,
+        expires_ms=request.expires_ms,
+        wake=mailbox.address if mailbox is not None else "",
+        command=request.command,
+        key=request.key,
+        role=request.role,
+        bound=request.bound,
+    )
+
+
+def _mailbox(gate: DirectGate) -> wake.Mailbox | None:
+    """Where to be woken; without one the backstop poll must do."""
+    try:
+        return wake.Mailbox(wake.runtime_folder(gate.folder)) if gate.folder else None
+    except OSError:
+        return None
+
+
+def _wait(
+    gate: DirectGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
+) -> Lease | Reason | int:
+    progress = Progress(request.command or "this request", quiet=request.quiet)
+    waiter = Waiter(
+        gate, ident, mailbox, on_view=lambda view: progress.show(view, gate.now()), on_trouble=progress.trouble
+    )
+    until = None if request.wait_s is None else monotonic() + request.wait_s
+    try:
+        got = waiter.wait(until, signals.fd, lambda: bool(signals.caught))
+    finally:
+        progress.clear()
+    if isinstance(got, Lease):
+        return got
+    if isinstance(got, Left):
+        return Reason(got.why, _left(got.why, request))
+    asked.view = ticket_view(gate.replica.catch_up(), ident, gate.now())
+    gate.leave(ident)
+    if signals.caught:
+        return signals.caught
+    reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in line")
+    return Reason(
+        reason.code, f"after {request.wait_s:g}s in line, {reason.text}", reason.pool, reason.pools, reason.until
+    )
+
+
+def _left(why: str, request: Request) -> str:
+    if why == "expired":
+        hours = (request.expires_ms or 86_400_000) / 3_600_000
+        return f"expired after {hours:g}h in line"
+    if why == "cancelled":
+        return "its ticket was cancelled by somebody"
+    return "its ticket is gone from the line"
+
+
+class _Stopped(Exception):
+    """A signal came while we waited for the store's lock."""
+
+
+class _Signals:
+    """While in line, a signal means leaving it; elsewhere it is kept until there is time for it."""
+
+    def __init__(self, gate: DirectGate) -> None:
+        self.caught = 0
+        self.fd = -1
+        self._gate = gate
+        self._locking = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> _Signals:
+        self.fd, self._written = os.pipe()
+        os.set_blocking(self._written, False)
+        self._old_fd = signal.set_wakeup_fd(self._written, warn_on_full_buffer=False)
+        for number in _LEAVING:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays nohup
+                self._before[number] = signal.signal(number, self._catch)
+        start, stop = self._gate.before_lock, self._gate.after_lock
+
+        def before() -> None:
+            self._locking = True
+            start()
+
+        def after() -> None:
+            self._locking = False
+            stop()
+
+        self._hooks = (start, stop)
+        self._gate.before_lock, self._gate.after_lock = before, after
+        return self
+
+    def _catch(self, number: int, frame: object) -> None:
+        first = not self.caught
+        self.caught = self.caught or number
+        if self._locking and (self._gate.log.lock_owner() not in (None, os.getpid()) or not first):
+            raise _Stopped
+
+    def __exit__(self, *_: object) -> None:
+        self._gate.before_lock, self._gate.after_lock = self._hooks
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        signal.set_wakeup_fd(self._old_fd)
+        os.close(self.fd)
+        os.close(self._written)
+
+
+def _integer(name: str, text: str, default: int, low: int, high: int) -> int:
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise BadRequest(f"{name} {shown(text)}: valid is a whole number from {low} to {high}")
+    return value
+
+
+def _duration(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise BadRequest(f"{name}: {error}") from error
+
+
+def _seconds(name: str, text: str) -> float | None:
+    ms = _duration(name, text)
+    return None if ms is None else ms / 1000
+
+
+def bound_process(text: str) -> str:
+    """The process whose life a lease is tied to (SPEC L4)."""
+    pid = _integer("--pid", text, 0, 1, 1 << 22)
+    process = processes.identify(pid)
+    if process is None:
+        raise BadRequest(f"--pid {pid}: there is no such process")
+    return process

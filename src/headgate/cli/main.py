@@ -1,0 +1,54 @@
+"""The `headgate` command. `run` is started without click, which alone would cost more than all the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from headgate.cli import exits
+from headgate.core.errors import HeadgateError
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run a command and leave; no finalisers: nothing is left to do that the kernel does not do faster."""
+    argv = sys.argv[1:] if argv is None else argv
+    code = invoke(argv)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or 1
+    os._exit(code)
+
+
+def invoke(argv: list[str]) -> int:
+    """Run a command; its exit code."""
+    try:
+        if argv[:1] == ["run"]:
+            from headgate.cli.run_options import parse_fast
+
+            options = parse_fast(argv[1:])
+            if options is not None:
+                from headgate.cli.run import run
+
+                return run(options)
+        from headgate.cli.group import dispatch
+
+        return dispatch(argv)
+    except HeadgateError as error:
+        return tell(error)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left (`headgate history | head`): not worth a word.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def tell(error: HeadgateError) -> int:
+    """Say what is wrong on stderr; the exit code for it."""
+    code = exits.exit_code(error)
+    prefix = "headgate: internal error: " if code == exits.SOFTWARE else "headgate: "
+    print(f"{prefix}{error}", file=sys.stderr)
+    return code

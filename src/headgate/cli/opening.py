@@ -1,0 +1,54 @@
+"""Opening the gate that the environment and the config file describe."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from headgate.config.environment import Environment
+from headgate.config.load import Loaded, load
+from headgate.config.paths import config_path, sqlite_folder, store_url
+from headgate.gate.direct import DirectGate
+from headgate.log import open_log
+
+LOCK_PATIENCE_S = 5.0
+
+
+def load_config() -> Loaded | None:
+    """The config file, if there is one; one that is named by the environment must exist."""
+    return load(config_path(), required=bool(os.environ.get("HEADGATE_CONFIG")))
+
+
+def open_gate(loaded: Loaded | None = None, *, configured: bool = True) -> DirectGate:
+    """The gate of this machine. A wait for the store's lock that lasts is explained on stderr."""
+    if configured and loaded is None:
+        loaded = load_config()
+    url = store_url()
+    gate = DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
+    _explain_waits(gate)
+    return gate
+
+
+def _explain_waits(gate: DirectGate) -> None:
+    import signal
+
+    def explain(number: int, frame: object) -> None:
+        from headgate.gate.processes import describe
+
+        owner = gate.log.lock_owner()
+        who = f"process {owner} ({describe(owner)})" if owner else "another process"
+        hint = f"; if it is stopped: kill -CONT {owner}, or kill -9 {owner}" if owner else ""
+        print(f"headgate: still waiting for the store: {who} holds its lock{hint}", file=sys.stderr, flush=True)
+
+    def start() -> None:
+        signal.setitimer(signal.ITIMER_REAL, LOCK_PATIENCE_S, 6 * LOCK_PATIENCE_S)
+
+    def stop() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    signal.signal(signal.SIGALRM, explain)
+    gate.before_lock, gate.after_lock = start, stop
+
+
+def environment() -> Environment:
+    return Environment.read()

@@ -1,0 +1,83 @@
+"""What a waiting `headgate run` shows: one updating line on a terminal, plain lines elsewhere (SPEC R1)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic
+
+from headgate.config.units import format_duration
+from headgate.core.views import TicketView
+
+_PLAIN_EVERY_S = 60.0
+
+
+class Progress:
+    """Says where in line we are, on stderr. `quiet` says nothing."""
+
+    def __init__(self, what: str, *, quiet: bool) -> None:
+        self._what = what
+        self._quiet = quiet
+        self._terminal = not quiet and os.isatty(2)
+        self._drawn = False
+        self._last = ""
+        self._last_at = 0.0
+        self._began = monotonic()
+        self._trouble = ""
+
+    def show(self, view: TicketView, now: int) -> None:
+        if self._quiet:
+            return
+        self._trouble = ""
+        reason = view.reason
+        text = f"position {view.position}: {reason.text}"
+        if reason.until is not None and reason.until - now < 10**11:
+            text += f", for {_about(reason.until - now)}"
+        if view.estimate_ms is not None:
+            low, high = view.estimate_ms
+            text += f"; about {_about(low)} to {_about(high)}" if _about(low) != _about(high) else f"; about {_about(high)}"
+        if self._terminal:
+            waited = format_duration(int(monotonic() - self._began) * 1000, 2)
+            self._draw(f"headgate: {self._what} waits {waited}, {text}")
+        elif text != self._last or monotonic() - self._last_at > _PLAIN_EVERY_S:
+            self._plain(text)
+
+    def _plain(self, text: str) -> None:
+        changed = text.partition(";")[0] != self._last.partition(";")[0]
+        if changed or monotonic() - self._last_at > _PLAIN_EVERY_S:
+            self._last, self._last_at = text, monotonic()
+            print(f"headgate: {self._what} waits, {text}", file=sys.stderr, flush=True)
+
+    def trouble(self, text: str) -> None:
+        """Something is wrong and may pass by itself: say so once."""
+        if text != self._trouble:
+            self._trouble = text
+            self.clear()
+            print(f"headgate: {text} (still trying)", file=sys.stderr, flush=True)
+
+    def _draw(self, text: str) -> None:
+        try:
+            width = os.get_terminal_size(2).columns
+        except OSError:
+            width = 80
+        if len(text) >= width:
+            text = text[: max(width - 2, 1)] + "…"
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+        self._drawn = True
+
+    def clear(self) -> None:
+        """Leave the terminal as it was, for the child."""
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._drawn = False
+
+
+def _about(ms: int) -> str:
+    """A duration as people say it: no more precise than is known."""
+    if ms < 1000:
+        return "1s"
+    if ms < 60_000:
+        return format_duration(ms // 1000 * 1000, 1)
+    return format_duration(ms // 60_000 * 60_000, 2)

@@ -1,0 +1,170 @@
+"""`headgate run`: wait in line, run an agent under a lease, return as it returns (SPEC R1-R8).
+
+On this path nothing slow is imported: no click, no asyncio, no rich.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic
+
+from headgate.cli import exits
+from headgate.cli.asking import Asked, ask, read_request
+from headgate.cli.opening import load_config, open_gate
+from headgate.cli.run_options import RunOptions
+from headgate.cli.status_file import Status
+from headgate.config.environment import Environment
+from headgate.config.units import format_duration
+from headgate.core import commands as cmd
+from headgate.core.errors import BadRequest, HeadgateError
+from headgate.core.names import parse_model
+from headgate.core.records import Lease, Reason
+from headgate.gate import processes
+from headgate.gate.direct import DirectGate
+from headgate.log.protocol import StoreError
+from headgate.runner.child import CannotRun, Child
+from headgate.runner.supervise import End, supervise
+from headgate.runner.terminal import has_terminal
+
+_UPKEEP_S = 10.0
+
+
+def run(options: RunOptions) -> int:
+    """The whole of it; the exit code. Whatever happens is also written to the status file."""
+    status = Status(options.status_file)
+    try:
+        code = _run(options, status)
+    except HeadgateError as error:
+        status.write(exit_code=exits.exit_code(error), reason={"code": "error", "text": str(error)})
+        raise
+    return code
+
+
+def _run(options: RunOptions, status: Status) -> int:
+    if not options.command:
+        raise BadRequest("nothing to run: headgate run [options] -- COMMAND…")
+    environment = Environment.read()
+    loaded = load_config()
+    request = read_request(options, environment, loaded)
+    if environment.bypass:
+        return _bypass(options, environment, request.models, status)
+    gate = open_gate(loaded)
+    asked = ask(gate, request)
+    if not isinstance(asked.lease, Lease):
+        return _refused(options, asked, status)
+    while True:
+        end, lease = _under_lease(gate, options, environment, asked.lease)
+        if end is not None:
+            break
+        asked = asked.again()  # the grant was taken back before the agent was started
+        if not isinstance(asked.lease, Lease):
+            return _refused(options, asked, status)
+    code = end.code
+    gate.decide([_release(lease.id, end)])
+    if end.overstayed:
+        limit = format_duration(lease.ends_at - lease.granted_at)
+        print(f"headgate: ended after {limit}, the longest hold of its pool", file=sys.stderr)
+        code = exits.DEFERRED
+    status.write(
+        admitted=True,
+        model=lease.model or None,
+        lease=lease.id,
+        waited_s=asked.waited_s,
+        exit_code=code,
+        signal=end.signal,
+        outcome={"kind": _outcome(end), "scope": None, "retry_at": None, "evidence": None},
+    )
+    gate.maintain()
+    return code
+
+
+def _under_lease(
+    gate: DirectGate, options: RunOptions, environment: Environment, lease: Lease
+) -> tuple[End | None, Lease]:
+    """Start the agent and stay with it. (None, …) when the lease was gone before it could start.
+
+    The child waits until its pid is committed with the lease: killing this process at any instant neither frees the
+    seat of a child that runs nor leaks the seat of a dead one.
+    """
+    child = None
+    try:
+        argv = _filled_in(_wrapped(gate, environment, options.command), lease.model)
+        env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
+        child = Child.prepare(argv, env, own_group=not has_terminal())
+        identity = processes.identify(child.pid)
+        claimed = gate.decide([cmd.Claim(lease.id, identity or "")])[0]
+        if claimed.error is not None or lease.id not in gate.state.leases or not identity:
+            child.abandon()
+            return None, lease
+        child.start()
+    except BaseException as error:
+        if child is not None and not isinstance(error, CannotRun):
+            child.abandon()
+        gate.leave(lease.id, "local_error")
+        raise
+    lease = gate.state.leases[lease.id]
+    ends_in_s = (lease.ends_at - gate.now()) / 1000 if lease.ends_at else None
+    return supervise(child, ends_in_s=ends_in_s, every_s=_UPKEEP_S, on_tick=gate.maintain), lease
+
+
+def _wrapped(gate: DirectGate, environment: Environment, command: list[str]) -> list[str]:
+    """The sandbox that the config puts before the command, if any (SPEC R7)."""
+    return command if environment.sandbox_disabled else [*gate.settings.wrap, *command]
+
+
+def _filled_in(argv: list[str], model: str) -> list[str]:
+    """`{model}` and its parts in the arguments, replaced by the chosen model's."""
+    if not model or not any("{" in word for word in argv):
+        return argv
+    parts = parse_model(model)
+    values = {"{model}": model, "{provider}": parts.provider, "{account}": parts.account, "{name}": parts.name}
+    filled = []
+    for word in argv:
+        for placeholder, value in values.items():
+            word = word.replace(placeholder, value)
+        filled.append(word)
+    return filled
+
+
+def _release(ident: str, end: End) -> cmd.Release:
+    return cmd.Release(ident, _outcome(end), exit_code=end.exit_code, signal=end.signal)
+
+
+def _outcome(end: End) -> str:
+    return "ok" if end.exit_code == 0 else "local_error"
+
+
+def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
+    """Not admitted: say why, in the way that was asked for."""
+    reason = asked.lease
+    if isinstance(reason, Reason):
+        told = asked.reason_json(reason)
+        if options.json:
+            print(asked.refusal_json(reason), flush=True)
+        else:
+            print(f"headgate: not admitted: {reason.text} ({reason.code})", file=sys.stderr)
+        status.write(admitted=False, waited_s=asked.waited_s, exit_code=exits.DEFERRED, reason=told)
+        return exits.DEFERRED
+    assert isinstance(reason, int)
+    code = 128 + reason
+    status.write(admitted=False, waited_s=asked.waited_s, exit_code=code, signal=reason)
+    return code
+
+
+def _bypass(options: RunOptions, environment: Environment, models: tuple[str, ...], status: Status) -> int:
+    """HEADGATE_BYPASS=1: run without asking. It is recorded where that can be done, and never held up by it."""
+    began = monotonic()
+    model = models[0] if models else ""
+    try:
+        gate = open_gate(configured=False)
+        gate.decide([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])])
+    except StoreError as error:
+        print(f"headgate: bypass not recorded: {error}", file=sys.stderr)
+    env = {**os.environ, "HEADGATE_MODEL": model}
+    child = Child.prepare(_filled_in(options.command, model), env, own_group=not has_terminal())
+    child.start()
+    end = supervise(child)
+    waited_s = round(monotonic() - began, 3)
+    status.write(admitted=True, model=model or None, waited_s=waited_s, exit_code=end.code, signal=end.signal)
+    return end.code

@@ -1,0 +1,90 @@
+"""The options of `headgate run`, defined once: for the quick parser here and for click's help and completion.
+
+The quick parser understands every correct command line. At anything else it gives up, and click, which is slow to
+load, says what is wrong.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Option(Struct, frozen=True):
+    """One option. Without `metavar` it is a flag."""
+
+    names: tuple[str, ...]
+    field: str
+    help: str
+    metavar: str = ""
+
+
+OPTIONS = (
+    Option(("-m", "--model"), "model", "Candidate models in order of preference, e.g. anthropic/claude-opus-4-6.", "MODEL,…"),
+    Option(("--any",), "any", "Move on to the next candidate also when the first one's pools are full."),
+    Option(("--no-wait",), "no_wait", "Do not stand in line: exit 75 with the reason if there is no seat now."),
+    Option(("--wait",), "wait", "Stand in line at most this long, then exit 75.", "DURATION"),
+    Option(("--expires",), "expires", "Leave the line after this long (default 24h).", "DURATION"),
+    Option(("--priority",), "priority", "-100 to 100; each point is worth 12 s of waiting.", "N"),
+    Option(("--since",), "since", "When the prompt started: RFC 3339, epoch seconds, or an age like 10m.", "TIME"),
+    Option(("--project",), "project", "Fairness group (default: $HEADGATE_PROJECT, else `default`).", "NAME"),
+    Option(("--seats",), "seats", "Seats to take in every pool (default 1).", "N"),
+    Option(("--key",), "key", "Idempotency key: exit 75 if one with this key is queued or running.", "KEY"),
+    Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
+    Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
+    Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
+    Option(("--json",), "json", "Print a refusal as JSON on stdout."),
+    Option(("-q", "--quiet"), "quiet", "Say nothing while waiting."),
+)
+
+
+class RunOptions(Struct):
+    """What was asked for, as text; checked and converted by cli/run.py."""
+
+    command: list[str]
+    model: str = ""
+    any: bool = False
+    no_wait: bool = False
+    wait: str = ""
+    expires: str = ""
+    priority: str = ""
+    since: str = ""
+    project: str = ""
+    seats: str = ""
+    key: str = ""
+    role: str = ""
+    supervisor: bool = False
+    status_file: str = ""
+    json: bool = False
+    quiet: bool = False
+
+
+_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+
+
+def parse_fast(argv: list[str]) -> RunOptions | None:
+    """Options and command of a correct command line; None for whatever click should explain."""
+    values: dict[str, str | bool] = {}
+    rest = iter(enumerate(argv))
+    for index, word in rest:
+        if word == "--":
+            command = argv[index + 1 :]
+            break
+        if not word.startswith("-"):
+            command = argv[index:]
+            break
+        name, equals, value = word.partition("=")
+        option = _BY_NAME.get(name)
+        if option is None or (equals and (not option.metavar or not name.startswith("--"))):
+            return None
+        if not option.metavar:
+            values[option.field] = True
+        elif equals:
+            values[option.field] = value
+        else:
+            following = next(rest, None)
+            if following is None:
+                return None
+            values[option.field] = following[1]
+    else:
+        return None
+    return RunOptions(command, **values) if command else None  # type: ignore[arg-type]

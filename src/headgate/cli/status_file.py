@@ -1,0 +1,34 @@
+"""`--status-file`: what really happened, since a child may also return 75 (SPEC O6)."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from headgate.core.errors import BadRequest
+
+_FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "outcome", "reason")
+
+
+class Status:
+    """A file written whole, at the end. That it can be written is checked at the start."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path) if path else ""
+        if self._path and (os.path.isdir(self._path) or not os.access(os.path.dirname(self._path), os.W_OK)):
+            raise BadRequest(f"--status-file {path}: cannot be written there")
+
+    def write(self, **facts: object) -> None:
+        if not self._path:
+            return
+        document = dict.fromkeys(_FIELDS, None) | {"admitted": False} | facts
+        draft = f"{self._path}.{os.getpid()}.tmp"
+        try:
+            with open(draft, "wb") as file:
+                file.write(msgspec.json.encode(document) + b"\n")
+            os.replace(draft, self._path)
+        except OSError as error:
+            import sys
+
+            print(f"headgate: the status file could not be written: {error}", file=sys.stderr)

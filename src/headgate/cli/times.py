@@ -1,0 +1,48 @@
+"""Times at the edge: wall time in, wall time out (SPEC O: RFC 3339 in UTC)."""
+
+from __future__ import annotations
+
+from time import gmtime, time
+
+from headgate.config.units import parse_duration_ms
+from headgate.core.errors import BadRequest
+from headgate.core.names import shown
+
+_FAR_MS = 10**14  # beyond the year 5000: a pause without an end
+
+
+def utc(wall_ms: int) -> str | None:
+    """RFC 3339 with milliseconds, in UTC; None for a time without end."""
+    if wall_ms > _FAR_MS:
+        return None
+    t = gmtime(wall_ms // 1000)
+    return (
+        f"{t.tm_year:04}-{t.tm_mon:02}-{t.tm_mday:02}T{t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}.{wall_ms % 1000:03}Z"
+    )
+
+
+def parse_since_ms(text: str) -> int:
+    """Wall time in ms: RFC 3339, epoch seconds (or ms), or an age such as `10m`."""
+    try:
+        number = float(text)
+    except ValueError:
+        return _age_or_date(text)
+    if not 0 < number < _FAR_MS:
+        raise BadRequest(f"--since {shown(text)}: not a time")
+    return int(number if number > 10**11 else number * 1000)
+
+
+def _age_or_date(text: str) -> int:
+    try:
+        return int(time() * 1000) - parse_duration_ms(text)
+    except ValueError:
+        pass
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(
+            f"--since {shown(text)}: valid is RFC 3339 (2026-01-31T12:00:00Z), epoch seconds, or an age like 10m"
+        ) from None
+    return int(moment.timestamp() * 1000)

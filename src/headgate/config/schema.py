@@ -1,0 +1,331 @@
+"""The one definition of every key of config.toml. Reading, the page docs/config.md and the sentence about an
+unknown key are all made from it; a key that is not here does not exist.
+
+Defaults are not repeated: they are taken from Settings and from the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from headgate.config import values as v
+from headgate.config.errors import BadValue
+from headgate.config.settings import HostAuto, Settings
+from headgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
+from headgate.core.names import KINDS, shown
+from headgate.core.rules import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
+
+
+class Scalar(Struct, frozen=True):
+    """One value. `read` returns it in Headgate's unit or raises BadValue or BadName."""
+
+    what: str
+    read: Callable[[object], Any]
+
+
+class Array(Struct, frozen=True):
+    """Values of one shape."""
+
+    what: str
+    item: Shape
+
+
+class Table(Struct, frozen=True):
+    """Named keys."""
+
+    what: str
+    keys: tuple[Key, ...]
+
+
+class Short(Struct, frozen=True):
+    """A table that may be shortened to the value of its key `key`: `host = 3` for `host = { cap = 3 }`."""
+
+    what: str
+    key: str
+    table: Table
+
+
+class Map(Struct, frozen=True):
+    """A table whose keys the user names. `special` names have another shape than the rest."""
+
+    what: str
+    placeholder: str
+    read_name: Callable[[str], str]
+    value: Shape
+    special: dict[str, Shape] = field(default_factory=dict)
+
+
+Shape = Scalar | Array | Table | Short | Map
+
+
+class Key(Struct, frozen=True):
+    """One key: its doc is a sentence, its example TOML, its default as the page shows it ("" is none)."""
+
+    name: str
+    shape: Shape
+    doc: str
+    example: str
+    default: str = ""
+    required: bool = False
+    tried: tuple[str, ...] = ()  # other names that people try
+
+
+def read_cap_selector(text: str) -> str:
+    """A selector, where an option that has slipped out of its table is not taken for a provider."""
+    if text in CAP_OPTIONS:
+        raise BadValue(f"{shown(text)} is an option of a cap, not a selector: write SELECTOR = {{ {text} = … }}")
+    return v.read_selector(text)
+
+
+def _by_kind(defaults: dict[str, str]) -> str:
+    if len(defaults) == 1:
+        return next(iter(defaults.values()))
+    return "; ".join(f"{default} in `[{kind}]`" for kind, default in defaults.items())
+
+
+def _built_in(kind: str) -> str:
+    return ", ".join(f'`"{rule.selector}" = {rule.cap}`' for rule in BUILT_IN if rule.kind == kind)
+
+
+_DURATION = Scalar("duration", parse_duration_ms)
+_SOME_SIZE = Scalar("size", v.read_some_size)
+
+_CAP = Key(
+    "cap",
+    Scalar("whole number from 1", v.read_cap),
+    "The most seats at once.",
+    "4",
+    tried=("limit", "seats", "concurrency", "max_concurrency"),
+)
+_HOST_CAP = Key(
+    "cap",
+    Scalar('whole number from 1, or "auto"', v.read_host_cap),
+    'The most agents at once on one machine, or `"auto"`: as many as free memory allows.',
+    '"auto"',
+    tried=("limit", "seats", "concurrency", "max_concurrency"),
+)
+
+
+def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
+    """The options of every cap, with the defaults of the kinds that it is for."""
+    return (
+        Key(
+            "cooldown",
+            _DURATION,
+            "How long a released seat stays taken before it is lent again. "
+            "Without `cap` it is remembered, and applies when a cap is set.",
+            '"350ms"',
+            _by_kind({kind: format_duration(COOLDOWN_MS[kind]) for kind in kinds}),
+        ),
+        Key(
+            "max_hold",
+            _DURATION,
+            "The longest that a seat may be held before it is taken back; `0` is no limit.",
+            '"2h"',
+            _by_kind({kind: format_duration(MAX_HOLD_MS[kind]) if MAX_HOLD_MS[kind] else "no limit" for kind in kinds}),
+            tried=("timeout", "ttl"),
+        ),
+        Key(
+            "name",
+            Scalar("name", v.read_cap_name),
+            "What the reason is called when this cap holds someone back: `NAME_concurrency_cap`.",
+            '"opus"',
+            "the claude family's (`opus`, `sonnet` or `haiku`), else none" if family else "",
+        ),
+    )
+
+
+_FOR_MODELS = (
+    Key(
+        "on_429",
+        Scalar('"step" or "pause"', v.read_on_429),
+        '`"step"`: a rate limit pauses the pool and lowers its limit by 1 until a person sets the cap again. '
+        '`"pause"`: it pauses the pool only.',
+        '"step"',
+        _by_kind({kind: f'`"{rule}"`' for kind, rule in ON_429.items()}),
+    ),
+    Key(
+        "usage_gate",
+        Scalar("true or false", v.read_flag),
+        "Ask the provider for its own count before someone in line is let in.",
+        "true",
+        "false",
+    ),
+)
+_FOR_HOST = (
+    Key(
+        "reserve",
+        Scalar("size", parse_size),
+        'With `cap = "auto"`: the memory that is left free for other programs.',
+        '"6GiB"',
+        format_size(HostAuto().reserve_bytes),
+    ),
+    Key(
+        "per_agent",
+        _SOME_SIZE,
+        'With `cap = "auto"`: the memory that one agent is expected to need.',
+        '"512MiB"',
+        format_size(HostAuto().per_agent_bytes),
+    ),
+    Key(
+        "max",
+        Scalar("whole number from 1", v.read_cap),
+        'With `cap = "auto"`: the most agents, however much memory is free.',
+        "8",
+        str(HostAuto().max),
+    ),
+)
+
+_MODEL_KEYS = (_CAP, *_common(*KINDS, family=True), *_FOR_MODELS)
+_PLAIN_KEYS = (_CAP, *_common(*KINDS))
+_HOST_KEYS = (_HOST_CAP, *_common("agents"), *_FOR_HOST)
+CAP_OPTIONS = frozenset(key.name for key in _MODEL_KEYS + _HOST_KEYS)
+
+MODEL_CAP = Short("cap", "cap", Table("a cap on models", _MODEL_KEYS))
+PLAIN_CAP = Short("cap", "cap", Table("a cap on `host` or `project`", _PLAIN_KEYS))
+HOST_CAP = Short("cap", "cap", Table("the cap on agents of one machine", _HOST_KEYS))
+
+PROVIDER = Table(
+    "a provider",
+    (
+        Key(
+            "base_url",
+            Scalar("URL", v.read_base_url),
+            "Where the provider's API is. Needed for `usage_path`.",
+            '"https://api.umans.ai/v1"',
+        ),
+        Key(
+            "key_env",
+            Scalar("name of an environment variable", v.read_key_env),
+            "The variable that holds the API key. The key itself never belongs in this file.",
+            '"UMANS_API_KEY"',
+            tried=("api_key", "apikey", "key", "token", "secret"),
+        ),
+        Key(
+            "credential_file",
+            Scalar("path", v.read_credential_file),
+            "The file that holds the credential, absolute or below `~/`; instead of `key_env`.",
+            '"~/.local/share/opencode/auth.json"',
+        ),
+        Key(
+            "api",
+            Scalar('"openai", "anthropic" or "gemini"', v.read_api),
+            "The API that the provider speaks.",
+            '"openai"',
+            'the provider\'s name where it is one of them, `"gemini"` for `google`, else `"openai"`',
+        ),
+        Key(
+            "usage_path",
+            Scalar("path of a URL", v.read_usage_path),
+            "Where the provider tells its usage: asked as `GET base_url + usage_path`. Goes with `usage_field`.",
+            '"/usage"',
+        ),
+        Key(
+            "usage_field",
+            Scalar("names joined by dots", v.read_usage_field),
+            "Where in the answer the number of calls in flight is. Goes with `usage_path`.",
+            '"usage.concurrent_sessions"',
+        ),
+    ),
+)
+
+SCHEMA = Table(
+    "the file",
+    (
+        Key(
+            "models",
+            Array("array of models", Scalar("model", v.read_model)),
+            "Candidates in order of preference, where a command names no model.",
+            '["anthropic/claude-sonnet-4-6", "openai/gpt-5"]',
+            "none",
+        ),
+        Key(
+            "seniority",
+            _DURATION,
+            "How much older than its queueing a request may count in line by its `since`.",
+            '"10m"',
+            "without limit",
+        ),
+        Key(
+            "agents",
+            Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, {"host": HOST_CAP, "project": PLAIN_CAP}),
+            "Caps on agent processes at once, by selector.",
+            '{ host = 3, "anthropic/claude-opus-*" = 4 }',
+            f"{_built_in('agents')}, each only where no selector of yours matches",
+        ),
+        Key(
+            "requests",
+            Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, {"host": PLAIN_CAP, "project": PLAIN_CAP}),
+            "Caps on model calls in flight at once, by selector.",
+            '{ umans = { cap = 4, cooldown = "350ms" } }',
+            "nothing is capped",
+        ),
+        Key(
+            "providers",
+            Map("table of providers", "NAME", v.read_provider_name, PROVIDER),
+            "Where providers are and where their keys are found.",
+            '{ umans = { base_url = "https://api.umans.ai/v1", key_env = "UMANS_API_KEY" } }',
+            "none",
+        ),
+        Key(
+            "census",
+            Array(
+                "array of tables",
+                Table(
+                    "a pattern of the census",
+                    (
+                        Key(
+                            "match",
+                            Scalar("regular expression", v.read_pattern),
+                            "Matches the command line of agents started without Headgate. "
+                            "They count in `host`, and in their model's pools when a group is named `model`.",
+                            r"'opencode.*-m (?P<model>\S+)'",
+                            required=True,
+                        ),
+                    ),
+                ),
+            ),
+            "How to see agents that were started without Headgate, so that they count too.",
+            r"[{ match = 'opencode.*-m (?P<model>\S+)' }]",
+            "none",
+        ),
+        Key(
+            "run",
+            Table(
+                "`headgate run`",
+                (
+                    Key(
+                        "wrap",
+                        Array("array of text", Scalar("text", v.read_argument)),
+                        "A command put before every agent's own, for example a sandbox. "
+                        "`HEADGATE_SANDBOX_DISABLED=1` skips it.",
+                        '["bwrap", "--dev-bind", "/", "/"]',
+                        "none",
+                    ),
+                ),
+            ),
+            "How agents are run.",
+            '{ wrap = ["bwrap", "--dev-bind", "/", "/"] }',
+        ),
+        Key(
+            "history",
+            Table(
+                "the history",
+                (
+                    Key(
+                        "keep",
+                        Scalar("duration", v.read_some_duration_ms),
+                        "How long events are kept.",
+                        '"30d"',
+                        format_duration(Settings().keep_ms),
+                    ),
+                ),
+            ),
+            "What is kept of the past.",
+            '{ keep = "30d" }',
+        ),
+    ),
+)

@@ -1,0 +1,43 @@
+"""What a config file says, in the units that Headgate works with. The values here are the defaults.
+
+Caps are `Rule` structs of the engine, which fills in what they do not say (core/rules.py).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from headgate.core.records import Rule
+
+
+class HostAuto(Struct, frozen=True):
+    """How `host = "auto"` follows free memory (SPEC C7)."""
+
+    reserve_bytes: int = 6 * 1024**3
+    per_agent_bytes: int = 512 * 1024**2
+    max: int = 8
+
+
+class Provider(Struct, frozen=True):
+    """Where a provider is, where its key is to be found (never the key), and how to ask it for its usage."""
+
+    base_url: str = ""  # without a slash at its end
+    key_env: str = ""
+    credential_file: str = ""  # absolute, or below ~/: see paths.expand_home
+    api: str = "openai"
+    usage_path: str = ""
+    usage_field: str = ""
+
+
+class Settings(Struct, frozen=True):
+    """Everything that a config file can say."""
+
+    models: tuple[str, ...] = ()  # candidates where a command names none, as str(Model)
+    seniority_ms: int | None = None  # None: a `since` counts in full (SPEC A4)
+    rules: tuple[Rule, ...] = ()
+    usage_gates: tuple[tuple[str, str], ...] = ()  # (kind, selector) of the caps with `usage_gate = true`
+    host_auto: HostAuto = HostAuto()
+    providers: dict[str, Provider] = field(default_factory=dict)
+    census: tuple[str, ...] = ()  # patterns that compile
+    wrap: tuple[str, ...] = ()
+    keep_ms: int = 30 * 86_400_000

@@ -1,0 +1,181 @@
+"""What can be asked of the engine. Each is plain data, so that it can travel over a socket.
+
+Ids are made by the caller (random, see gate/ids.py): a command whose fate is unknown is found again by its id.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from headgate.core.records import Rule, Spec
+
+
+class Acquire(Struct, tag="acquire", omit_defaults=True):
+    """Ask for seats. With `wait` it takes a place in line if it cannot enter now; without, it is deferred."""
+
+    id: str
+    spec: Spec
+    holder: str
+    wait: bool = True
+    since: int | None = None  # log time; None: now
+    priority: int = 0
+    expires_ms: int = 0  # 0: the default of 24 h
+    wake: str = ""
+    command: str = ""
+    key: str = ""
+    role: str = ""
+    session: str = ""
+    bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
+
+
+class Ask(Struct, tag="ask"):
+    """The holder of a ticket that was passed over speaks again."""
+
+    id: str
+
+
+class Claim(Struct, tag="claim", omit_defaults=True):
+    """The holder takes a grant, or ties its lease to the agent that it started."""
+
+    id: str
+    child: str = ""
+
+
+class Release(Struct, tag="release", omit_defaults=True):
+    """Give the seats back. Harmless when the lease is gone (SPEC L1)."""
+
+    id: str
+    outcome: str = "ok"
+    retry_after_ms: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    activity: bool | None = None
+    evidence: str = ""
+
+
+class Reclaim(Struct, tag="reclaim"):
+    """Take a lease back by force (SPEC L3); `by` says who."""
+
+    id: str
+    by: str
+
+
+class Cancel(Struct, tag="cancel", omit_defaults=True):
+    """Leave the line. Of a grant that was not claimed yet, give it back too."""
+
+    id: str
+    by: str = ""
+
+
+class Bump(Struct, tag="bump", omit_defaults=True):
+    """Move a ticket to the front, or give it another priority."""
+
+    id: str
+    priority: int | None = None
+
+
+class Lost(Struct, tag="lost"):
+    """These processes are gone: what they held is free, and what they waited for is dropped."""
+
+    processes: tuple[str, ...]
+
+
+class Observe(Struct, tag="observe", omit_defaults=True):
+    """What was seen on a host: agents started outside Headgate by model ("" for none), and room in memory.
+
+    `room` is how many more agents fit, for hosts whose cap is automatic; `most` the highest such cap.
+    """
+
+    host: str
+    foreign: tuple[tuple[str, int], ...] = ()
+    room: int | None = None
+    most: int = 8
+
+
+class SetRule(Struct, tag="set_rule"):
+    """Set what is said in `rule` at run time; what is None stays."""
+
+    rule: Rule
+
+
+class RemoveCap(Struct, tag="remove_cap"):
+    """No cap on this selector, whatever the file says."""
+
+    kind: str
+    selector: str
+
+
+class ResetCap(Struct, tag="reset_cap"):
+    """Forget what was set at run time for this selector: back to the file."""
+
+    kind: str
+    selector: str
+
+
+class LoadFile(Struct, tag="load_file", omit_defaults=True):
+    """The config file's caps. Enters once per content, and only when newer, unless `force`."""
+
+    path: str
+    digest: str
+    modified: int
+    rules: tuple[Rule, ...]
+    seniority_ms: int | None = None
+    force: bool = False
+
+
+class Pause(Struct, tag="pause", omit_defaults=True):
+    """Nobody new enters these pools for a while, or until somebody resumes them (`for_ms` None)."""
+
+    kind: str
+    pool: str
+    for_ms: int | None = None
+
+
+class Resume(Struct, tag="resume"):
+    """End a pause."""
+
+    kind: str
+    pool: str
+
+
+class Report(Struct, tag="report", omit_defaults=True):
+    """A rate limit seen by the holder of a lease (`id`), or by a script that names a pool or model."""
+
+    id: str = ""
+    kind: str = ""
+    target: str = ""
+    retry_after_ms: int | None = None
+
+
+class Bypass(Struct, tag="bypass", omit_defaults=True):
+    """Somebody ran without asking (HEADGATE_BYPASS): for the history."""
+
+    holder: str
+    models: tuple[str, ...] = ()
+    command: str = ""
+
+
+class Tick(Struct, tag="tick"):
+    """Time has passed: do what is due. Precedes every batch of commands."""
+
+
+Command = (
+    Acquire
+    | Ask
+    | Claim
+    | Release
+    | Reclaim
+    | Cancel
+    | Bump
+    | Lost
+    | Observe
+    | SetRule
+    | RemoveCap
+    | ResetCap
+    | LoadFile
+    | Pause
+    | Resume
+    | Report
+    | Bypass
+    | Tick
+)

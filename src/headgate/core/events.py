@@ -1,0 +1,236 @@
+"""What happened. The log is a sequence of these, and nothing changes the state but `State.apply(event)`.
+
+Fields are only ever added, with defaults, so that old logs stay readable. docs/events.md describes each type
+for readers of `headgate history`; a test fails when one is missing there.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from headgate.core.records import Reason, Rule, Spec, Ticket
+
+
+class Queued(Struct, tag="queued", omit_defaults=True):
+    """A request took its place in line, for this reason."""
+
+    ticket: Ticket
+    reason: Reason
+
+
+class Deferred(Struct, tag="deferred", omit_defaults=True):
+    """A request that did not want to wait was told no, and why. It costs nothing (SPEC A7)."""
+
+    id: str
+    spec: Spec
+    holder: str
+    reason: Reason
+    command: str = ""
+
+
+class Granted(Struct, tag="granted", omit_defaults=True):
+    """Seats were lent. `ticket` is there when the request never stood in line."""
+
+    id: str
+    model: str
+    charge_ms: int
+    claimed: bool = True
+    ticket: Ticket | None = None
+    ends_at: int = 0
+    waited_ms: int = 0
+
+
+class Claimed(Struct, tag="claimed", omit_defaults=True):
+    """The holder took its grant; `child` is the agent that the lease now lives with."""
+
+    id: str
+    child: str = ""
+
+
+class Returned(Struct, tag="returned"):
+    """A grant that nobody claimed went back to its ticket's place, passed over until its holder speaks."""
+
+    id: str
+
+
+class Asked(Struct, tag="asked"):
+    """A ticket that was passed over stands in line again."""
+
+    id: str
+
+
+class Released(Struct, tag="released", omit_defaults=True):
+    """A lease ended; the facts of the run."""
+
+    id: str
+    outcome: str
+    model: str
+    waited_ms: int
+    held_ms: int
+    kind: str = "agents"
+    project: str = "default"
+    exit_code: int | None = None
+    signal: int | None = None
+    activity: bool | None = None
+    role: str = ""
+    session: str = ""
+    evidence: str = ""
+
+
+class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
+    """A lease was taken back. `cause`: lost (its process is gone), forced, overstayed."""
+
+    id: str
+    cause: str
+    model: str
+    held_ms: int
+    by: str = ""
+    kind: str = "agents"
+    project: str = "default"
+
+
+class Cancelled(Struct, tag="cancelled", omit_defaults=True):
+    """A ticket left the line at somebody's wish."""
+
+    id: str
+    by: str = ""
+    holder: str = ""  # whom to tell, and where
+    wake: str = ""
+    command: str = ""
+
+
+class Expired(Struct, tag="expired", omit_defaults=True):
+    """A ticket waited too long and left the line."""
+
+    id: str
+    after_ms: int
+    holder: str = ""
+    wake: str = ""
+    command: str = ""
+
+
+class Dropped(Struct, tag="dropped", omit_defaults=True):
+    """A ticket left the line because the process that waited is gone."""
+
+    id: str
+
+
+class Bumped(Struct, tag="bumped", omit_defaults=True):
+    """A ticket was moved in line."""
+
+    id: str
+    order: int
+    priority: int
+
+
+class Reserved(Struct, tag="reserved"):
+    """What frees up in these pools is kept for a ticket that others kept overtaking."""
+
+    id: str
+    pools: tuple[str, ...]
+
+
+class RuleSet(Struct, tag="rule_set", omit_defaults=True):
+    """A cap or cooldown was set at run time; `rule` is all that the run time now says of its selector."""
+
+    rule: Rule
+
+
+class CapRemoved(Struct, tag="cap_removed"):
+    """A selector has no cap, whatever the file says."""
+
+    kind: str
+    selector: str
+
+
+class CapReset(Struct, tag="cap_reset"):
+    """What was set at run time for a selector is forgotten."""
+
+    kind: str
+    selector: str
+
+
+class SelectorSeen(Struct, tag="selector_seen"):
+    """Somebody's environment caps a selector that nothing else caps: it is counted from now on."""
+
+    kind: str
+    selector: str
+
+
+class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
+    """The config file's caps came into force."""
+
+    path: str
+    digest: str
+    modified: int
+    rules: tuple[Rule, ...]
+    seniority_ms: int | None = None
+
+
+class Observed(Struct, tag="observed", omit_defaults=True):
+    """What was seen on a host changed: foreign agents by model, the automatic cap."""
+
+    host: str
+    foreign: tuple[tuple[str, int], ...] = ()
+    auto_cap: int | None = None
+
+
+class Paused(Struct, tag="paused", omit_defaults=True):
+    """Nobody new enters a pool until then. `cause`: manual, rate_limited."""
+
+    kind: str
+    pool: str
+    until: int
+    cause: str = "manual"
+    incident: bool = False  # a new incident began (SPEC P2)
+
+
+class Resumed(Struct, tag="resumed"):
+    """A pause was ended."""
+
+    kind: str
+    pool: str
+
+
+class Reduced(Struct, tag="reduced", omit_defaults=True):
+    """A rate limit lowered a pool's limit; it stays there until a person sets the cap again."""
+
+    kind: str
+    pool: str
+    limit: int
+    cap: int
+
+
+class Bypassed(Struct, tag="bypassed", omit_defaults=True):
+    """Somebody ran without asking."""
+
+    holder: str
+    models: tuple[str, ...] = ()
+    command: str = ""
+
+
+Event = (
+    Queued
+    | Deferred
+    | Granted
+    | Claimed
+    | Returned
+    | Asked
+    | Released
+    | Reclaimed
+    | Cancelled
+    | Expired
+    | Dropped
+    | Bumped
+    | Reserved
+    | RuleSet
+    | CapRemoved
+    | CapReset
+    | SelectorSeen
+    | FileLoaded
+    | Observed
+    | Paused
+    | Resumed
+    | Reduced
+    | Bypassed
+)

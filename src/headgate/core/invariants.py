@@ -1,0 +1,78 @@
+"""What is true of every state, checked by recounting. Tests call this after every step; `headgate doctor` does too.
+
+A broken invariant is a bug in Headgate: the writer stops rather than go on with a wrong count.
+"""
+
+from __future__ import annotations
+
+from headgate.core.errors import InternalError
+from headgate.core.state import State
+
+
+def check_invariants(state: State) -> None:
+    """Raise InternalError where a count is not what leases and tickets say."""
+    _check_ids(state)
+    used: dict[str, int] = {}
+    for ident, lease in state.leases.items():
+        for pool, _ in state.held[ident].needs:
+            _require(state.pools.get(pool.key) is pool, f"{ident} holds seats of {pool.id}, which is not there")
+            used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.seats
+    for key, pool in state.pools.items():
+        _require(pool.used == used.get(key, 0), f"{key}: counted {pool.used}, lent {used.get(key, 0)}")
+        cooling = sum(seats for _, seats in pool.cooling)
+        _require(pool.cooling_seats == cooling, f"{key}: counted {pool.cooling_seats} cooling, are {cooling}")
+        _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
+        _require(pool.reduced >= 0, f"{key}: reduced to {pool.reduced}")
+    _check_line(state)
+
+
+def _check_ids(state: State) -> None:
+    both = state.tickets.keys() & state.leases.keys()
+    _require(not both, f"both in line and lent: {both}")
+    _require(state.held.keys() == state.leases.keys(), "seats are held without a lease, or a lease without seats")
+    for key, ident in state.keys.items():
+        lease = state.leases.get(ident)
+        ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+        _require(ticket is not None and ticket.key == key, f"the key {key!r} names {ident}, which does not have it")
+
+
+def _check_line(state: State) -> None:
+    asking: dict[object, int] = {}
+    waiting: dict[tuple[str, str], int] = {}
+    for ticket in state.tickets.values():
+        if ticket.away:
+            continue
+        queue = state.queues.get(ticket.spec)
+        _require(queue is not None, f"{ticket.id} stands in no queue")
+        assert queue is not None
+        asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
+        for pool in queue.pools:
+            waiting[pool.key, queue.flow] = waiting.get((pool.key, queue.flow), 0) + 1
+    for spec, queue in state.queues.items():
+        _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
+    for pool in state.pools.values():
+        for flow, share in pool.shares.items():
+            expected = waiting.get((pool.key, flow), 0)
+            _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {flow} counted, {expected} wait")
+        if pool.reserved_for is not None:
+            _require(
+                pool.key in {key for keys in state.reserved.values() for key in keys},
+                f"{pool.key}: reserved for nobody",
+            )
+
+
+def check_settled(state: State, now: int) -> None:
+    """Raise InternalError when somebody who could enter now is left standing. After `Engine.handle`."""
+    _require(not state.fresh and not state.dirty, "the line was not looked at")
+    for queue in state.queues.values():
+        head = queue.head()
+        if head is None:
+            continue
+        for candidate in queue.usable:
+            blocked = any(pool.blocks(queue.spec.seats, own, queue, now) for pool, own in candidate.needs)
+            _require(blocked, f"{head.id} could enter with {candidate.model or 'no model'} and waits")
+
+
+def _require(true: bool, otherwise: str) -> None:
+    if not true:
+        raise InternalError(f"invariant broken: {otherwise}")

@@ -1,0 +1,98 @@
+"""The line: one ordered queue for each distinct set of needs, parked on what blocks it.
+
+All tickets of a queue need the same seats of the same pools, so only its head matters. A queue whose head is
+blocked is parked on one pool that blocks each candidate, and looked at again only when such a pool changes. The
+cost of a decision therefore depends neither on the length of the line nor on how many hosts stand in it.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from headgate.core.records import Spec, Ticket
+
+if TYPE_CHECKING:
+    from headgate.core.pools import Pool
+
+
+class Candidate:
+    """One model that a request may use, and the pools that it needs then."""
+
+    __slots__ = ("max_hold_ms", "model", "needs")
+
+    def __init__(self, model: str, needs: tuple[tuple[Pool, int], ...]) -> None:
+        self.model = model
+        self.needs = needs  # narrowest first; (pool, own limit or 0)
+        self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
+
+
+class Queue:
+    """The tickets of one project that need the same, in order."""
+
+    __slots__ = (
+        "_heap",
+        "_tickets",
+        "by_model",
+        "candidates",
+        "flow",
+        "parking",
+        "pools",
+        "spec",
+        "waiting",
+        "watched",
+    )
+
+    def __init__(self, spec: Spec, candidates: tuple[Candidate, ...], tickets: dict[str, Ticket]) -> None:
+        self.spec = spec
+        self.flow = spec.project
+        self.candidates = candidates
+        self.by_model = {candidate.model: candidate for candidate in candidates}
+        self.pools = list({pool.key: pool for candidate in candidates for pool, _ in candidate.needs}.values())
+        self.waiting = 0  # tickets that ask
+        self.watched = ""  # the head for which a look at overtaking is due
+        self.parking = 0  # number of the current parking; entries of an older one no longer stand
+        self._heap: list[tuple[int, int, str]] = []
+        self._tickets = tickets
+
+    def __repr__(self) -> str:
+        return f"<Queue {'|'.join(self.by_model)} for {self.flow}: {self.waiting} waiting>"
+
+    @property
+    def usable(self) -> tuple[Candidate, ...]:
+        """The candidates to try now."""
+        return self.candidates if self.spec.any else self.candidates[:1]
+
+    def push(self, ticket: Ticket) -> bool:
+        """Add a ticket; whether it is the head now."""
+        self.waiting += 1
+        heappush(self._heap, (ticket.order, ticket.arrival, ticket.id))
+        return self._heap[0][2] == ticket.id
+
+    def fill(self, tickets: list[Ticket]) -> None:
+        """Add many at once."""
+        self.waiting += len(tickets)
+        self._heap.extend((ticket.order, ticket.arrival, ticket.id) for ticket in tickets)
+        heapify(self._heap)
+
+    def removed(self) -> None:
+        """A ticket that was counted as waiting has gone; its entry is dropped when it comes to the top."""
+        self.waiting -= 1
+        if len(self._heap) > 64 and len(self._heap) > 4 * self.waiting:
+            self._heap = [entry for entry in self._heap if self._stands(entry)]
+            heapify(self._heap)
+
+    def head(self) -> Ticket | None:
+        """The first ticket that asks."""
+        heap = self._heap
+        while heap:
+            entry = heap[0]
+            ticket = self._tickets.get(entry[2])
+            if ticket is not None and ticket.order == entry[0] and not ticket.away:
+                return ticket
+            heappop(heap)
+        return None
+
+    def _stands(self, entry: tuple[int, int, str]) -> bool:
+        ticket = self._tickets.get(entry[2])
+        return ticket is not None and ticket.order == entry[0] and not ticket.away

@@ -1,0 +1,87 @@
+"""Why a request waits or was refused (SPEC A6): one code for programs, one sentence for people."""
+
+from __future__ import annotations
+
+from headgate.core.line import Queue
+from headgate.core.pools import Pool
+from headgate.core.records import Reason
+from headgate.core.rules import UNLIMITED
+from headgate.core.state import State
+
+# Every code that a reason can have, with its meaning; NAME_concurrency_cap stands for the named caps.
+CODES = {
+    "concurrency_cap": "a pool is full",
+    "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
+    "cooling": "a seat is free but still cooling down",
+    "paused": "a pool is paused",
+    "behind": "there is room, but others are ahead in line",
+    "key_taken": "a request with the same idempotency key is queued or running",
+    "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
+}
+
+
+def reason_for(state: State, queue: Queue, now: int) -> Reason:
+    """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
+    candidate = queue.candidates[0]
+    seats = queue.spec.seats
+    blocking = [(pool, own) for pool, own in candidate.needs if pool.blocks(seats, own, queue, now)]
+    model = candidate.model
+    if not blocking:
+        ahead = queue.waiting
+        return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
+    pool, own_limit = blocking[0]
+    code, text, until = _of_pool(pool, own_limit, seats, queue, now)
+    return Reason(
+        code=code,
+        text=text,
+        pool=pool.id,
+        pools=[each.id for each, _ in blocking],
+        until=until,
+        in_flight=pool.used + pool.foreign,
+        limit=limit_of(pool, own_limit),
+        model=model,
+    )
+
+
+def limit_of(pool: Pool, own_limit: int) -> int | None:
+    """The limit in force for a request; None: unlimited."""
+    limit = own_limit or pool.limit
+    if pool.reduced and own_limit < UNLIMITED:
+        limit = min(limit, pool.reduced)
+    return None if limit >= UNLIMITED else limit
+
+
+def _of_pool(pool: Pool, own_limit: int, seats: int, queue: Queue, now: int) -> tuple[str, str, int | None]:
+    if now < pool.paused_until:
+        why = " after a rate limit" if pool.pause_cause == "rate_limited" else ""
+        return "paused", f"{pool.id} is paused{why}", pool.paused_until
+    limit = limit_of(pool, own_limit) or 0
+    in_use = pool.used + pool.foreign
+    if in_use + seats > limit:
+        return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
+    if pool.occupied(now) + seats > limit:
+        return "cooling", f"{pool.id}: a seat is cooling down", pool.changes_at(now) or None
+    return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
+
+
+def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
+    text = f"{in_use} of {limit} seats of {pool.id} are taken"
+    if pool.foreign:
+        text += f" ({pool.foreign} by agents started outside Headgate)"
+    if pool.cap.source == "built-in" and not own_limit:
+        text += f"; this cap is built in: raise it with `headgate cap set '{pool.cap.selector.text}' N`"
+    return text
+
+
+def key_taken(state: State, key: str) -> Reason:
+    ident = state.keys[key]
+    lease = state.leases.get(ident)
+    holder = lease.lives_with if lease is not None else state.tickets[ident].holder
+    doing = "running" if lease is not None else "in line"
+    return Reason("key_taken", f"the key {key!r} is {doing} as {ident} (process {_pid(holder)})")
+
+
+def _pid(process: str) -> str:
+    """`pid on host` of a process's name."""
+    parts = process.split("|")
+    return f"{parts[3]} on {parts[0]}" if len(parts) == 5 else process

@@ -1,0 +1,95 @@
+"""What the engine keeps: specs, tickets and leases. Times are integer milliseconds of the log's clock.
+
+One id follows a request all its life: the ticket in line, the lease that it becomes, and the ticket again if
+the lease is not claimed. A process is named by one string, `host|boot|pidns|pid|start`: enough to tell, on the
+same host, whether that very process still lives (see gate/processes.py).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+
+class Spec(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What decides which pools a request needs. Equal specs of one project share a queue."""
+
+    models: tuple[str, ...] = ()  # candidates in order of preference, as str(Model)
+    kind: str = "agents"
+    seats: int = 1
+    host: str = ""
+    project: str = "default"
+    any: bool = False  # move on to the next candidate also when pools are full
+    supervisor: bool = False  # takes no host seat (SPEC R8)
+    caps: tuple[tuple[str, int], ...] = ()  # caps from the requester's environment, by selector
+    family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)
+
+
+class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A request's durable place in line."""
+
+    id: str
+    spec: Spec
+    holder: str  # the process that waits
+    order: int  # K: smallest first (CONTROLLER.md, "The line"); negative after a bump to the front
+    arrival: int  # breaks ties
+    since: int
+    queued_at: int
+    expires_at: int
+    priority: int = 0
+    wake: str = ""  # the holder's datagram socket
+    command: str = ""  # for display
+    key: str = ""  # idempotency key
+    role: str = ""
+    session: str = ""
+    away: bool = False  # keeps its place and asks for nothing until its holder speaks
+    bound: str = ""  # the process whose life the lease will have, when it is not the holder's
+
+
+class Lease(Struct, omit_defaults=True, gc=False):
+    """Seats lent to a ticket's process."""
+
+    ticket: Ticket
+    model: str  # the candidate that was chosen; "" when the request names none
+    granted_at: int
+    granted_seq: int
+    claimed: bool = True
+    child: str = ""  # the agent's process; the lease lives as long as it does
+    charge_ms: int = 0  # what the flow was charged for the seat, put right at release
+    ends_at: int = 0  # longest hold; 0 is none
+    waited_ms: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.ticket.id
+
+    @property
+    def lives_with(self) -> str:
+        """The process whose end is the end of the lease."""
+        return self.child or self.ticket.bound or self.ticket.holder
+
+
+class Rule(Struct, frozen=True, omit_defaults=True):
+    """A cap and its options for the pools of one selector, as one source gives them. None: not said."""
+
+    kind: str
+    selector: str
+    cap: int | None = None
+    auto: bool = False  # host = "auto": the cap follows free memory (SPEC C7)
+    cooldown_ms: int | None = None
+    on_429: str | None = None  # "step", "pause"
+    max_hold_ms: int | None = None
+    name: str | None = None
+    unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
+
+
+class Reason(Struct, omit_defaults=True):
+    """Why a request is waiting or refused (SPEC A6). `code` is for programs, `text` for people."""
+
+    code: str
+    text: str
+    pool: str = ""
+    pools: list[str] = field(default_factory=list)
+    until: int | None = None
+    in_flight: int | None = None
+    limit: int | None = None
+    model: str = ""

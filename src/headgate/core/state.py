@@ -1,0 +1,516 @@
+"""Everything the engine knows, and the one way to change it: `apply(event, at)`.
+
+Applying the events of a log from its start gives the state of whoever wrote them. What is derived (queues, counts,
+which queues must be looked at) is kept up to date here too, so that a replica that replays is ready to decide.
+
+`fresh` and `dirty` are the line's to-do list: queues whose head is new, and pools in which something changed.
+The engine works them off (core/engine.py); replaying only adds to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.core import events as ev
+from headgate.core.line import Candidate, Queue
+from headgate.core.names import parse_model
+from headgate.core.pools import Pool
+from headgate.core.records import Lease, Rule, Spec, Ticket
+from headgate.core.rules import Need, Rules
+from headgate.core.snapshots import PoolRecord, ShareRecord, Snapshot
+
+_MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
+DEFAULT_HOLD_MS = 10_000  # what a flow is charged for a seat before anything was observed
+
+
+class State:
+    """Pools, tickets, leases and rules of one gate."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.at = 0
+        self.rules = Rules()
+        self.file_path = ""
+        self.file_digest = ""
+        self.file_modified = 0
+        self.seniority_ms: int | None = None
+        self.tickets: dict[str, Ticket] = {}
+        self.leases: dict[str, Lease] = {}
+        self.held: dict[str, Candidate] = {}  # what each lease takes seats of
+        self.keys: dict[str, str] = {}  # idempotency key -> id
+        self.pools: dict[str, Pool] = {}
+        self.queues: dict[Spec, Queue] = {}
+        self.arrivals = 0
+        self.front = 0  # the order given to the last ticket that was moved to the front
+        self.holds: dict[str, int] = {}  # expected hold of a flow, by "kind flow"
+        self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}  # by host
+        self.auto_caps: dict[str, int] = {}  # by host
+        self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
+        self.fresh: dict[Spec, Queue] = {}
+        self.dirty: dict[str, Pool] = {}
+        self._apply: dict[type, Callable[[Any, int], None]] = {
+            ev.Queued: self._queued,
+            ev.Deferred: _nothing,
+            ev.Granted: self._granted,
+            ev.Claimed: self._claimed,
+            ev.Returned: self._returned,
+            ev.Asked: self._asked,
+            ev.Released: self._ended,
+            ev.Reclaimed: self._ended,
+            ev.Cancelled: self._left,
+            ev.Expired: self._left,
+            ev.Dropped: self._left,
+            ev.Bumped: self._bumped,
+            ev.Reserved: self._reserved,
+            ev.RuleSet: self._rule_set,
+            ev.CapRemoved: self._cap_removed,
+            ev.CapReset: self._cap_reset,
+            ev.SelectorSeen: self._selector_seen,
+            ev.FileLoaded: self._file_loaded,
+            ev.Observed: self._observed,
+            ev.Paused: self._paused,
+            ev.Resumed: self._resumed,
+            ev.Reduced: self._reduced,
+            ev.Bypassed: _nothing,
+        }
+
+    def __repr__(self) -> str:
+        return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} in line, {len(self.pools)} pools>"
+
+    def apply(self, event: ev.Event, at: int) -> None:
+        """Make an event part of the state."""
+        self.seq += 1
+        self.at = at
+        self._apply[type(event)](event, at)
+
+    # Looking things up.
+
+    def queue(self, spec: Spec) -> Queue:
+        """The queue for requests like this. Raises BadName for a model that cannot be one."""
+        queue = self.queues.get(spec)
+        if queue is None:
+            if len(self.queues) >= _MAX_QUEUES:
+                self.queues = {key: old for key, old in self.queues.items() if old.waiting}
+            queue = self.queues[spec] = Queue(spec, self._candidates(spec), self.tickets)
+        return queue
+
+    def pool(self, need: Need) -> Pool:
+        """The pool of this need, made on first use."""
+        key = f"{need.cap.kind} {need.pool}"
+        pool = self.pools.get(key)
+        if pool is None:
+            pool = self.pools[key] = Pool(need)
+            if pool.host and pool.cap.auto:
+                pool.auto_cap = self.auto_caps.get(pool.host, 1)
+                pool.refresh()
+            pool.foreign = self._foreign_in(pool)
+        return pool
+
+    def named(self, kind: str, pool: str) -> Pool | None:
+        """The pool of this name, if some cap makes one."""
+        known = self.pools.get(f"{kind} {pool}")
+        if known is not None:
+            return known
+        need = self.rules.find(kind, pool)
+        return self.pool(need) if need is not None else None
+
+    def expected_hold_ms(self, spec: Spec) -> int:
+        return self.holds.get(f"{spec.kind} {spec.project}", DEFAULT_HOLD_MS)
+
+    def _candidates(self, spec: Spec) -> tuple[Candidate, ...]:
+        models = [parse_model(text) for text in spec.models]
+        if not models:
+            return (Candidate("", self._needs(spec, None)),)
+        return tuple(Candidate(str(model), self._needs(spec, model)) for model in models)
+
+    def _needs(self, spec: Spec, model: Any) -> tuple[tuple[Pool, int], ...]:
+        return tuple((self.pool(need), need.limit) for need in self.rules.needs(spec, model))
+
+    # Tickets.
+
+    def _queued(self, event: ev.Queued, at: int) -> None:
+        ticket = event.ticket
+        self.arrivals = max(self.arrivals, ticket.arrival)
+        self.tickets[ticket.id] = ticket
+        if ticket.key:
+            self.keys[ticket.key] = ticket.id
+        if not ticket.away:
+            self._stand(ticket)
+
+    def _stand(self, ticket: Ticket) -> None:
+        """A ticket takes its place among those that ask."""
+        queue = self.queue(ticket.spec)
+        for pool in queue.pools:
+            share = pool.share(queue.flow)
+            if not share.waiting:  # back from idle: no credit, and nobody has overtaken it yet
+                share.start = max(share.start, pool.virtual)
+                share.latest = share.latest_at = 0
+            share.waiting += 1
+        if queue.push(ticket):
+            self._look_at(queue)
+
+    def _step_back(self, ticket: Ticket) -> None:
+        """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
+        queue = self.queue(ticket.spec)
+        queue.removed()
+        for pool in queue.pools:
+            pool.share(queue.flow).waiting -= 1
+        for key in self.reserved.pop(ticket.id, ()):
+            pool = self.pools[key]
+            pool.reserved_for = None
+            pool.reserved_seats = 0
+            self._touch(pool)
+
+    def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
+        ticket = self.tickets.pop(event.id)
+        self._forget_key(ticket)
+        if not ticket.away:
+            self._step_back(ticket)
+
+    def _bumped(self, event: ev.Bumped, at: int) -> None:
+        old = self.tickets[event.id]
+        self.front = min(self.front, event.order)
+        new = self.tickets[event.id] = replace(old, order=event.order, priority=event.priority)
+        if not old.away:
+            self._step_back(old)
+            self._stand(new)
+            self._look_at(self.queue(new.spec))
+
+    def _asked(self, event: ev.Asked, at: int) -> None:
+        ticket = self.tickets[event.id] = replace(self.tickets[event.id], away=False)
+        self._stand(ticket)
+
+    def _forget_key(self, ticket: Ticket) -> None:
+        if ticket.key and self.keys.get(ticket.key) == ticket.id:
+            del self.keys[ticket.key]
+
+    # Leases.
+
+    def _granted(self, event: ev.Granted, at: int) -> None:
+        ticket = event.ticket
+        from_line = ticket is None
+        if ticket is None:
+            ticket = self.tickets.pop(event.id)
+        elif ticket.key:
+            self.keys[ticket.key] = ticket.id
+        spec = ticket.spec
+        queue = self.queue(spec)
+        candidate = queue.by_model[event.model]
+        self.leases[event.id] = Lease(
+            ticket=ticket,
+            model=event.model,
+            granted_at=at,
+            granted_seq=self.seq,
+            claimed=event.claimed,
+            charge_ms=event.charge_ms,
+            ends_at=event.ends_at,
+            waited_ms=event.waited_ms,
+        )
+        self.held[event.id] = candidate
+        for pool, _ in candidate.needs:
+            pool.lend(spec.seats, spec.project, event.charge_ms, ticket.order, at)
+        if from_line:
+            self._step_back(ticket)
+            self._look_at(queue)
+        else:
+            self.arrivals = max(self.arrivals, ticket.arrival)
+
+    def _claimed(self, event: ev.Claimed, at: int) -> None:
+        lease = self.leases[event.id]
+        lease.claimed = True
+        if event.child:
+            lease.child = event.child
+
+    def _returned(self, event: ev.Returned, at: int) -> None:
+        lease = self.leases.pop(event.id)
+        candidate = self.held.pop(event.id)
+        spec = lease.ticket.spec
+        self.tickets[event.id] = replace(lease.ticket, away=True)
+        for pool, _ in candidate.needs:
+            pool.give_back(spec.seats, spec.project, -lease.charge_ms * spec.seats)
+            self._touch(pool)
+
+    def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
+        lease = self.leases.pop(event.id)
+        candidate = self.held.pop(event.id)
+        ticket = lease.ticket
+        spec = ticket.spec
+        if ticket.key:
+            self._forget_key(ticket)
+        seats, flow, held_ms = spec.seats, spec.project, event.held_ms
+        settle_ms = (held_ms - lease.charge_ms) * seats
+        for pool, _ in candidate.needs:
+            pool.take_back(seats, flow, settle_ms, held_ms, at)
+            if pool.parked or pool.reserved_for is not None:
+                self._touch(pool)
+        name = f"{spec.kind} {flow}"
+        known = self.holds.get(name)
+        self.holds[name] = held_ms if known is None else known + (held_ms - known) // 8
+
+    # The line's to-do list.
+
+    def _look_at(self, queue: Queue) -> None:
+        queue.parking = 0  # wherever it was parked, it no longer is
+        self.fresh[queue.spec] = queue
+
+    def _touch(self, pool: Pool) -> None:
+        self.dirty[pool.key] = pool
+        if pool.reserved_for is not None:
+            self._look_at(pool.reserved_for)
+
+    def _reserved(self, event: ev.Reserved, at: int) -> None:
+        ticket = self.tickets[event.id]
+        self._reserve(ticket, event.pools)
+
+    def _reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
+        queue = self.queue(ticket.spec)
+        self.reserved[ticket.id] = keys
+        for key in keys:
+            pool = self.pools[key]
+            pool.reserved_for = queue
+            pool.reserved_seats = ticket.spec.seats
+        self._look_at(queue)
+
+    # Rules, pauses, limits, observations.
+
+    def _rule_set(self, event: ev.RuleSet, at: int) -> None:
+        rule = event.rule
+        self.rules.runtime[rule.kind, rule.selector] = rule
+        if rule.cap is not None or rule.auto:
+            self._forgive(rule.kind, rule.selector)
+        self.rebuild()
+
+    def _cap_removed(self, event: ev.CapRemoved, at: int) -> None:
+        key = (event.kind, event.selector)
+        old = self.rules.runtime.get(key)
+        kept = Rule(*key) if old is None else replace(old, cap=None, auto=False)
+        self.rules.runtime[key] = replace(kept, unlimited=True)
+        self._forgive(*key, pause=True)
+        self.rebuild()
+
+    def _cap_reset(self, event: ev.CapReset, at: int) -> None:
+        self.rules.runtime.pop((event.kind, event.selector), None)
+        self._forgive(event.kind, event.selector)
+        self.rebuild()
+
+    def _selector_seen(self, event: ev.SelectorSeen, at: int) -> None:
+        self.rules.seen[event.kind, event.selector] = None
+        self.rebuild()
+
+    def _file_loaded(self, event: ev.FileLoaded, at: int) -> None:
+        old = self.rules.file
+        self.file_path, self.file_digest, self.file_modified = event.path, event.digest, event.modified
+        self.seniority_ms = event.seniority_ms
+        self.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
+        for key in {**old, **self.rules.file}:
+            before, after = old.get(key), self.rules.file.get(key)
+            if (before and before.cap) != (after and after.cap):
+                self._forgive(*key)  # a person edited this cap
+        self.rebuild()
+
+    def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:
+        """A person set this cap: what rate limits did to its pools is over."""
+        for pool in self.pools.values():
+            if pool.kind == kind and pool.cap.selector.text == selector:
+                pool.reduced = 0
+                if pause:
+                    pool.paused_until = 0
+                    pool.pause_cause = ""
+
+    def _observed(self, event: ev.Observed, at: int) -> None:
+        self.foreign[event.host] = event.foreign
+        if not event.foreign:
+            del self.foreign[event.host]
+        if event.auto_cap is not None:
+            self.auto_caps[event.host] = event.auto_cap
+        for pool in list(self.pools.values()):
+            if pool.host == event.host and pool.cap.auto and event.auto_cap is not None:
+                pool.auto_cap = event.auto_cap
+                pool.refresh()
+            pool.foreign = self._foreign_in(pool)
+            self._touch(pool)
+
+    def _foreign_in(self, pool: Pool) -> int:
+        """Foreign agents that count here: as if each had asked for a seat on its host."""
+        if pool.kind != "agents":
+            return 0
+        count = 0
+        for host, seen in self.foreign.items():
+            for model, number in seen:
+                spec = Spec(models=(model,) if model else (), host=host, project="")
+                needs = self.rules.needs(spec, parse_model(model) if model else None)
+                if any(need.pool == pool.id for need in needs):
+                    count += number
+        return count
+
+    def _paused(self, event: ev.Paused, at: int) -> None:
+        pool = self._pool_of(event)
+        pool.paused_until = event.until
+        pool.pause_cause = event.cause
+        if event.incident:
+            pool.incident_seq = self.seq
+        self._touch(pool)
+
+    def _resumed(self, event: ev.Resumed, at: int) -> None:
+        pool = self._pool_of(event)
+        pool.paused_until = 0
+        pool.pause_cause = ""
+        self._touch(pool)
+
+    def _reduced(self, event: ev.Reduced, at: int) -> None:
+        pool = self._pool_of(event)
+        pool.reduced = event.limit
+        pool.refresh()
+
+    def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced) -> Pool:
+        pool = self.named(event.kind, event.pool)
+        assert pool is not None, f"no cap makes the pool {event.pool}"
+        return pool
+
+    # Making everything that is derived anew.
+
+    def rebuild(self) -> None:
+        """The rules changed: work out again which pools everyone needs. Rare, and linear in what is there."""
+        self.rules.merge()
+        old, self.pools, self.queues = self.pools, {}, {}
+        self.fresh, self.dirty = {}, {}
+        for pool in old.values():
+            need = self.rules.find(pool.kind, pool.id)
+            if need is not None and (need.cap.capped or (pool.kind, need.cap.selector.text) in self.rules.seen):
+                self._keep(pool, need)
+        for pool in self.pools.values():
+            pool.foreign = self._foreign_in(pool)
+        for ident, lease in self.leases.items():
+            spec = lease.ticket.spec
+            candidate = self.held[ident] = self.queue(spec).by_model[lease.model]
+            for pool, _ in candidate.needs:
+                pool.used += spec.seats
+        self._refill()
+
+    def _keep(self, pool: Pool, need: Need) -> None:
+        pool.cap = need.cap
+        pool.used = 0
+        pool.parked = {}
+        pool.timer_at = 0
+        pool.reserved_for, pool.reserved_seats = None, 0
+        for share in pool.shares.values():
+            share.waiting = 0
+        if not need.cap.capped:
+            pool.reduced = pool.paused_until = 0
+            pool.pause_cause = ""
+        pool.refresh()
+        self.pools[pool.key] = pool
+
+    def _refill(self) -> None:
+        """Put every ticket that asks into its queue."""
+        by_spec: dict[Spec, list[Ticket]] = {}
+        for ticket in self.tickets.values():
+            if not ticket.away:
+                by_spec.setdefault(ticket.spec, []).append(ticket)
+        for spec, tickets in by_spec.items():
+            queue = self.queue(spec)
+            queue.fill(tickets)
+            for pool in queue.pools:
+                pool.share(queue.flow).waiting += len(tickets)
+            self._look_at(queue)
+        reserved, self.reserved = self.reserved, {}
+        for ident, keys in reserved.items():
+            still = tuple(key for key in keys if key in self.pools)
+            if still and ident in self.tickets:
+                self._reserve(self.tickets[ident], still)
+
+    # Snapshots.
+
+    def export(self) -> Snapshot:
+        """The state as data. Equal states export equal snapshots."""
+        return Snapshot(
+            seq=self.seq,
+            at=self.at,
+            file_path=self.file_path,
+            file_digest=self.file_digest,
+            file_modified=self.file_modified,
+            seniority_ms=self.seniority_ms,
+            file_rules=[rule for _, rule in sorted(self.rules.file.items())],
+            runtime_rules=[rule for _, rule in sorted(self.rules.runtime.items())],
+            seen=sorted(self.rules.seen),
+            tickets=sorted(self.tickets.values(), key=lambda ticket: (ticket.order, ticket.arrival)),
+            leases=sorted(self.leases.values(), key=lambda lease: lease.granted_seq),
+            pools=[record for _, pool in sorted(self.pools.items()) if (record := self._record(pool)) is not None],
+            arrivals=self.arrivals,
+            front=self.front,
+            holds=dict(sorted(self.holds.items())),
+            foreign=dict(sorted(self.foreign.items())),
+            auto_caps=dict(sorted(self.auto_caps.items())),
+            reserved=dict(sorted(self.reserved.items())),
+        )
+
+    def _record(self, pool: Pool) -> PoolRecord | None:
+        """What of a pool cannot be derived; None when that is nothing."""
+        pool.occupied(self.at)
+        shares = {
+            flow: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
+            for flow, share in sorted(pool.shares.items())
+            if share.waiting or share.debit or share.start > pool.virtual
+        }
+        record = PoolRecord(
+            kind=pool.kind,
+            pool=pool.id,
+            cooling=sorted(pool.cooling),
+            paused_until=pool.paused_until if pool.paused_until > self.at else 0,
+            pause_cause=pool.pause_cause if pool.paused_until > self.at else "",
+            incident_seq=pool.incident_seq,
+            reduced=pool.reduced,
+            virtual=pool.virtual,
+            shares=shares,
+            holds=pool.holds,
+            hold_mean_ms=pool.hold_mean_ms,
+            hold_dev_ms=pool.hold_dev_ms,
+        )
+        return None if record == PoolRecord(pool.kind, pool.id) else record
+
+    @classmethod
+    def restore(cls, snapshot: Snapshot) -> State:
+        """The state that exported this snapshot."""
+        state = cls()
+        state.seq, state.at = snapshot.seq, snapshot.at
+        state.file_path, state.file_digest = snapshot.file_path, snapshot.file_digest
+        state.file_modified, state.seniority_ms = snapshot.file_modified, snapshot.seniority_ms
+        state.rules.file = {(rule.kind, rule.selector): rule for rule in snapshot.file_rules}
+        state.rules.runtime = {(rule.kind, rule.selector): rule for rule in snapshot.runtime_rules}
+        state.rules.seen = dict.fromkeys(snapshot.seen)
+        state.rules.merge()
+        state.tickets.update((ticket.id, ticket) for ticket in snapshot.tickets)
+        state.leases.update((lease.id, lease) for lease in snapshot.leases)
+        state.keys = {
+            ticket.key: ticket.id
+            for ticket in [*snapshot.tickets, *(lease.ticket for lease in snapshot.leases)]
+            if ticket.key
+        }
+        state.arrivals, state.front = snapshot.arrivals, snapshot.front
+        state.holds, state.foreign = dict(snapshot.holds), dict(snapshot.foreign)
+        state.auto_caps, state.reserved = dict(snapshot.auto_caps), dict(snapshot.reserved)
+        for record in snapshot.pools:
+            state._restore_pool(record)
+        state.rebuild()
+        return state
+
+    def _restore_pool(self, record: PoolRecord) -> None:
+        pool = self.named(record.kind, record.pool)
+        if pool is None:
+            return  # nothing caps it any more
+        pool.cooling = list(record.cooling)  # sorted, so a heap
+        pool.cooling_seats = sum(seats for _, seats in pool.cooling)
+        pool.paused_until, pool.pause_cause = record.paused_until, record.pause_cause
+        pool.incident_seq, pool.reduced, pool.virtual = record.incident_seq, record.reduced, record.virtual
+        for flow, share in record.shares.items():
+            own = pool.share(flow)
+            own.start, own.debit = share.start, share.debit
+            own.latest, own.latest_at = share.latest, share.latest_at
+        pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
+
+
+def _nothing(event: Any, at: int) -> None:
+    """An event that is only told."""

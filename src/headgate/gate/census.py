@@ -1,0 +1,229 @@
+"""Agents that were started outside Headgate, by the model they use (SPEC A13). They are counted, never touched.
+
+A process counts when its command line matches a pattern of the config and no ancestor of it does. Not counted
+are processes of Headgate and all that runs under them, and all that runs under a process with a lease or a
+ticket (its holder, or the agent that it was lent to).
+
+Two steps, because they have different needs. `look` reads the command lines of the whole machine, a few
+milliseconds, and its answer is shared by all processes for about a second. `tally` sets that answer against
+the leases of this very moment, and asks of each candidate whether it still lives. So a cached look never makes
+an agent foreign whose lease is younger than the look, nor keeps a seat for one that has ended; provided that
+the leases are read *after* the look.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import get_ident
+
+import msgspec
+
+from headgate.core.errors import BadName
+from headgate.core.names import parse_model
+from headgate.gate import processes
+from headgate.log.clock import boot_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    Row = tuple[int, int, Sequence[str]]  # pid, parent's pid, arguments
+
+FRESH_MS = 1000
+
+# What follows on a command line (of `timeout`, `sh -c`, `uv run`) is what Headgate is asked to run, and is not
+# what the process itself is: a run that waits in line must not count as the agent that it waits to start.
+_REQUEST = r"(?:^|[\s/;&|('\"])headgate(?:\s+-\S+)*\s+(?:run|submit)\s"
+
+# Options of the interpreter that take the next argument.
+_TAKES_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """A process that matches: which one, its model ("" when unknown), and the pids above it."""
+
+    process: str
+    model: str
+    above: tuple[int, ...]
+
+
+class _Cached(msgspec.Struct, array_like=True):
+    """What a cache file holds. It is valid only for the same patterns, seen from the same place."""
+
+    place: str
+    patterns: list[str]
+    at_ms: int
+    seen: list[Seen]
+
+
+def look(cache_path: str, patterns: Sequence[str]) -> list[Seen]:
+    """The matching processes of this machine, as of at most about a second ago. "" for no cache."""
+    if not patterns:
+        return []
+    place, at_ms = _place(), boot_ms()
+    cached = _load(cache_path) if cache_path else None
+    if cached and (cached.place, cached.patterns) == (place, list(patterns)) and 0 <= at_ms - cached.at_ms < FRESH_MS:
+        return cached.seen
+    seen = [
+        Seen(process, model, above)
+        for pid, model, above in find(patterns, command_lines(), processes.parent_of)
+        if (process := processes.identify(pid))
+    ]
+    if cache_path:
+        _save(cache_path, _Cached(place, list(patterns), at_ms, seen))
+    return seen
+
+
+def tally(seen: Iterable[Seen], own: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """How many of them are foreign now, by model. `own`: the processes of all leases and tickets, read just now."""
+    candidates = [one for one in seen if not processes.is_gone(one.process)]
+    if not candidates:
+        return ()
+    mine = {pid: process for process in own if (pid := processes.local_pid(process))}
+    counts: dict[str, int] = {}
+    for one in candidates:
+        pid = processes.pid_of(one.process)
+        chain = (pid, *one.above)
+        # A holder that is gone, and whose pid another process has by now, owns nothing.
+        owned = any(above in mine and not processes.is_gone(mine[above]) for above in chain if above)
+        if pid != os.getpid() and not owned:
+            counts[one.model] = counts.get(one.model, 0) + 1
+    return tuple(sorted(counts.items()))
+
+
+def count(
+    patterns: Sequence[str], own_pids: Collection[int], procs: Iterable[Row] | None = None
+) -> tuple[tuple[str, int], ...]:
+    """Look and tally in one step, without a cache: of this machine, or of the processes given."""
+    if procs is None:
+        found = find(patterns, command_lines(), processes.parent_of)
+    else:
+        rows = list(procs)
+        parents = {pid: parent for pid, parent, _ in rows}
+        found = find(patterns, {pid: argv for pid, _, argv in rows}, lambda pid: parents.get(pid, 0))
+    counts: dict[str, int] = {}
+    for pid, model, above in found:
+        if pid != os.getpid() and pid not in own_pids and not any(parent in own_pids for parent in above):
+            counts[model] = counts.get(model, 0) + 1
+    return tuple(sorted(counts.items()))
+
+
+def find(
+    patterns: Sequence[str], argvs: Mapping[int, Sequence[str]], parent_of: Callable[[int], int]
+) -> list[tuple[int, str, tuple[int, ...]]]:
+    """The topmost matching processes that are not under Headgate: pid, model, and the pids above.
+
+    Parents are asked for one by one, and only of matches: they are the expensive part of /proc.
+    """
+    compiled, request = _compile(patterns)
+    matches: dict[int, str] = {}
+    for pid, argv in argvs.items():
+        model = _match(compiled, request, argv)
+        if model is not None and not is_headgate(argv):
+            matches[pid] = model
+    found = []
+    for pid, model in matches.items():
+        above = _ancestors(pid, parent_of)
+        if not any(parent in matches or is_headgate(argvs.get(parent, ())) for parent in above):
+            found.append((pid, model, above))
+    return found
+
+
+def is_headgate(argv: Sequence[str]) -> bool:
+    """Whether this is a process of Headgate: the command itself, or an interpreter that runs it."""
+    if not argv:
+        return False
+    program = os.path.basename(argv[0])
+    if program == "headgate":
+        return True
+    if not program.startswith(("python", "Python", "pypy")):
+        return False
+    arguments = iter(argv[1:])
+    for argument in arguments:
+        if argument in _TAKES_VALUE:
+            next(arguments, None)
+        elif not argument.startswith("-"):
+            return os.path.basename(argument) == "headgate"
+        elif argument.endswith("m") and not argument.startswith(("--", "-X", "-W", "-c")):
+            return next(arguments, "").partition(".")[0] == "headgate"
+        elif argument.endswith("c") and not argument.startswith(("--", "-X", "-W")):
+            return False
+    return False
+
+
+def command_lines() -> dict[int, list[str]]:
+    """The arguments of every process here that has any: kernel threads and zombies have none."""
+    found = {}
+    for pid in processes.all_pids():
+        if argv := processes.command_line(pid):
+            found[pid] = argv
+    return found
+
+
+def _compile(patterns: Sequence[str]) -> tuple[list[re.Pattern[str]], re.Pattern[str]]:
+    import re  # only those who have a census pay for it
+
+    return [re.compile(pattern) for pattern in patterns], re.compile(_REQUEST)
+
+
+def _match(patterns: Sequence[re.Pattern[str]], request: re.Pattern[str], argv: Sequence[str]) -> str | None:
+    """The model that a command line names, "" when it matches and names none, None when it does not match.
+
+    Of several patterns that match, the first that names a model decides.
+    """
+    # One line: prompts among the arguments have many, and `.*` should reach over them.
+    text = " ".join(argv).replace("\n", " ")
+    if "headgate" in text and (asked := request.search(text)):
+        text = text[: asked.start()]
+    best = None
+    for pattern in patterns:
+        if match := pattern.search(text):
+            best = _model(match.groupdict().get("model"))
+            if best:
+                break
+    return best
+
+
+def _model(name: str | None) -> str:
+    try:
+        return str(parse_model(name)) if name else ""
+    except BadName:
+        return ""
+
+
+def _ancestors(pid: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
+    """The pids above a process, nearest first. The tree changes while it is read, so it may even have a loop."""
+    above: dict[int, None] = {}
+    parent = parent_of(pid)
+    while parent > 0 and parent != pid and parent not in above:
+        above[parent] = None
+        parent = parent_of(parent)
+    return tuple(above)
+
+
+def _place() -> str:
+    """Whose view of processes this is: user (some see only their own), boot and pid namespace."""
+    _, boot, pidns, _, _ = processes.this_process().split("|")
+    return f"{os.geteuid()}|{boot}|{pidns}"
+
+
+def _load(path: str) -> _Cached | None:
+    try:
+        return msgspec.json.decode(processes.read(path), type=_Cached)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _save(path: str, cached: _Cached) -> None:
+    """Replace the cache in one step. Where that fails everybody looks for himself."""
+    draft = f"{path}.{os.getpid()}-{get_ident()}"
+    try:
+        with open(draft, "wb") as file:
+            file.write(msgspec.json.encode(cached))
+        os.replace(draft, path)
+    except OSError:
+        try:
+            os.unlink(draft)
+        except OSError:
+            pass

@@ -1,0 +1,171 @@
+"""The gate as `headgate run` and the other commands use it: one process, no asyncio, straight to the store.
+
+`DirectGate.decide` is the whole interface for changes: commands in, events out. It can later be answered by a host's
+node over a socket instead (DESIGN.md, "node"): nothing here hands out anything but plain data and the state to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import time_ns
+
+from headgate.config.load import Loaded
+from headgate.config.settings import Settings
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.errors import HeadgateError
+from headgate.core.records import Lease, Reason
+from headgate.core.state import State
+from headgate.gate import processes, wake
+from headgate.gate.surroundings import Surroundings, lost
+from headgate.gate.transaction import Decided, Replica, Wake
+from headgate.log.protocol import Log
+
+
+class DirectGate:
+    """Decisions on a store, by this process."""
+
+    def __init__(self, log: Log, loaded: Loaded | None = None, folder: str = "") -> None:
+        self.log = log
+        self.folder = folder  # the state folder; "" where there is none (memory)
+        self.loaded = loaded
+        self.settings = loaded.settings if loaded is not None else Settings()
+        self.host = processes.host_name()
+        self.me = processes.this_process()
+        self.replica = Replica(log, self.me, self._wake)
+        self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
+        self._unheard: list[str] = []
+        self.before_lock: Callable[[], None] = _nothing
+        self.after_lock: Callable[[], None] = _nothing
+
+    def __repr__(self) -> str:
+        return f"<DirectGate on {self.log!r}>"
+
+    @property
+    def state(self) -> State:
+        return self.replica.state
+
+    def now(self) -> int:
+        """The log's time."""
+        return max(self.log.now(), self.state.at)
+
+    def wall_offset_ms(self) -> int:
+        """What to add to a log time to get wall time, for display."""
+        return time_ns() // 1_000_000 - self.log.now()
+
+    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided]:
+        """Run commands in one transaction; the config file's caps come first if they are news."""
+        prelude = self._news()
+        self.before_lock()
+        try:
+            decided = self.replica.decide([*prelude, *commands], durable=durable)
+        finally:
+            self.after_lock()
+        self._look_for_the_unheard()
+        return decided[len(prelude) :]
+
+    def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
+        """Run one command; raises what is wrong with it."""
+        (decided,) = self.decide([command], durable=durable)
+        if decided.error is not None:
+            raise decided.error
+        return decided.events
+
+    def read(self) -> State:
+        """The current state, to look at; the config file's caps are in it."""
+        state = self.replica.catch_up()
+        if self._news():
+            self.decide([])
+        return state if not self._news() else self.replica.state
+
+    def _news(self) -> list[cmd.Command]:
+        """The config file, when the gate does not have it yet (SPEC C2)."""
+        loaded = self.loaded
+        if loaded is None:
+            return []
+        state = self.replica.state
+        if loaded.digest == state.file_digest or loaded.mtime_ms <= state.file_modified:
+            return []
+        return [load_file(loaded)]
+
+    # Asking for a seat.
+
+    def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        """Ask once: the lease, the reason of a refusal, or None when the ticket stands in line now.
+
+        Whoever seems to hold what is asked for is looked at first: the dead do not hold seats (DESIGN.md, "Liveness").
+        """
+        state = self.replica.catch_up()
+        first: list[cmd.Command] = []
+        observed = self.surroundings.observe(self.replica.catch_up, self.host) if command.spec.kind == "agents" else None
+        if observed is not None:
+            first.append(observed)
+        if first or not self.replica.engine.fits(command.spec, self.now()):
+            gone = lost(state)
+            if gone is not None:
+                first.append(gone)
+        decided = self.decide([*first, command])[-1]
+        if decided.error is not None:
+            raise decided.error
+        for event in decided.events:
+            if isinstance(event, ev.Deferred):
+                return event.reason
+        return self.state.leases.get(command.id)
+
+    def look_around(self) -> None:
+        """What the head of the line does every second: take back what the dead hold, count the foreign."""
+        commands: list[cmd.Command] = []
+        gone = lost(self.replica.catch_up())
+        if gone is not None:
+            commands.append(gone)
+        observed = self.surroundings.observe(self.replica.catch_up, self.host)
+        if observed is not None and self._tells_something(observed):
+            commands.append(observed)
+        if commands:
+            self.decide(commands)
+
+    def _tells_something(self, observed: cmd.Observe) -> bool:
+        return observed.room is not None or observed.foreign != self.state.foreign.get(self.host, ())
+
+    def leave(self, ident: str, outcome: str = "ok") -> None:
+        """Give up whatever an id stands for by now: a place in line, or a lease."""
+        state = self.replica.catch_up()
+        lease = state.leases.get(ident)
+        if lease is not None and lease.claimed:
+            self.decide([cmd.Release(ident, outcome)])
+        elif lease is not None or ident in state.tickets:
+            self.decide([cmd.Cancel(ident)])
+
+    # Waking others.
+
+    def _wake(self, message: Wake) -> None:
+        if wake.send(message.address, message.message) is False:
+            self._unheard.append(message.holder)
+
+    def _look_for_the_unheard(self) -> None:
+        """Nobody listened where we sent: if the process is gone, its grant goes to the next at once."""
+        while self._unheard:
+            gone = tuple(sorted(holder for holder in set(self._unheard) if processes.is_gone(holder)))
+            self._unheard.clear()
+            if gone:
+                self.replica.decide([cmd.Lost(gone)])
+
+    def maintain(self) -> None:
+        """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
+        try:
+            self.replica.maintain(self.settings.keep_ms)
+        except HeadgateError:
+            return
+
+    def close(self) -> None:
+        self.log.close()
+
+
+def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
+    """The command that brings a config file's caps into the gate."""
+    settings = loaded.settings
+    return cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms, force)
+
+
+def _nothing() -> None:
+    pass

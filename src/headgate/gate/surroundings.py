@@ -1,0 +1,80 @@
+"""What the engine cannot see for itself: processes that are gone, agents started elsewhere, memory that is left.
+
+Each is looked for outside the lock and handed to the engine as a command, only when it would change something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.config.settings import Settings
+from headgate.core import commands as cmd
+from headgate.core.state import State
+from headgate.gate import processes
+
+if TYPE_CHECKING:
+    from headgate.gate.census import Seen
+
+
+def lost(state: State) -> cmd.Lost | None:
+    """The processes in the books that are certainly gone; None when all live or cannot be judged from here."""
+    judged: dict[str, bool] = {}
+
+    def is_gone(process: str) -> bool:
+        known = judged.get(process)
+        if known is None:
+            known = judged[process] = processes.is_gone(process) is True
+        return known
+
+    gone = {lease.lives_with for lease in state.leases.values() if is_gone(lease.lives_with)}
+    for ticket in state.tickets.values():
+        if is_gone(ticket.holder):
+            gone.add(ticket.holder)
+        if ticket.bound and is_gone(ticket.bound):
+            gone.add(ticket.bound)
+    return cmd.Lost(tuple(sorted(gone))) if gone else None
+
+
+class Surroundings:
+    """This host, as the config says to look at it."""
+
+    def __init__(self, settings: Settings, cache_path: str = "") -> None:
+        self._settings = settings
+        self._cache_path = cache_path
+        self._follows_memory = any(rule.auto for rule in settings.rules)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look at."""
+        return bool(self._settings.census) or self._follows_memory
+
+    def observe(self, current: Callable[[], State], host: str) -> cmd.Observe | None:
+        """What is to be told of this host; None when there is nothing to look at. `current` reads the state."""
+        seen = self._look()
+        state = current()  # after the look, so that no lease younger than it is taken for foreign
+        if not self and host not in state.foreign:
+            return None
+        room, most = None, 8
+        if self._follows_memory:
+            from headgate.gate import memory
+
+            auto = self._settings.host_auto
+            room, most = memory.room(auto.reserve_bytes, auto.per_agent_bytes), auto.max
+        return cmd.Observe(host, self._foreign(state, seen), room, most)
+
+    def _look(self) -> list[Seen]:
+        if not self._settings.census:
+            return []
+        from headgate.gate import census
+
+        return census.look(self._cache_path, self._settings.census)
+
+    def _foreign(self, state: State, seen: list[Seen]) -> tuple[tuple[str, int], ...]:
+        if not seen:
+            return ()
+        from headgate.gate import census
+
+        own = {lease.lives_with for lease in state.leases.values()}
+        own.update(lease.ticket.holder for lease in state.leases.values())
+        own.update(ticket.holder for ticket in state.tickets.values())
+        return census.tally(seen, own)

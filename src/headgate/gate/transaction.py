@@ -1,0 +1,261 @@
+"""A decision is one transaction (DESIGN.md, "One ordered log").
+
+Read the events not yet seen; take the write lock; read the last few; check that the log is still the one this
+process knows; take one `now`; run the commands; append their events; commit; only then tell anybody. Synchronous:
+`headgate run` calls it directly, services wrap it (gate/service.py).
+
+A commit that failed told nobody anything: the engine is dropped and loaded anew.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.engine import Engine
+from headgate.core.errors import HeadgateError, InternalError
+from headgate.core.snapshots import FORMAT, Snapshot
+from headgate.core.state import State
+from headgate.log.protocol import START, Log, LogReplaced, Position, SideWrite, StoreError
+
+TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
+KEEP_MS = 30 * 86_400_000
+_STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
+_SNAPSHOT_EVERY = 2_000  # events, or twice what there is to write down, whichever is more
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Snapshot).decode
+
+
+class Decided(NamedTuple):
+    """What became of one command: its events, or the caller's mistake."""
+
+    events: list[ev.Event]
+    error: HeadgateError | None = None
+
+
+class Wake(NamedTuple):
+    """A process to be woken after the commit."""
+
+    address: str
+    message: bytes
+    holder: str
+
+
+class Replica:
+    """An engine that follows a log and decides on it. Not for several threads at once."""
+
+    def __init__(self, log: Log, me: str, send: Callable[[Wake], None] | None = None) -> None:
+        self.log = log
+        self.me = me
+        self.position = START
+        self.due: int | None = None  # as the last commit has it
+        self.reloads = 0
+        self.seen: list[ev.Event] = []  # taken in from others since the owner last cleared it
+        self._send = send
+        self._engine: Engine | None = None
+        self._fed_at = 0.0
+        self._since_snapshot = 0
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            self._load()
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def state(self) -> State:
+        return self.engine.state
+
+    def catch_up(self) -> State:
+        """Take in what others committed. Without the lock."""
+        engine = self.engine
+        try:
+            self._follow(engine)
+        except LogReplaced:
+            self._engine = None
+            engine = self.engine
+        return engine.state
+
+    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided]:
+        """Run commands in one transaction, waiting for the lock."""
+        if monotonic() - self._fed_at > _STALE_S:
+            self.catch_up()
+        self.log.lock()
+        return self._locked(commands, durable)
+
+    def try_decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided] | None:
+        """The same if nobody has the lock, else None at once."""
+        if not self.log.try_lock():
+            return None
+        return self._locked(commands, durable)
+
+    def _locked(self, commands: Sequence[cmd.Command], durable: bool) -> list[Decided]:
+        try:
+            try:
+                decided, wakes = self._transact(commands, durable)
+            except LogReplaced:  # another log than the one we knew: nothing was decided yet
+                self._engine = None
+                decided, wakes = self._transact(commands, durable)
+        finally:
+            self.log.unlock()
+        for wake in wakes:
+            if self._send is not None:
+                self._send(wake)
+        return decided
+
+    def _transact(self, commands: Sequence[cmd.Command], durable: bool) -> tuple[list[Decided], list[Wake]]:
+        engine = self.engine
+        log = self.log
+        log.begin(durable=durable)
+        try:
+            self._follow(engine)
+            now = max(log.now(), engine.state.at)
+            events = engine.handle(cmd.Tick(), now)
+            decided = []
+            for command in commands:
+                try:
+                    out = engine.handle(command, now)
+                except InternalError:
+                    raise
+                except HeadgateError as error:
+                    decided.append(Decided([], error))
+                else:
+                    events = events + out if events else out
+                    decided.append(Decided(out))
+            due = engine.next_deadline()
+            if not events and due == self.due:
+                log.rollback()
+                return decided, []
+            self.position = log.append(self.position, now, events, due, self._told(events))
+        except BaseException:
+            self._engine = None
+            log.rollback()
+            raise
+        moved = due != self.due
+        self.due = due
+        self._since_snapshot += len(events)
+        return decided, self._wakes(engine, events, moved)
+
+    def _follow(self, engine: Engine) -> None:
+        """Feed the engine everything behind our position; LogReplaced when the log does not know it."""
+        while True:
+            commits = self.log.read(self.position)
+            for commit in commits:
+                engine.replay(commit.events, commit.at)
+                self.seen.extend(commit.events)
+                self._since_snapshot += len(commit.events)
+            if commits:
+                self.position = commits[-1].position
+                self.due = commits[-1].due
+            if len(commits) < 10_000:
+                break
+        self._fed_at = monotonic()
+
+    def _load(self) -> None:
+        """Start from the newest snapshot, or from the beginning."""
+        self.reloads += 1
+        self.seen.clear()
+        stored = self.log.snapshot()
+        state = State()
+        self.position, self.due, self._since_snapshot = START, None, 0
+        if stored is not None:
+            collecting = gc.isenabled()
+            gc.disable()  # a hundred thousand tickets are not garbage
+            try:
+                state = State.restore(_read_snapshot(stored.data))
+            finally:
+                if collecting:
+                    gc.enable()
+            self.position = stored.position
+        engine = Engine(state, self.me)
+        self._follow(engine)
+        self._engine = engine
+
+    # After the commit.
+
+    def _told(self, events: list[ev.Event]) -> list[SideWrite]:
+        """Rows for those who wait elsewhere."""
+        side = []
+        for event in events:
+            kind = type(event)
+            if kind is ev.Granted:
+                if not event.claimed:  # type: ignore[union-attr]
+                    side.append(SideWrite(TOLD, event.id, b"granted"))  # type: ignore[union-attr]
+            elif kind is ev.Claimed or kind is ev.Returned:
+                side.append(SideWrite(TOLD, event.id, None))  # type: ignore[union-attr]
+            elif kind is ev.Expired:
+                side.append(SideWrite(TOLD, event.id, b"expired"))  # type: ignore[union-attr]
+            elif kind is ev.Cancelled and event.holder != self.me:  # type: ignore[union-attr]
+                side.append(SideWrite(TOLD, event.id, b"cancelled"))  # type: ignore[union-attr]
+        return side
+
+    def _wakes(self, engine: Engine, events: list[ev.Event], due_moved: bool) -> list[Wake]:
+        if self._send is None:
+            return []
+        wakes = []
+        for event in events:
+            if isinstance(event, ev.Granted) and not event.claimed:
+                ticket = engine.state.leases[event.id].ticket if event.id in engine.state.leases else None
+                if ticket is not None and ticket.wake:
+                    wakes.append(Wake(ticket.wake, b"granted", ticket.holder))
+            elif isinstance(event, ev.Cancelled | ev.Expired) and event.wake and event.holder != self.me:
+                wakes.append(Wake(event.wake, b"left", event.holder))
+        if due_moved and self.due is not None:
+            first = engine.first_to_act()
+            if first is not None and first.wake and first.holder != self.me:
+                wakes.append(Wake(first.wake, b"due", first.holder))
+        return wakes
+
+    # Upkeep, outside the lock and off the decision path.
+
+    def maintain(self, keep_ms: int = KEEP_MS) -> None:
+        """Write a snapshot when enough has happened, checkpoint and prune."""
+        if self._engine is None:
+            return
+        state = self._engine.state
+        size = len(state.tickets) + len(state.leases)
+        if self._since_snapshot > max(_SNAPSHOT_EVERY, 2 * size):
+            self.log.save_snapshot(_encode(state.export()), self.position)
+            self._since_snapshot = 0
+            self._sweep_told(state)
+        self.log.maintain(keep_ms)
+
+    def _sweep_told(self, state: State) -> None:
+        """Rows of waiters that never came to read them."""
+        stale = [key for key, _ in self.log.side_items(TOLD) if key not in state.leases and key not in state.tickets]
+        if stale:
+            self.forget_told(stale)
+
+    def forget_told(self, idents: Sequence[str]) -> None:
+        """Delete rows that were read."""
+        self.log.lock()
+        try:
+            self.log.begin()
+            try:
+                self._follow(self.engine)
+                side = [SideWrite(TOLD, ident, None) for ident in idents]
+                now = max(self.log.now(), self.engine.state.at)
+                self.position = self.log.append(self.position, now, [], self.due, side)
+            except BaseException:
+                self.log.rollback()
+                raise
+        finally:
+            self.log.unlock()
+
+
+def _read_snapshot(data: bytes) -> Snapshot:
+    try:
+        snapshot = _decode(data)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"the newest snapshot cannot be read ({error}): run `headgate doctor`") from error
+    if snapshot.format > FORMAT:
+        raise StoreError("the store was written by a newer Headgate: upgrade this one")
+    return snapshot

@@ -1,0 +1,151 @@
+"""Waiting in line without asyncio: a socket to be woken through, a slow poll behind it, deadlines without stampede.
+
+- A grant comes as a datagram. The backstop poll, once a second, reads one row.
+- A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the line; the others look
+  a little later whether somebody has acted.
+- Whoever is at position p looks around every p seconds: processes gone, foreign agents, its own position. So the
+  head does it every second, and a thousand waiters together only a few times a second.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from time import monotonic
+
+from headgate.core import commands as cmd
+from headgate.core.records import Lease
+from headgate.core.views import TicketView, ticket_view
+from headgate.gate.direct import DirectGate
+from headgate.gate.transaction import TOLD
+from headgate.gate.wake import Mailbox
+from headgate.log.protocol import StoreError
+
+POLL_S = 1.0
+_SLOWEST_LOOK_S = 30.0
+_BACKUP_MS = 300  # a deadline that nobody has acted on for so long is acted on by whoever sees it
+
+
+class Left:
+    """The ticket is no longer in line, and there is no lease: `why` is expired, cancelled or lost."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class Waiter:
+    """One ticket of this process."""
+
+    def __init__(
+        self,
+        gate: DirectGate,
+        ident: str,
+        mailbox: Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._gate = gate
+        self._id = ident
+        self._mailbox = mailbox
+        self._on_view = on_view
+        self._on_trouble = on_trouble
+        self._position = 1
+        self._alarm: float | None = None  # when to act on a deadline
+        self._next_poll = 0.0
+        self._next_look = 0.0
+
+    def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
+        self._look()
+        while not stopped():
+            try:
+                ended = self._step()
+            except StoreError as error:
+                self._on_trouble(str(error))
+                ended = None
+            if ended is not None:
+                return ended
+            if until is not None and monotonic() >= until:
+                return None
+            self._sleep(until, wakeup_fd)
+        return None
+
+    def _sleep(self, until: float | None, wakeup_fd: int) -> None:
+        moments = [self._next_poll, self._next_look]
+        if self._alarm is not None:
+            moments.append(self._alarm)
+        if until is not None:
+            moments.append(until)
+        fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
+        select.select(fds, [], [], max(0.0, min(moments) - monotonic()))
+
+    def _step(self) -> Lease | Left | None:
+        messages = self._mailbox.drain() if self._mailbox is not None else []
+        if b"due" in messages:
+            self._arm()
+        now = monotonic()
+        told = any(message != b"due" for message in messages)
+        if self._alarm is not None and now >= self._alarm:
+            self._alarm = None
+            self._gate.decide([])
+            told = True
+        if not told and now >= self._next_poll:
+            self._next_poll = now + POLL_S
+            told = self._poll()
+        if not told and now >= self._next_look:
+            self._look()
+            told = True
+        return self._settled() if told else None
+
+    def _settled(self) -> Lease | Left | None:
+        """Whether it is decided; a grant is claimed here."""
+        state = self._gate.replica.catch_up()
+        lease = state.leases.get(self._id)
+        ticket = state.tickets.get(self._id)
+        if (lease is not None and not lease.claimed) or (ticket is not None and ticket.away):
+            self._gate.decide([cmd.Claim(self._id)])  # or, passed over: we are here, ask again
+            lease, ticket = self._gate.state.leases.get(self._id), self._gate.state.tickets.get(self._id)
+        if lease is not None:
+            return lease
+        self._arm_from_state()
+        return None if ticket is not None else Left(self._why())
+
+    def _why(self) -> str:
+        told = self._gate.log.side(TOLD, self._id)
+        if told is None:
+            return "lost"
+        self._gate.replica.forget_told([self._id])
+        return told.decode()
+
+    def _poll(self) -> bool:
+        """One row: were we told something? Or is a deadline overdue that nobody acts on?"""
+        if self._gate.log.side(TOLD, self._id) is not None:
+            return True
+        head = self._gate.log.head()
+        if head is None or head.due is None:
+            return False
+        late = self._gate.log.now() - head.due
+        if late < _BACKUP_MS + 50 * min(self._position, 20):
+            return False
+        self._gate.decide([])
+        return True
+
+    def _look(self) -> None:
+        self._gate.look_around()
+        view = ticket_view(self._gate.state, self._id, self._gate.now())
+        if view is not None:
+            self._position = view.position
+            self._on_view(view)
+        self._next_look = monotonic() + min(max(POLL_S, float(self._position)), _SLOWEST_LOOK_S)
+
+    def _arm(self) -> None:
+        head = self._gate.log.head()
+        if head is not None and head.due is not None:
+            self._alarm = monotonic() + max(head.due - self._gate.log.now(), 0) / 1000
+
+    def _arm_from_state(self) -> None:
+        """We decided last and are first to act: nobody else will tell us."""
+        first = self._gate.replica.engine.first_to_act()
+        if first is not None and first.holder == self._gate.me:
+            self._arm()

@@ -1,0 +1,152 @@
+"""The ordered log: one small protocol, several stores (memory, SQLite; PostgreSQL to come).
+
+A log is a sequence of commits. A commit has a dense number, a random id and a dense run of events. Whoever
+decides holds the write lock from before it reads the last commit until its own is in; so decisions are made
+one after another, whichever process makes them.
+
+The random id is how a replaced log is noticed: a process remembers the id at its own last commit, and if the
+log has another id there, it is not the log this process knows (a restored backup, a failover). Every read
+that starts from a position checks it, and raises LogReplaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from headgate.core.errors import HeadgateError
+from headgate.core.events import Event
+
+
+class Position(NamedTuple):
+    """How far a process has read: the number and id of a commit, and the sequence number of its last event."""
+
+    commit: int
+    id: str
+    seq: int
+
+
+START = Position(0, "", 0)
+
+
+class Commit(NamedTuple):
+    """What one transaction did. `due` is when the next deadline is, as far as its writer knew."""
+
+    number: int
+    id: str
+    at: int
+    seq: int  # of the last event; the first is seq - len(events) + 1
+    due: int | None
+    events: list[Event]
+
+    @property
+    def position(self) -> Position:
+        return Position(self.number, self.id, self.seq)
+
+
+class Head(NamedTuple):
+    """The log's newest commit, without its events."""
+
+    commit: int
+    at: int
+    due: int | None
+
+
+class Stored(NamedTuple):
+    """A snapshot as it was saved: the encoded state, and the position that it stands for."""
+
+    data: bytes
+    position: Position
+
+
+class SideWrite(NamedTuple):
+    """A value beside the log that changes with a commit; None deletes it."""
+
+    table: str
+    key: str
+    value: bytes | None
+
+
+class LogReplaced(Exception):
+    """The log is not the one that this process knows: load it anew."""
+
+
+class StoreError(HeadgateError):
+    """The store cannot be used; the sentence says why and what to do."""
+
+
+class Log(Protocol):
+    """Synchronous. One object belongs to one decider; calls must not overlap, and not cross a fork."""
+
+    # Reading, at any time, without the lock.
+    def snapshot(self) -> Stored | None:
+        """The newest snapshot that is whole; None if there is none and the log can be read from START.
+
+        StoreError if there is none and the log was pruned.
+        """
+
+    def read(self, after: Position, limit: int = 10_000) -> list[Commit]:
+        """The commits after a position, oldest first; LogReplaced if the log does not know the position.
+
+        START is not known to a log that was pruned: begin with its snapshot.
+        """
+
+    def head(self) -> Head | None:
+        """One row, for waiters' backstop polls; None while the log is empty."""
+
+    def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
+        """(seq, at, event) of everything after `since_seq` that has not been pruned, oldest first."""
+
+    def side(self, table: str, key: str) -> bytes | None:
+        """A value beside the log."""
+
+    def side_items(self, table: str) -> list[tuple[str, bytes]]:
+        """All values of a table beside the log, by key."""
+
+    # Writing: lock, begin, append or rollback, unlock.
+    def try_lock(self) -> bool:
+        """Take the write lock if nobody has it."""
+
+    def lock(self) -> None:
+        """Wait for the write lock, first come first served."""
+
+    def unlock(self) -> None:
+        """Let go of the write lock, if it is held; a transaction under way is rolled back."""
+
+    def lock_owner(self) -> int | None:
+        """The pid that seems to hold the write lock, for messages about a wait that lasts."""
+
+    def begin(self, *, durable: bool = False) -> None:
+        """Start a transaction; with `durable` its commit is on disk when append returns."""
+
+    def now(self) -> int:
+        """The log's time in ms, at any time.
+
+        Never goes backwards here, and is never before a commit that was read; so inside a transaction call it after
+        read.
+        """
+
+    def append(
+        self, after: Position, at: int, events: Sequence[Event], due: int | None, side: Sequence[SideWrite] = ()
+    ) -> Position:
+        """Add a commit behind `after` and commit the transaction. No events is fine: only `due` or `side` changes.
+
+        LogReplaced if `after` is not the last commit. Whatever it raises, nothing was committed and the transaction
+        is over.
+        """
+
+    def rollback(self) -> None:
+        """Leave the transaction, if there is one; nothing happened."""
+
+    # Upkeep, outside the lock.
+    def save_snapshot(self, data: bytes, position: Position) -> None:
+        """Keep the snapshot of a commit and the newest other; LogReplaced if the log does not know the position."""
+
+    def maintain(self, keep_ms: int) -> None:
+        """Checkpoint, and prune what is older than `keep_ms` and behind the older of the snapshots that are kept.
+
+        Cheap when there is nothing to do.
+        """
+
+    def close(self) -> None:
+        """Let go of everything; what was not committed never happened. Closing twice is fine."""

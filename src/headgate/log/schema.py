@@ -1,0 +1,66 @@
+"""The tables of a SQLite store, and how a new one comes to be.
+
+A new database is built beside its place and renamed into it, under the write lock: whoever looks sees either
+no database or a complete one, and a process killed half-way leaves nothing that another would take for a store.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from headgate.log.files import make_file, sync_folder
+
+FORMAT = 1  # in the database's user_version; a change of the tables below is a new format, with a migration
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE log (
+    number INTEGER PRIMARY KEY,
+    id     TEXT NOT NULL,
+    at     INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    due    INTEGER,
+    events TEXT NOT NULL
+);
+CREATE TABLE side (tbl TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tbl, key)) WITHOUT ROWID;
+CREATE TABLE snapshots (
+    number   INTEGER PRIMARY KEY,
+    id       TEXT NOT NULL,
+    seq      INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+);
+"""
+
+
+def create(path: str) -> None:
+    """Build a new database at `path`. The caller holds the write lock and has seen that there is none."""
+    aside = path + ".new"
+    for name in (aside, aside + "-wal", aside + "-shm"):
+        if os.path.lexists(name):
+            os.unlink(name)  # of a process that was killed here
+    os.close(make_file(aside, exclusive=True))
+    try:
+        _build(aside)
+        _set_aside(path + "-wal")
+        os.rename(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def _build(path: str) -> None:
+    conn = sqlite3.connect(path, isolation_level=None)
+    try:
+        conn.execute("PRAGMA synchronous=FULL")
+        conn.execute("PRAGMA journal_mode=WAL").fetchall()
+        conn.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={FORMAT}; COMMIT;")
+    finally:
+        conn.close()
+
+
+def _set_aside(wal: str) -> None:
+    """Keep a write-ahead log whose database was moved away from being played into the new one."""
+    if os.path.lexists(wal):
+        os.rename(wal, f"{wal}.left-{os.urandom(4).hex()}")

@@ -1,0 +1,226 @@
+"""A child that waits for leave before it executes anything.
+
+The wrapper forks, commits the child's pid to the log, and only then lets it go: one byte through a pipe whose
+other end nobody else has. If the wrapper is killed before that byte, the child reads the end of the pipe and
+leaves; if after, it runs on. So no agent ever runs whose pid is not committed, and no committed seat is kept by
+anything but a live process (SPEC L2).
+
+The rule: what the child executes finds everything as if the wrapper had not been there: argv, environment,
+files, signal mask, what is ignored and what is not. Only the process group may differ, when asked for.
+
+Everything that can be prepared is prepared before the fork, which must happen in a process with one thread. In
+between fork and exec nothing is imported, nothing collected and nothing cleaned up: what the wrapper has open
+(a database) must not be closed properly by a copy of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+
+from headgate.core.errors import BadRequest, HeadgateError
+from headgate.runner.heard import hold, let_go
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import NoReturn
+else:
+    import _signal as signal
+
+CANNOT_EXECUTE = 126
+NOT_FOUND = 127
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+# An error in one folder of PATH after which the next is tried, as execvp(3) does.
+_TRY_NEXT = (*_ABSENT, errno.EACCES, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT)
+# What Python ignores for itself, and a program expects to die of.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class CannotRun(HeadgateError):
+    """The command could not be executed: 127 when there is no such program, 126 when it cannot be run."""
+
+    def __init__(self, exit_code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+class Child:
+    """A forked process: waiting for `start`, or running a program, or abandoned."""
+
+    __slots__ = ("_command", "_go_fd", "_report_fd", "mask", "own_group", "pid")
+
+    def __init__(self, pid: int, command: Command, go_fd: int, report_fd: int, own_group: bool) -> None:
+        self.pid = pid
+        self.own_group = own_group
+        self.mask: set[int] | None = None  # the signal mask from before `start`, while signals are held back
+        self._command = command
+        self._go_fd = go_fd
+        self._report_fd = report_fd
+
+    def __repr__(self) -> str:
+        state = "waits to be started" if self._go_fd >= 0 else "was let go"
+        return f"<Child {self.pid} {state}: {self._command.argv!r}>"
+
+    @classmethod
+    def prepare(cls, argv: Sequence[str], env: Mapping[str, str], *, own_group: bool) -> Child:
+        """Fork a child that waits. It ends by itself if this process dies before `start`."""
+        command = Command(argv, env)
+        # Children of a process that ignores SIGCHLD vanish without saying how they ended.
+        chld_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+        if chld_ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        caught = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
+        go_read, go_write = os.pipe()
+        report_read, report_write = os.pipe()
+        # No signal may find the copy with the wrapper's handlers in place.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _wait_and_exec(command, (go_read, go_write), report_write, own_group, mask, caught, chld_ignored)
+        except OSError as error:
+            os.close(go_write)
+            os.close(report_read)
+            raise CannotRun(CANNOT_EXECUTE, f"cannot start another process: {_why(error.errno)}") from error
+        finally:
+            if collecting:
+                gc.enable()
+            os.close(go_read)
+            os.close(report_write)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return cls(pid, command, go_write, report_read, own_group)
+
+    def start(self) -> None:
+        """Let the child execute its command; returns when it does, and raises CannotRun when it cannot.
+
+        From here on signals are held back: `supervise` must follow, and passes them on. A child that was killed
+        while it waited is no error here: `supervise` tells how it ended.
+        """
+        mask = hold()
+        try:
+            os.write(self._go_fd, b"!")
+        except BrokenPipeError:
+            pass
+        self._go_fd = _closed(self._go_fd)
+        report = b""
+        while part := os.read(self._report_fd, 64):
+            report += part
+        self._report_fd = _closed(self._report_fd)
+        if not report:  # the pipe was closed by a successful exec
+            self.mask = mask
+            return
+        os.waitpid(self.pid, 0)
+        let_go(mask)
+        number, _, tried = report.partition(b" ")
+        raise self._command.refusal(int(number), int(tried))
+
+    def abandon(self) -> None:
+        """End a child that waits, for good. Does nothing to one that was started or abandoned."""
+        if self._go_fd < 0:
+            return
+        # Killed, and not just left to read the end of the pipe: it may be stopped.
+        os.kill(self.pid, signal.SIGKILL)
+        self._go_fd = _closed(self._go_fd)
+        self._report_fd = _closed(self._report_fd)
+        os.waitpid(self.pid, 0)
+
+
+class Command:
+    """What to execute, as the bytes that the system takes, and where it may be."""
+
+    __slots__ = ("argv", "env", "paths")
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        if not argv:
+            raise BadRequest("there is no command to run: give one after --")
+        try:
+            self.argv = [os.fsencode(word) for word in argv]
+            self.env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        except UnicodeEncodeError as error:
+            raise CannotRun(CANNOT_EXECUTE, f"cannot run {argv[0]!r}: {error.object!r} has no bytes here") from error
+        if any(b"\0" in text for text in (*self.argv, *self.env, *self.env.values())):
+            raise CannotRun(CANNOT_EXECUTE, f"cannot run {argv[0]!r}: a zero byte in its arguments or environment")
+        self.paths = self._places()
+
+    def _places(self) -> list[bytes]:
+        name = self.argv[0]
+        if b"/" in name or not name:
+            return [name]
+        folders = self.env.get(b"PATH", os.fsencode(os.defpath))
+        return [os.path.join(folder, name) for folder in folders.split(b":")]
+
+    def execute(self) -> tuple[int, int]:
+        """Become the program. Returns only if that fails: the error, and which of the paths it was about."""
+        refused: tuple[int, int] | None = None
+        for index, path in enumerate(self.paths):
+            try:
+                os.execve(path, self.argv, self.env)
+            except OSError as error:
+                failed = (error.errno or errno.EIO, index)
+            if failed[0] not in _TRY_NEXT:
+                return failed
+            # "Permission denied" says more than the "not found" of the folders after it.
+            if failed[0] not in _ABSENT and refused is None:
+                refused = failed
+        return refused or (errno.ENOENT, 0)
+
+    def refusal(self, number: int, tried: int) -> CannotRun:
+        """The sentence and the exit code for an error of `execute`."""
+        name, path = os.fsdecode(self.argv[0]), os.fsdecode(self.paths[tried])
+        searched = b"/" not in self.argv[0]
+        exists = any(os.path.isfile(path) for path in self.paths)
+        if not exists and (searched or number in _ABSENT):
+            where = "there is no such program in PATH" if searched else "there is no such file"
+            return CannotRun(NOT_FOUND, f"cannot run {name!r}: {where}")
+        if number in _ABSENT:
+            why = "the interpreter that its first line or its format names does not exist"
+        elif number == errno.EACCES:
+            why = f"{path!r} is a folder" if os.path.isdir(path) else f"no permission to execute {path!r}"
+        elif number == errno.ENOEXEC:
+            why = f"{path!r} is not a program that this system can execute (a script needs a #! line)"
+        else:
+            why = _why(number)
+        return CannotRun(CANNOT_EXECUTE, f"cannot run {name!r}: {why}")
+
+
+def _wait_and_exec(
+    command: Command,
+    go: tuple[int, int],
+    report_fd: int,
+    own_group: bool,
+    mask: Iterable[int],
+    caught: Iterable[int],
+    chld_ignored: bool,
+) -> NoReturn:
+    """The child's whole life as a copy of the wrapper. It ends here, in exec or _exit, whatever happens."""
+    try:
+        if own_group:
+            os.setpgid(0, 0)
+        for number in (*caught, *_IGNORED_BY_PYTHON):
+            signal.signal(number, signal.SIG_DFL)
+        if chld_ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(go[1])  # or there would be no end of the pipe when the wrapper dies
+        if os.read(go[0], 1):
+            error, tried = command.execute()
+            os.write(report_fd, b"%d %d" % (error, tried))
+    except BaseException:  # above this frame is the wrapper's code, which must not run twice
+        os.write(report_fd, b"%d 0" % errno.EIO)
+    finally:
+        os._exit(NOT_FOUND)
+
+
+def _closed(fd: int) -> int:
+    os.close(fd)
+    return -1
+
+
+def _why(number: int | None) -> str:
+    return os.strerror(number or errno.EIO)

@@ -1,0 +1,40 @@
+"""`headgate run` imports config on its way: what it brings along is counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ON_THE_WAY = """
+import sys
+import msgspec, headgate.core.rules, os, typing
+before = set(sys.modules)
+from headgate.config import environment, load, paths
+paths.config_path(), paths.store_url()
+environment.Environment.read({"HEADGATE_AGENTS": "host=3", "HEADGATE_MODELS": "a/b"})
+loaded = load.load(sys.argv[1])
+print(" ".join(sorted(name for name in set(sys.modules) - before if not name.startswith("headgate"))))
+print(" ".join(sorted(name for name in set(sys.modules) - before if name.startswith("headgate"))))
+"""
+
+
+def brought_along(path: Path) -> tuple[list[str], list[str]]:
+    ran = subprocess.run([sys.executable, "-c", ON_THE_WAY, str(path)], capture_output=True, text=True, check=True)
+    foreign, own = ran.stdout.split("\n")[:2]
+    return foreign.split(), own.split()
+
+
+def test_r6_without_a_config_file_nothing_but_config_itself_is_imported(tmp_path: Path) -> None:
+    foreign, own = brought_along(tmp_path / "none.toml")
+    assert foreign == []
+    assert "headgate.config.schema" not in own
+
+
+def test_r6_a_valid_config_file_brings_only_what_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[agents]\nhost = 3\n", encoding="utf-8")
+    foreign, own = brought_along(path)
+    assert "tomllib" in foreign
+    assert not {"hashlib", "_hashlib", "difflib", "pathlib", "dataclasses", "json"} & set(foreign)
+    assert not {"headgate.config.lines", "headgate.config.nearest", "headgate.config.docs"} & set(own)

@@ -1,0 +1,9 @@
+"""Writes docs/config.md from the schema."""
+
+from pathlib import Path
+
+from headgate.config.docs import render
+
+if __name__ == "__main__":
+    page = Path(__file__).parent.parent / "docs" / "config.md"
+    page.write_text(render(), encoding="utf-8")
