@@ -13,30 +13,30 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: ## A dozen agents against a limited provider, without and with Headgate (no network)
-	@tools/bootstrap
+	@sh tools/bootstrap
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov)
 
 check: ## Lint, format, types and layers
-	@tools/bootstrap dev
+	@sh tools/bootstrap dev
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
 format: ## Put the code into its format, and fix what ruff can
-	@tools/bootstrap dev
+	@sh tools/bootstrap dev
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
 bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes options
-	@tools/bootstrap dev
+	@sh tools/bootstrap dev
 	$(BIN)/python -m benchmarks $(WORDS) $(ARGS)
 
 soak: ## Load for minutes, watching for leaks
-	@tools/bootstrap dev
+	@sh tools/bootstrap dev
 	$(BIN)/python -m benchmarks soak $(ARGS)
 
 clean: ## Remove caches and build products, but not .venv

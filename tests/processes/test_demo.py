@@ -59,7 +59,7 @@ def test_without_headgate_agents_are_refused_and_fail(tmp_path: Path):
     rows = rows_of(done.stdout)
     assert int(rows["429s from the provider"][0]) > 0
     assert int(rows["agents that failed"][0].removesuffix(" of 12")) > 0
-    assert "last status: 429 Too Many" in done.stdout
+    assert "last status: 429 Too Many Requests" in done.stdout
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
     assert processes_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
@@ -105,7 +105,7 @@ def test_an_agent_that_was_never_run_has_failed_whatever_its_wrapper_says(tmp_pa
         while not (progress := fleet.progress()).over:
             pass
         assert progress.states == ("failed",)
-        assert fleet.first_failure() == "agent-01 (exit 0) said nothing"
+        assert fleet.first_failure() == "agent-01 said nothing (exit 0)"
 
 
 def test_a_fleet_that_ends_takes_agents_with_it_that_outlived_their_wrapper(tmp_path: Path):

@@ -400,7 +400,7 @@ class Steps:
 
     def __getattr__(self, name):
         real = getattr(self._module, name)
-        if not callable(real) or isinstance(real, type):
+        if not callable(real) or name in ("getsignal", "fsencode"):  # many, and nothing happens in them
             return real
 
         def call(*words):

@@ -154,7 +154,8 @@ def ask(gate: DirectGate, request: Request) -> Asked:
     asked = Asked(gate, request)
     gate.replica.catch_up()
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
-    command = _acquire(gate, request, mailbox)
+    gate.replica.address = mailbox.address if mailbox is not None else ""
+    command = _acquire(gate, request)
     with _Signals(gate) as signals:
         try:
             got = gate.acquire(command)
@@ -169,7 +170,7 @@ def ask(gate: DirectGate, request: Request) -> Asked:
                 mailbox.close()
 
 
-def _acquire(gate: DirectGate, request: Request, mailbox: wake.Mailbox | None) -> cmd.Acquire:
+def _acquire(gate: DirectGate, request: Request) -> cmd.Acquire:
     since = request.since_wall_ms
     return cmd.Acquire(
         id=new_id(),
@@ -179,7 +180,7 @@ def _acquire(gate: DirectGate, request: Request, mailbox: wake.Mailbox | None) -
         since=None if since is None else since - gate.wall_offset_ms(),
         priority=request.priority,
         expires_ms=request.expires_ms,
-        wake=mailbox.address if mailbox is not None else "",
+        wake=gate.replica.address,
         command=request.command,
         key=request.key,
         role=request.role,

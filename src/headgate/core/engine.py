@@ -40,11 +40,12 @@ _POOL, _RESERVE, _CLAIM, _HOLD, _EXPIRY = range(5)
 
 
 class Engine:
-    """One gate's decisions. `me` is the process that decides: grants to its own tickets are claimed at once."""
+    """One gate's decisions. Grants to the tickets of whoever decides, process `me` at `address`, are claimed at once."""
 
-    def __init__(self, state: State | None = None, me: str = "") -> None:
+    def __init__(self, state: State | None = None, me: str = "", address: str = "") -> None:
         self.state = state or State()
         self.me = me
+        self.address = address
         self._timers: list[tuple[int, int, str]] = []
         self._parkings = 0
         self._out: list[ev.Event] = []
@@ -232,7 +233,7 @@ class Engine:
         return None
 
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
-        claimed = not from_line or ticket.holder == self.me
+        claimed = not from_line or (ticket.holder == self.me and ticket.wake == self.address)
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
         self._emit(
             ev.Granted(

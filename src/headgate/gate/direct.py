@@ -153,8 +153,9 @@ class DirectGate:
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
         try:
-            self.replica.maintain(self.settings.keep_ms)
-        except HeadgateError:
+            if self.replica.maintain(self.settings.keep_ms) and self.folder:
+                wake.sweep(wake.runtime_folder(self.folder))
+        except (HeadgateError, OSError):
             return
 
     def close(self) -> None:

@@ -61,13 +61,13 @@ def is_gone(process: str) -> bool | None:
     parts = process.split("|")
     if len(parts) != 5:
         return None
-    host, boot, _, _, start = parts
-    _, my_host, my_boot, _, _ = _look_around()
+    host, boot, pidns, number, start = parts
+    _, my_host, my_boot, my_pidns, _ = _look_around()
     # The boot id comes first: machines are renamed while they run (a laptop that changes networks).
     if boot != my_boot:
         return True if host == my_host else None
-    pid = local_pid(process)
-    if pid is None:
+    pid = _number(number)
+    if pidns != my_pidns or pid is None:
         return None
     now = _start(pid)
     if now is None:
@@ -80,16 +80,14 @@ def is_gone(process: str) -> bool | None:
 def pid_of(process: str) -> int | None:
     """The pid, as its own host numbers it; for display. To signal it, see `local_pid`."""
     parts = process.split("|")
-    if len(parts) != 5 or not parts[3].isdecimal():
-        return None
-    return int(parts[3]) or None
+    return _number(parts[3]) if len(parts) == 5 else None
 
 
 def local_pid(process: str) -> int | None:
     """The pid if it means something here: same boot, same pid namespace. Else None."""
     parts = process.split("|")
     _, _, boot, pidns, _ = _look_around()
-    return pid_of(process) if parts[1:3] == [boot, pidns] else None
+    return _number(parts[3]) if len(parts) == 5 and parts[1] == boot and parts[2] == pidns else None
 
 
 def host_of(process: str) -> str:
@@ -135,7 +133,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def read(path: str, most: int = 1 << 20) -> bytes:
-    """A small file's content, or its first `most` bytes and a little."""
+    """A file's content; of a long one, what was read by the time that there were `most` bytes."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, 4096)
@@ -145,6 +143,11 @@ def read(path: str, most: int = 1 << 20) -> bytes:
         return data
     finally:
         os.close(fd)
+
+
+def _number(text: str) -> int | None:
+    """A pid; None for what cannot be one. Never 0 or less, which to a signal mean whole groups."""
+    return int(text) or None if text.isdecimal() and text.isascii() and len(text) < 30 else None
 
 
 def _look_around() -> tuple[int, str, str, str, bool]:
@@ -185,7 +188,7 @@ def _start(pid: int) -> str | None:
         fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return _by_signal(pid)  # hidepid hides the living, too
-    except OSError:
+    except (OSError, ValueError):
         return ""
     # A leader that has exited is a zombie for as long as other threads of the process run: they are counted.
     ended = fields[0] in b"XxZ" and int(fields[17]) <= 1
@@ -193,12 +196,12 @@ def _start(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third on: state, parent, and so forth.
+    """The fields of /proc/PID/stat from the third to the 22nd: state, parent, …, threads, …, start.
 
     The second is the program's name in parentheses, and may hold anything, parentheses and blanks included.
     """
-    data = read(f"/proc/{pid}/stat")
-    return data[data.rindex(b")") + 1 :].split()
+    data = read(f"/proc/{pid}/stat", most=1)  # one read has it all
+    return data[data.rindex(b")") + 1 :].split(None, 20)
 
 
 def _by_signal(pid: int) -> str | None:

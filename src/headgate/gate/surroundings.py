@@ -76,5 +76,6 @@ class Surroundings:
 
         own = {lease.lives_with for lease in state.leases.values()}
         own.update(lease.ticket.holder for lease in state.leases.values())
-        own.update(ticket.holder for ticket in state.tickets.values())
+        for ticket in state.tickets.values():
+            own.update((ticket.holder, ticket.bound))
         return census.tally(seen, own)

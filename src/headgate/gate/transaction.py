@@ -54,10 +54,13 @@ class Replica:
     def __init__(self, log: Log, me: str, send: Callable[[Wake], None] | None = None) -> None:
         self.log = log
         self.me = me
+        self.address = ""  # where this decider is woken; tickets with another address are somebody else's
         self.position = START
         self.due: int | None = None  # as the last commit has it
         self.reloads = 0
-        self.seen: list[ev.Event] = []  # taken in from others since the owner last cleared it
+        self.made: list[ev.Event] = []  # by the last decision
+        self.seen: list[ev.Event] = []  # taken in from others, for an owner that `listens`, which clears it
+        self.listens = False
         self._send = send
         self._engine: Engine | None = None
         self._fed_at = 0.0
@@ -113,7 +116,9 @@ class Replica:
 
     def _transact(self, commands: Sequence[cmd.Command], durable: bool) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine
+        engine.address = self.address
         log = self.log
+        self.made = []
         log.begin(durable=durable)
         try:
             self._follow(engine)
@@ -135,6 +140,7 @@ class Replica:
                 log.rollback()
                 return decided, []
             self.position = log.append(self.position, now, events, due, self._told(events))
+            self.made = events
         except BaseException:
             self._engine = None
             log.rollback()
@@ -150,7 +156,8 @@ class Replica:
             commits = self.log.read(self.position)
             for commit in commits:
                 engine.replay(commit.events, commit.at)
-                self.seen.extend(commit.events)
+                if self.listens:
+                    self.seen.extend(commit.events)
                 self._since_snapshot += len(commit.events)
             if commits:
                 self.position = commits[-1].position
@@ -193,7 +200,7 @@ class Replica:
                 side.append(SideWrite(TOLD, event.id, None))  # type: ignore[union-attr]
             elif kind is ev.Expired:
                 side.append(SideWrite(TOLD, event.id, b"expired"))  # type: ignore[union-attr]
-            elif kind is ev.Cancelled and event.holder != self.me:  # type: ignore[union-attr]
+            elif kind is ev.Cancelled and event.wake != self.address:  # type: ignore[union-attr]
                 side.append(SideWrite(TOLD, event.id, b"cancelled"))  # type: ignore[union-attr]
         return side
 
@@ -206,27 +213,27 @@ class Replica:
                 ticket = engine.state.leases[event.id].ticket if event.id in engine.state.leases else None
                 if ticket is not None and ticket.wake:
                     wakes.append(Wake(ticket.wake, b"granted", ticket.holder))
-            elif isinstance(event, ev.Cancelled | ev.Expired) and event.wake and event.holder != self.me:
+            elif isinstance(event, ev.Cancelled | ev.Expired) and event.wake and event.wake != self.address:
                 wakes.append(Wake(event.wake, b"left", event.holder))
         if due_moved and self.due is not None:
             first = engine.first_to_act()
-            if first is not None and first.wake and first.holder != self.me:
+            if first is not None and first.wake and first.wake != self.address:
                 wakes.append(Wake(first.wake, b"due", first.holder))
         return wakes
 
     # Upkeep, outside the lock and off the decision path.
 
-    def maintain(self, keep_ms: int = KEEP_MS) -> None:
-        """Write a snapshot when enough has happened, checkpoint and prune."""
-        if self._engine is None:
-            return
-        state = self._engine.state
+    def maintain(self, keep_ms: int = KEEP_MS) -> bool:
+        """Write a snapshot when enough has happened (whether it has), checkpoint and prune."""
+        state = self.state
         size = len(state.tickets) + len(state.leases)
-        if self._since_snapshot > max(_SNAPSHOT_EVERY, 2 * size):
+        enough = self._since_snapshot > max(_SNAPSHOT_EVERY, 2 * size)
+        if enough:
             self.log.save_snapshot(_encode(state.export()), self.position)
             self._since_snapshot = 0
             self._sweep_told(state)
         self.log.maintain(keep_ms)
+        return enough
 
     def _sweep_told(self, state: State) -> None:
         """Rows of waiters that never came to read them."""

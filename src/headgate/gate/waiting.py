@@ -147,5 +147,5 @@ class Waiter:
     def _arm_from_state(self) -> None:
         """We decided last and are first to act: nobody else will tell us."""
         first = self._gate.replica.engine.first_to_act()
-        if first is not None and first.holder == self._gate.me:
+        if first is not None and first.id == self._id:
             self._arm()

@@ -11,7 +11,7 @@ behind can be swept.
 
 from __future__ import annotations
 
-# The bare C module: `socket` adds selectors and enum, 9 ms against 0.4 ms, and nothing that a datagram needs.
+# The bare C module, 0.4 ms: `socket` costs 3 to 9 ms (selectors, enum) and adds nothing that a datagram needs.
 import _socket
 import errno
 import os

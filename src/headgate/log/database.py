@@ -67,6 +67,7 @@ class Database:
         except BlockingIOError:
             return False
         except OSError as error:
+            self.drop()
             raise self.failed(error) from error
         try:
             os.pwrite(self._lock_fd, self._mark, 0)

@@ -135,8 +135,7 @@ class Fleet:
         for name, process in self._processes.items():
             if self._state(name, process, seen) == "failed":
                 words = (self._folder / f"{name}.err").read_text("utf-8", "replace").strip().splitlines()
-                said = f'said: "{words[-1]}"' if words else "said nothing"
-                return f"{name} (exit {process.returncode}) {said}"
+                return f"{name} said: {words[-1]}" if words else f"{name} said nothing (exit {process.returncode})"
         return ""
 
     def end(self) -> None:
@@ -156,13 +155,19 @@ class Fleet:
             self._kill_agent(pid)
 
     def _kill_agent(self, pid: int) -> None:
-        """Kill an agent that has no wrapper any more, if that pid is still one of ours."""
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if os.fsencode(self.record) in command:
+        """Kill an agent that has no wrapper any more, and wait until it is gone."""
+        deadline_s = time.monotonic() + GRACE_S
+        while self._is_agent(pid) and time.monotonic() < deadline_s:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+    def _is_agent(self, pid: int) -> bool:
+        """Whether that pid is still an agent of this fleet, and no stranger that got its number."""
+        try:
+            return os.fsencode(self.record) in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
-            pass  # gone, or a system without /proc, where it ends by itself once the provider is gone
+            return False  # gone, or a system without /proc, where it ends by itself once the provider is gone
 
     def _state(self, name: str, process: subprocess.Popen[bytes], seen: list[records.Record]) -> str:
         own = [record for record in seen if record["agent"] == name]
