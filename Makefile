@@ -3,7 +3,7 @@
 
 TARGETS := help demo test check format bench soak clean
 BIN := .venv/bin
-CODE := $(wildcard src tests benchmarks)
+CODE := $(wildcard src tests benchmarks tools)
 WORDS :=
 
 .DEFAULT_GOAL := help

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 def ticket(id: str = "t1") -> Ticket:
     spec = Spec(models=("anthropic/claude-opus-4-6",), host="h", caps=(("anthropic/*", 3),))
     return Ticket(
-        id=id, spec=spec, holder="h|b|n|1|2", order=5, arrival=1, since=5, queued_at=5, expires_at=9, command="naïve → x"
+        id=id,
+        spec=spec,
+        holder="h|b|n|1|2",
+        order=5,
+        arrival=1,
+        since=5,
+        queued_at=5,
+        expires_at=9,
+        command="naïve →",
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes.test_runner_helpers import (
     is_stopped,
+    keys_not_ignored,
     kill_if_there,
     noted,
     recorder,
@@ -27,6 +28,12 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="these tests look at processes through /proc"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _keys():
+    with keys_not_ignored():
+        yield
 
 
 def run(*argv, stdin=b"", **options):

@@ -76,6 +76,18 @@ while True:
 """
 
 
+@contextmanager
+def keys_not_ignored() -> Iterator[None]:
+    """For the length of a test, what Ctrl-C and Ctrl-\\ send is not ignored, as it is in a script's background."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGQUIT: signal.signal(signal.SIGQUIT, signal.SIG_DFL),
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def wrapped(*argv: str | bytes) -> list[str | bytes]:
     """The command line of the wrapper around a command."""
     return [sys.executable, "-c", WRAPPER, *argv]

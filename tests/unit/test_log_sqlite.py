@@ -115,7 +115,7 @@ def test_what_root_makes_in_somebodys_folder_is_theirs(folder: Path, open_log: O
 
 
 def test_any_name_will_do_for_the_folder(tmp_path: Path, open_log: Open) -> None:
-    for name in ("100% sure?", "#1", "file:x?mode=ro", "naïve 你好", "it's \"quoted\""):
+    for name in ("100% sure?", "#1", "file:x?mode=ro", "naïve 你好", 'it\'s "quoted"'):
         log = open_log(tmp_path / name)
         position = commit(log, [Returned(id="a")])
         assert open_log(tmp_path / name).read(START)[0].position == position
@@ -124,7 +124,7 @@ def test_any_name_will_do_for_the_folder(tmp_path: Path, open_log: Open) -> None
 
 def test_Q1_a_file_in_the_place_of_the_folder_is_refused(folder: Path, open_log: Open) -> None:
     folder.write_text("mine")
-    with pytest.raises(StoreError, match="needs a folder, and .* is none"):
+    with pytest.raises(StoreError, match=r"needs a folder, and .* is none"):
         open_log()
     with pytest.raises(StoreError, match="needs a folder"):
         open_log(folder / "below")
@@ -147,7 +147,7 @@ def test_Q1_a_store_of_a_newer_headgate_is_refused(folder: Path, open_log: Open)
     with sqlite3.connect(folder / "headgate.db") as conn:
         conn.execute("PRAGMA user_version=99")
     conn.close()
-    with pytest.raises(StoreError, match="format 99, written by a newer headgate .*: upgrade headgate"):
+    with pytest.raises(StoreError, match=r"format 99, written by a newer headgate .*: upgrade headgate"):
         open_log()
 
 
@@ -516,7 +516,9 @@ def test_Q2_a_damaged_snapshot_falls_back_to_the_one_before_it(
     assert len(log.read(START)) == 6
     now += 10
     log.maintain(0)
-    with pytest.raises(StoreError, match="no snapshot .* can be read, and the log before commit 3 was pruned: restore"):
+    with pytest.raises(
+        StoreError, match=r"no snapshot .* can be read, and the log before commit 3 was pruned: restore"
+    ):
         log.snapshot()
 
 
@@ -715,3 +717,54 @@ def test_large_commits_and_values_come_back(open_log: Open) -> None:
     log.unlock()
     assert log.read(START)[0].seq == 20_000
     assert log.side("jobs", "1") == big
+
+
+# Failing disks.
+
+
+class Failing:
+    """A connection on which some statements fail, as on a failing disk."""
+
+    def __init__(self, conn: sqlite3.Connection, *words: str) -> None:
+        self._conn = conn
+        self._words = words
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if sql.startswith(self._words):
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+            raise error
+        return self._conn.execute(sql, values)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._conn, name)
+
+
+@pytest.mark.parametrize("words", [("COMMIT",), ("INSERT",), ("COMMIT", "ROLLBACK")])
+def test_Q2_a_commit_that_fails_leaves_nothing_and_holds_up_nobody(open_log: Open, words: tuple[str, ...]) -> None:
+    log, other = open_log(), open_log()
+    position = fill(log, 2)[-1]
+    log.lock()
+    log.begin()
+    log._db.conn = Failing(log._db.conn, *words)  # type: ignore[assignment]
+    with pytest.raises(StoreError, match=r"the disk failed under .*: nothing was changed"):
+        log.append(position, log.now(), [Returned(id="lost")], None, [SideWrite("jobs", "1", b"x")])
+    log.rollback()
+    log.unlock()
+    assert other.read(position) == []
+    assert other.side("jobs", "1") is None
+    assert commit(other, [Returned(id="a")], position).commit == 3
+    assert commit(log, [Returned(id="b")]).commit == 4, "what failed is opened anew"
+
+
+def test_Q2_upkeep_that_fails_says_so_and_is_done_later(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", 1)
+    log = open_log()
+    position = fill(log, 2)[-1]
+    for words, use in (("PRAGMA wal", lambda: log.maintain(0)), ("INSERT", lambda: log.save_snapshot(b"x", position))):
+        log._db.conn = Failing(log._db.conn, words)  # type: ignore[assignment]
+        with pytest.raises(StoreError, match="the disk failed"):
+            use()
+        use()
+    assert log.snapshot() == (b"x", position)
+    assert log.lock_owner() is None

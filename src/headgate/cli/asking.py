@@ -64,7 +64,9 @@ class Request(msgspec.Struct):
 
 
 def read_request(options: RunOptions, environment: Environment, loaded: Loaded | None, kind: str = "agents") -> Request:
-    """Check the options of `run`."""
+    """Check the options of `run` and `acquire`."""
+    if options.wait and options.no_wait:
+        raise BadRequest("--wait and --no-wait: valid is one of the two")
     caps, family_caps = environment.caps_for(kind)
     return Request(
         models=candidates(options.model, options.command, environment, loaded),
@@ -77,7 +79,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         family_caps=family_caps,
         priority=_integer("--priority", options.priority, 0, -100, 100),
         since_wall_ms=parse_since_ms(options.since) if options.since else None,
-        expires_ms=_duration("--expires", options.expires) or 0,
+        expires_ms=_expires_ms(options.expires),
         wait_s=0.0 if options.no_wait else _seconds("--wait", options.wait),
         key=options.key,
         role=options.role,
@@ -158,10 +160,11 @@ def ask(gate: DirectGate, request: Request) -> Asked:
     command = _acquire(gate, request)
     with _Signals(gate) as signals:
         try:
-            got = gate.acquire(command)
-            if got is not None:
-                return asked.settle(got)
-            return asked.settle(_wait(gate, request, command.id, mailbox, signals, asked))
+            got = gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)
+            if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
+                gate.leave(command.id)
+                got = signals.caught
+            return asked.settle(got)
         except _Stopped:
             gate.leave(command.id)
             return asked.settle(signals.caught)
@@ -284,10 +287,8 @@ class _Signals:
 def _integer(name: str, text: str, default: int, low: int, high: int) -> int:
     if not text:
         return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    value = int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else low - 1
     if not low <= value <= high:
         raise BadRequest(f"{name} {shown(text)}: valid is a whole number from {low} to {high}")
     return value
@@ -300,6 +301,14 @@ def _duration(name: str, text: str) -> int | None:
         return parse_duration_ms(text)
     except ValueError as error:
         raise BadRequest(f"{name}: {error}") from error
+
+
+def _expires_ms(text: str) -> int:
+    """0: the default."""
+    expires_ms = _duration("--expires", text)
+    if expires_ms == 0:
+        raise BadRequest(f"--expires {shown(text)}: valid is a duration longer than zero, for example 30m or 24h")
+    return expires_ms or 0
 
 
 def _seconds(name: str, text: str) -> float | None:

@@ -40,7 +40,7 @@ _POOL, _RESERVE, _CLAIM, _HOLD, _EXPIRY = range(5)
 
 
 class Engine:
-    """One gate's decisions. Grants to the tickets of whoever decides, process `me` at `address`, are claimed at once."""
+    """One gate's decisions. Grants to tickets of whoever decides, process `me` at `address`, are claimed at once."""
 
     def __init__(self, state: State | None = None, me: str = "", address: str = "") -> None:
         self.state = state or State()
@@ -146,29 +146,39 @@ class Engine:
         if command.id in state.leases or command.id in state.tickets:
             return  # the same command once more: its fate is known
         spec = command.spec
-        queue = state.queues.get(spec)
-        if queue is None:
-            self._check_spec(spec)
-            queue = state.queue(spec)
-            if state.fresh:
-                self._settle(now)
-        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
-            raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
-        ticket = self._ticket(command, now)
+        queue = self._valid_queue(command, now)
         if command.key and command.key in state.keys:
             self._emit(ev.Deferred(command.id, spec, command.holder, key_taken(state, command.key), command.command))
             return
         if not queue.waiting:
             candidate = self._choose(queue, now)
             if candidate is not None:
-                self._grant(ticket, candidate, now, from_line=False)
+                self._grant(self._ticket(command, now), candidate, now, from_line=False)
                 return
-            self._check_possible(spec)
         reason = reason_for(state, queue, now)
         if not command.wait:
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
-        self._emit(ev.Queued(ticket, reason))
+        self._emit(ev.Queued(self._ticket(command, now), reason))
+
+    def _valid_queue(self, command: cmd.Acquire, now: int) -> Queue:
+        """The queue for this request; raises when it can never be. Selectors that its environment caps are counted."""
+        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
+            raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
+        if command.expires_ms < 0:
+            raise BadRequest(f"expires after {command.expires_ms} ms: valid is 1 or more, or 0 for the default of 24 h")
+        state, spec = self.state, command.spec
+        queue = state.queues.get(spec)
+        if queue is None or not queue.valid:
+            self._check_spec(spec)
+            for text, _ in spec.caps:
+                if not state.rules.counts(spec.kind, text):
+                    self._emit(ev.SelectorSeen(spec.kind, text))
+            if state.fresh:
+                self._settle(now)
+            queue = state.queue(spec)
+            queue.valid = True
+        return queue
 
     def _ticket(self, command: cmd.Acquire, now: int) -> Ticket:
         since = now if command.since is None else min(command.since, now)
@@ -191,7 +201,7 @@ class Engine:
         )
 
     def _check_spec(self, spec: Spec) -> None:
-        """Raise when such a request can never be; count selectors that only its environment caps."""
+        """Raise when such a request can never be."""
         if spec.kind not in KINDS:
             raise BadRequest(f"kind {shown(spec.kind)}: valid are {' and '.join(KINDS)}")
         if not 1 <= spec.seats <= 10_000:
@@ -200,17 +210,13 @@ class Engine:
             parse_model(text)
         for text, cap in spec.caps:
             parse_selector(text)
-            if cap < 1:
-                raise BadRequest(f"cap {cap} for {text}: valid is 1 or more")
+            _check_cap(cap, text)
+        for family, cap in spec.family_caps:
+            _check_cap(cap, family)
         self._check_possible(spec)
-        for text, _ in spec.caps:
-            if not self.state.rules.counts(spec.kind, text):
-                self._emit(ev.SelectorSeen(spec.kind, text))
 
     def _check_possible(self, spec: Spec) -> None:
         """Raise when no candidate could be admitted even by empty pools."""
-        if spec.seats == 1:
-            return
         too_small: tuple[str, int] | None = None
         for text in spec.models or ("",):
             needs = self.state.rules.needs(spec, parse_model(text) if text else None)
@@ -254,9 +260,10 @@ class Engine:
         while (queue := self._next(now)) is not None:
             head = queue.head()
             candidate = self._choose(queue, now)
-            if head is None or candidate is None:
-                raise InternalError(f"{queue} was chosen and cannot enter")
-            self._grant(head, candidate, now, from_line=True)
+            if head is None:
+                raise InternalError(f"{queue} was chosen and is empty")
+            if candidate is not None:  # else the seat is kept for another since
+                self._grant(head, candidate, now, from_line=True)
 
     def _next(self, now: int) -> Queue | None:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
@@ -266,8 +273,8 @@ class Engine:
             if queue.head() is None:
                 del state.fresh[spec]
             elif self._choose(queue, now) is None:
-                del state.fresh[spec]
                 self._park(queue, now)
+                del state.fresh[spec]
             elif best is None or _before(queue, best):
                 best = queue
         for key, pool in list(state.dirty.items()):
@@ -277,11 +284,23 @@ class Engine:
                 self._watch(pool, now)
             elif best is None or _before(top, best):
                 best = top
+        return self._oldest(best, now) if best is not None else None
+
+    def _oldest(self, best: Queue, now: int) -> Queue:
+        """The oldest of a flow whose turn it is: shares differ from pool to pool, and must not change its order."""
+        flow = best.flow
+        for queue in self.state.fresh.values():
+            if queue.flow == flow and _before(queue, best):
+                best = queue
+        for pool in self.state.dirty.values():
+            top = self._top(pool, now, flow)
+            if top is not None and _before(top, best):
+                best = top
         return best
 
-    def _top(self, pool: Pool, now: int) -> Queue | None:
-        """The first queue parked on this pool that can enter; those that something else blocks move there."""
-        while (queue := pool.top(now)) is not None:
+    def _top(self, pool: Pool, now: int, flow: str | None = None) -> Queue | None:
+        """The first queue (of a flow) parked here that can enter; those that something else blocks move there."""
+        while (queue := pool.top(now) if flow is None else pool.top_of(flow, now)) is not None:
             if self._choose(queue, now) is not None:
                 return queue
             self._park(queue, now)
@@ -289,6 +308,11 @@ class Engine:
 
     def _park(self, queue: Queue, now: int) -> None:
         """Leave a queue where it will be looked at again: for each candidate, on one pool that blocks it."""
+        head = queue.head()
+        if head is None:
+            raise InternalError(f"{queue} was parked and is empty")
+        if head.id in self.state.reserved:
+            self._reserve(queue, head, now)
         self._parkings += 1
         queue.parking = self._parkings
         seats = queue.spec.seats
@@ -298,10 +322,10 @@ class Engine:
                     pool.park(queue, seats, own_limit)
                     self._watch(pool, now)
                     break
-        head = queue.head()
-        if head is not None and queue.watched != head.id and (len(queue.pools) > 1 or seats > 1):
-            queue.watched = head.id
-            due = max(head.queued_at, now) + RESERVE_AFTER_MS
+        # At multiples of its waiting time, so that all processes agree when.
+        due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
+        if queue.watch != (due, head.id):
+            queue.watch = (due, head.id)
             heappush(self._timers, (due, _RESERVE, head.id))
 
     def _watch(self, pool: Pool, now: int) -> None:
@@ -313,18 +337,40 @@ class Engine:
             pool.timer_at = due
             heappush(self._timers, (due, _POOL, pool.key))
 
+    # Keeping seats for those who are overtaken.
+
+    def _consider_reserving(self, ticket: Ticket, now: int) -> None:
+        """A head has waited for a while: if others overtake it, keep for it what frees up."""
+        queue = self.state.queue(ticket.spec)
+        if ticket.id in self.state.reserved or (queue.can_enter(now) and self._overtaken(queue, ticket, now)):
+            self._reserve(queue, ticket, now)
+        self.state.look_at(queue)
+
     def _overtaken(self, queue: Queue, head: Ticket, now: int) -> bool:
-        """Whether others passed this ticket in every pool that blocks it, for want of several pools (or seats) at once."""
-        needs = queue.usable[0].needs
-        passed = 0
-        for pool, own_limit in needs:
+        """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
+        passed = False
+        for pool, own_limit in queue.candidates[0].needs:
             share = pool.share(queue.flow)
-            behind = share.start < pool.virtual or (share.latest > head.order and share.latest_at > head.queued_at)
-            if behind:
-                passed += 1
-            elif pool.blocks(queue.spec.seats, own_limit, queue, now):
+            if pool.reserved_for is not None:
                 return False
-        return passed > 1 or (passed == 1 and queue.spec.seats > 1)
+            if pool.blocks(queue.spec.seats, own_limit, queue, now):
+                passed = share.start < pool.virtual or (share.latest > head.order and share.latest_at > head.queued_at)
+                if not passed:
+                    return False
+        return passed
+
+    def _reserve(self, queue: Queue, head: Ticket, now: int) -> None:
+        """Keep the seats of one more pool for a ticket, once those kept so far are free.
+
+        One pool after the other, the slowest first: so a pool that stays full leaves no seat of another idle.
+        """
+        kept = self.state.reserved.get(head.id, ())
+        blocking = [pool for pool, own in queue.candidates[0].needs if pool.blocks(queue.spec.seats, own, queue, now)]
+        if not blocking or any(pool.key in kept for pool in blocking):
+            return
+        slowest = max(blocking, key=lambda pool: pool.hold_mean_ms // pool.limit)
+        if slowest.reserved_for is None:
+            self._emit(ev.Reserved(head.id, (*kept, slowest.key)))
 
     # What a holder says of its ticket or lease.
 
@@ -410,7 +456,8 @@ class Engine:
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
                 self._emit(ev.Dropped(ident))
         for lease in list(self.state.leases.values()):
-            if lease.lives_with in gone:
+            nobody_claims = not lease.claimed and lease.ticket.holder in gone
+            if nobody_claims or lease.lives_with in gone:
                 self._take(lease, "lost", now)
 
     # What was seen, and what people set.
@@ -419,26 +466,28 @@ class Engine:
         state = self.state
         auto_cap = state.auto_caps.get(command.host)
         if command.room is not None:
-            lent = sum(
-                lease.ticket.spec.seats
-                for lease in state.leases.values()
-                if lease.ticket.spec.host == command.host and lease.ticket.spec.kind == "agents"
-            )
+            specs = [lease.ticket.spec for lease in state.leases.values()]
+            agents = [spec for spec in specs if spec.kind == "agents" and spec.host == command.host]
+            lent = sum(spec.seats for spec in agents if not spec.supervisor)
             auto_cap = max(1, min(lent + command.room, command.most))
         if command.foreign != state.foreign.get(command.host, ()) or auto_cap != state.auto_caps.get(command.host):
-            for model, _ in command.foreign:
+            for model, number in command.foreign:
                 if model:
                     parse_model(model)
+                if number < 1:
+                    raise BadRequest(f"{number} foreign agents of {shown(model)}: valid is 1 or more")
             self._emit(ev.Observed(command.host, command.foreign, auto_cap))
 
     def _set_rule(self, command: cmd.SetRule, now: int) -> None:
         rule = command.rule
         _check_rule(rule)
         old = self.state.rules.runtime.get((rule.kind, rule.selector), Rule(rule.kind, rule.selector))
-        said = {name: value for name in rule.__struct_fields__ if (value := getattr(rule, name)) not in (None, False)}
-        if rule.cap is not None or rule.auto:
+        fields = {name: getattr(rule, name) for name in rule.__struct_fields__}
+        said = {name: value for name, value in fields.items() if value is not None and value is not False}
+        cap_set = rule.cap is not None or rule.auto
+        if cap_set:
             said |= {"cap": rule.cap, "auto": rule.auto, "unlimited": False}
-        self._emit(ev.RuleSet(replace(old, **said)))
+        self._emit(ev.RuleSet(replace(old, **said), cap_set))
 
     def _remove_cap(self, command: cmd.RemoveCap, now: int) -> None:
         _check_rule(Rule(command.kind, command.selector))
@@ -459,7 +508,9 @@ class Engine:
         self._emit(ev.FileLoaded(command.path, command.digest, command.modified, command.rules, command.seniority_ms))
 
     def _pause(self, command: cmd.Pause, now: int) -> None:
-        until = FOREVER if command.for_ms is None else now + command.for_ms
+        if command.for_ms is not None and command.for_ms < 1:
+            raise BadRequest(f"a pause of {command.for_ms} ms: valid is 1 or more (to end one: `headgate resume`)")
+        until = FOREVER if command.for_ms is None else min(now + command.for_ms, FOREVER)
         for pool in self._pools_named(command.kind, command.pool):
             self._emit(ev.Paused(pool.kind, pool.id, until))
 
@@ -511,7 +562,8 @@ class Engine:
     def _rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
         """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
         incident = lease is None or lease.granted_seq > pool.incident_seq
-        until = max(pool.paused_until, now + (INCIDENT_PAUSE_MS if retry_after_ms is None else retry_after_ms))
+        wait_ms = INCIDENT_PAUSE_MS if retry_after_ms is None else max(retry_after_ms, 0)
+        until = max(pool.paused_until, min(now + wait_ms, FOREVER))
         if incident or until > pool.paused_until:
             self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
         lower = reduced_limit(pool)
@@ -526,9 +578,11 @@ class Engine:
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
-        timers = self._timers
+        state, timers = self.state, self._timers
         while timers and timers[0][0] <= now:
             timer = heappop(timers)
+            if timer[1] != _POOL and (state.fresh or state.dirty):
+                self._settle(now)  # what freed up is lent before anything is taken away
             if self._timer_stands(timer):
                 self._fire(timer[1], timer[2], now)
 
@@ -537,7 +591,7 @@ class Engine:
         if what == _POOL:
             pool = state.pools[name]
             pool.timer_at = 0
-            state.dirty[name] = pool
+            state.touch(pool)
         elif what == _EXPIRY:
             ticket = state.tickets[name]
             self._emit(ev.Expired(name, now - ticket.queued_at, ticket.holder, ticket.wake, ticket.command))
@@ -548,20 +602,6 @@ class Engine:
         else:
             self._consider_reserving(state.tickets[name], now)
 
-    def _consider_reserving(self, ticket: Ticket, now: int) -> None:
-        """Keep what frees up for a ticket that others overtake in all its pools (DESIGN.md, "The decision")."""
-        queue = self.state.queue(ticket.spec)
-        queue.watched = ""
-        if queue.head() is not ticket or self._choose(queue, now) is not None:
-            return
-        pools = tuple(pool.key for pool, _ in queue.usable[0].needs)
-        free_to_take = all(pool.reserved_for is None for pool, _ in queue.usable[0].needs)
-        if free_to_take and self._overtaken(queue, ticket, now):
-            self._emit(ev.Reserved(ticket.id, pools))
-        else:
-            queue.watched = ticket.id
-            heappush(self._timers, (now + RESERVE_AFTER_MS, _RESERVE, ticket.id))
-
     def _timer_stands(self, timer: tuple[int, int, str]) -> bool:
         """Whether a timer still means something; what it was set for may be long gone."""
         at, what, name = timer
@@ -569,11 +609,12 @@ class Engine:
         if what == _POOL:
             pool = state.pools.get(name)
             return pool is not None and pool.timer_at == at
-        if what == _EXPIRY:
-            return name in state.tickets
-        if what == _RESERVE:
+        if what in (_EXPIRY, _RESERVE):
             ticket = state.tickets.get(name)
-            return ticket is not None and not ticket.away and name not in state.reserved
+            if ticket is None or what == _EXPIRY:
+                return ticket is not None and ticket.expires_at == at
+            queue = state.queue(ticket.spec)
+            return queue.watch == (at, name) and queue.head() is ticket
         lease = state.leases.get(name)
         if lease is None:
             return False
@@ -642,14 +683,17 @@ def _to_blame(candidate: Candidate) -> Pool | None:
     return None
 
 
+def _check_cap(cap: int, of: str) -> None:
+    if not 1 <= cap <= 1_000_000:
+        raise BadRequest(f"cap {cap} for {of}: valid is 1 to 1000000 (to stop a pool: `headgate pause`)")
+
+
 def _check_rule(rule: Rule) -> None:
     if rule.kind not in KINDS:
         raise BadRequest(f"kind {shown(rule.kind)}: valid are {' and '.join(KINDS)}")
     parse_selector(rule.selector)
-    if rule.cap is not None and not 1 <= rule.cap <= 1_000_000:
-        raise BadRequest(
-            f"cap {rule.cap} for {rule.selector}: valid is 1 to 1000000 (to stop a pool: `headgate pause`)"
-        )
+    if rule.cap is not None:
+        _check_cap(rule.cap, rule.selector)
     if rule.auto and rule.selector != "host":
         raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
     if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:

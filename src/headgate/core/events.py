@@ -4,8 +4,6 @@ Fields are only ever added, with defaults, so that old logs stay readable. docs/
 for readers of `headgate history`; a test fails when one is missing there.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from headgate.core.records import Reason, Rule, Spec, Ticket
@@ -134,6 +132,7 @@ class RuleSet(Struct, tag="rule_set", omit_defaults=True):
     """A cap or cooldown was set at run time; `rule` is all that the run time now says of its selector."""
 
     rule: Rule
+    cap_set: bool = False  # a person set the cap, and not only its options (SPEC P3)
 
 
 class CapRemoved(Struct, tag="cap_removed"):

@@ -39,8 +39,9 @@ class Queue:
         "parking",
         "pools",
         "spec",
+        "valid",
         "waiting",
-        "watched",
+        "watch",
     )
 
     def __init__(self, spec: Spec, candidates: tuple[Candidate, ...], tickets: dict[str, Ticket]) -> None:
@@ -48,9 +49,10 @@ class Queue:
         self.flow = spec.project
         self.candidates = candidates
         self.by_model = {candidate.model: candidate for candidate in candidates}
-        self.pools = list({pool.key: pool for candidate in candidates for pool, _ in candidate.needs}.values())
+        self.pools = list({pool.key: pool for candidate in self.usable for pool, _ in candidate.needs}.values())
         self.waiting = 0  # tickets that ask
-        self.watched = ""  # the head for which a look at overtaking is due
+        self.valid = False  # the engine found nothing wrong with such requests
+        self.watch = (0, "")  # when to look whether its head is being overtaken, and the head
         self.parking = 0  # number of the current parking; entries of an older one no longer stand
         self._heap: list[tuple[int, int, str]] = []
         self._tickets = tickets
@@ -79,20 +81,25 @@ class Queue:
         """A ticket that was counted as waiting has gone; its entry is dropped when it comes to the top."""
         self.waiting -= 1
         if len(self._heap) > 64 and len(self._heap) > 4 * self.waiting:
-            self._heap = [entry for entry in self._heap if self._stands(entry)]
+            tickets = self._tickets
+            self._heap = [entry for entry in self._heap if entry[2] in tickets and _stands(tickets[entry[2]], entry)]
             heapify(self._heap)
 
     def head(self) -> Ticket | None:
         """The first ticket that asks."""
         heap = self._heap
         while heap:
-            entry = heap[0]
-            ticket = self._tickets.get(entry[2])
-            if ticket is not None and ticket.order == entry[0] and not ticket.away:
+            ticket = self._tickets.get(heap[0][2])
+            if ticket is not None and _stands(ticket, heap[0]):
                 return ticket
             heappop(heap)
         return None
 
-    def _stands(self, entry: tuple[int, int, str]) -> bool:
-        ticket = self._tickets.get(entry[2])
-        return ticket is not None and ticket.order == entry[0] and not ticket.away
+    def can_enter(self, now: int) -> bool:
+        """Whether the head will enter with the candidate it prefers once others have given their seats back."""
+        return all(pool.can_have(self.spec.seats, own, now) for pool, own in self.candidates[0].needs)
+
+
+def _stands(ticket: Ticket, entry: tuple[int, int, str]) -> bool:
+    """Whether an entry is the place of a ticket, and the ticket asks."""
+    return ticket.order == entry[0] and ticket.arrival == entry[1] and not ticket.away

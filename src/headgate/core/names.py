@@ -95,7 +95,6 @@ def parse_selector(text: str) -> Selector:
     valid = _word(provider, "*") and (not at or _word(account, "*")) and (not slash or _word(name, "*/:"))
     if not valid:
         raise BadName(f"not a selector: {shown(text)}; {_SELECTOR_HELP}")
-    # The default account may be written or left out of a pool's name, never of a rule's selector.
     return Selector(text, "model", provider, account, name)
 
 
@@ -107,7 +106,9 @@ def pool_id(selector: Selector, model: Model | None, host: str, project: str) ->
         return f"project:{project}"
     assert model is not None
     if selector.account:
-        return selector.text if selector.account != DEFAULT_ACCOUNT else selector.text.replace("@default", "", 1)
+        # Of one provider the default account is not written; `*@default/m:x` keeps it, since `*/m:x` is another's.
+        silent = selector.account == DEFAULT_ACCOUNT and "*" not in selector.provider
+        return selector.text.replace("@default", "", 1) if silent else selector.text
     tail = f"/{selector.name}" if selector.name else ""
     if "*" in selector.provider:
         return f"{selector.text}:{account_of(model)}"

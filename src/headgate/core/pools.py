@@ -6,7 +6,7 @@ Time enters only as `now`: seats whose cooldown has passed are dropped when some
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from headgate.core.rules import UNLIMITED, Need
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from headgate.core.line import Queue
     from headgate.core.records import Ticket
 
-# Entry of a parked queue: virtual start, order and arrival of its head, the parking it belongs to, the queue.
-Parked = tuple[int, int, int, int, "Queue"]
+# Who is first: virtual start of the flow (-1: moved to the front), order and arrival of the ticket.
+Rank = tuple[int, int, int]
+
+# A parked queue: order and arrival of its head, the parking it belongs to, the queue.
+Parked = tuple[int, int, int, "Queue"]
 
 
 class Share:
@@ -27,9 +30,71 @@ class Share:
     def __init__(self, start: int = 0, debit: int = 0, latest: int = 0, latest_at: int = 0) -> None:
         self.start = start  # virtual start of its next grant
         self.debit = debit  # held longer (or shorter) than charged, settled with the next grant
-        self.latest = latest  # the largest order granted so far, and when: who was overtaken?
+        self.latest = latest  # the largest order granted while others waited, and when: who was overtaken?
         self.latest_at = latest_at
         self.waiting = 0
+
+    def rest(self, virtual: int) -> None:
+        """Nobody of the flow waits: its account is settled, and it gets no credit for the time it asks for nothing."""
+        self.start = max(self.start + self.debit, virtual)
+        self.debit = self.latest = self.latest_at = 0
+
+
+class Lot:
+    """The queues parked on a pool that need the same of it.
+
+    Within a flow their order never changes; only the flow's rank does, with each grant. So a grant costs the same
+    however many queues of a flow (hosts, models) are parked.
+    """
+
+    __slots__ = ("_flows", "_heap", "_pool", "_ranks")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._flows: dict[str, list[Parked]] = {}
+        self._ranks: dict[str, Rank] = {}  # of each flow, as it stands in the heap
+        self._heap: list[tuple[int, int, int, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._flows)
+
+    def add(self, queue: Queue) -> None:
+        flow = queue.flow
+        _, order, arrival = rank = self._pool.rank(queue)
+        heappush(self._flows.setdefault(flow, []), (order, arrival, queue.parking, queue))
+        if flow not in self._ranks or rank < self._ranks[flow]:
+            self._ranks[flow] = rank
+            heappush(self._heap, (*rank, flow))
+
+    def of_flow(self, flow: str) -> Queue | None:
+        """The first queue of a flow that is still parked here."""
+        heap = self._flows.get(flow)
+        while heap:
+            _, _, parking, queue = heap[0]
+            if queue.parking == parking:
+                return queue
+            heappop(heap)
+        self._flows.pop(flow, None)
+        return None
+
+    def first(self) -> Queue | None:
+        """The first of all. Starts only grow while somebody waits, so a flow whose rank is stale sinks."""
+        heap = self._heap
+        while heap:
+            *known, flow = heap[0]
+            rank = self._ranks.get(flow)
+            queue = self.of_flow(flow) if rank == tuple(known) else None
+            if queue is None:
+                heappop(heap)
+                if rank == tuple(known):
+                    del self._ranks[flow]
+                continue
+            actual = self._pool.rank(queue)
+            if actual == rank:
+                return queue
+            self._ranks[flow] = actual
+            heapreplace(heap, (*actual, flow))
+        return None
 
 
 class Pool:
@@ -57,6 +122,7 @@ class Pool:
         "project",
         "reduced",
         "reserved_for",
+        "reserved_own",
         "reserved_seats",
         "shares",
         "timer_at",
@@ -89,7 +155,8 @@ class Pool:
         self.hold_dev_ms = 0
         self.reserved_for: Queue | None = None
         self.reserved_seats = 0
-        self.parked: dict[tuple[int, int], list[Parked]] = {}  # by what they need: seats and own limit
+        self.reserved_own = 0
+        self.parked: dict[tuple[int, int], Lot] = {}  # by what they need: seats and own limit
         self.timer_at = 0
         self.refresh()
 
@@ -114,19 +181,27 @@ class Pool:
             self.cooling_seats -= heappop(cooling)[1]
         return self.used + self.cooling_seats + self.foreign
 
+    def limit_for(self, own_limit: int) -> int:
+        """The limit in force for a request whose environment says `own_limit`; 0: nothing."""
+        if not own_limit:
+            return self.limit
+        return min(own_limit, self.reduced) if self.reduced and own_limit < UNLIMITED else own_limit
+
     def blocks(self, seats: int, own_limit: int, queue: Queue | None, now: int) -> bool:
         """Whether a request of `queue` cannot have `seats` here now; `own_limit` 0 means the pool's."""
         if now < self.paused_until:
             return True
-        limit = own_limit or self.limit
-        if self.reduced and limit > self.reduced and own_limit < UNLIMITED:
-            limit = self.reduced
-        free = limit - self.used - self.foreign
-        if self.cooling:
-            free = limit - self.occupied(now)
-        if self.reserved_seats and self.reserved_for is not queue:
-            free -= self.reserved_seats
-        return free < seats
+        taken = self.occupied(now) if self.cooling else self.used + self.foreign
+        limit = self.limit_for(own_limit) if own_limit else self.limit
+        if limit - taken < seats:
+            return True
+        if self.reserved_for is None or self.reserved_for is queue:
+            return False
+        return self.limit_for(self.reserved_own) - taken - self.reserved_seats < seats
+
+    def can_have(self, seats: int, own_limit: int, now: int) -> bool:
+        """Whether a request will have its seats here once others have given theirs back."""
+        return now >= self.paused_until and self.limit_for(own_limit) - self.foreign >= seats
 
     def changes_at(self, now: int) -> int:
         """When time alone next frees something here; 0: never."""
@@ -144,11 +219,12 @@ class Pool:
     def lend(self, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
         self.used += seats
-        share = self.shares.get(flow)
-        if share is None:
-            share = self.shares[flow] = Share(self.virtual)
-        elif share.start < self.virtual and not share.waiting:
-            share.start = self.virtual  # back from idle: no credit for the time it asked for nothing
+        share = self.share(flow)
+        if not share.waiting:
+            share.rest(self.virtual)
+        elif order >= share.latest:
+            share.latest = order
+            share.latest_at = now
         if share.start > self.virtual:
             self.virtual = share.start
         cost = charge_ms * seats + share.debit
@@ -157,18 +233,15 @@ class Pool:
             share.debit = 0
         else:
             share.debit = cost
-        if order >= share.latest:
-            share.latest = order
-            share.latest_at = now
 
     def take_back(self, seats: int, flow: str, settle_ms: int, held_ms: int, now: int) -> None:
-        """A lease ended after `held_ms`: its seats cool down, and its flow is charged what it really held."""
+        """A lease ended after `held_ms`: its seats cool down, and its flow is charged what it really took."""
         self.used -= seats
         cooldown = self.cap.cooldown_ms
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
-        self.share(flow).debit += settle_ms
+        self.share(flow).debit += settle_ms + cooldown * seats
         # Running mean and mean deviation; the first few count in full.
         self.holds += 1
         weight = self.holds if self.holds < 8 else 8
@@ -183,36 +256,24 @@ class Pool:
 
     def top(self, now: int) -> Queue | None:
         """The first of the queues parked here that this pool has room for."""
-        best: Parked | None = None
-        for (seats, own_limit), heap in self.parked.items():
-            if heap and not self.blocks(seats, own_limit, None, now):
-                entry = self._first(heap)
-                if entry is not None and (best is None or entry[:3] < best[:3]):
-                    best = entry
-        return best[4] if best is not None else None
+        return self._best([lot.first() for lot in self._open(now)])
+
+    def top_of(self, flow: str, now: int) -> Queue | None:
+        """The first such queue of one flow."""
+        return self._best([lot.of_flow(flow) for lot in self._open(now)])
 
     def first_parked(self) -> Ticket | None:
         """The head of the first queue parked here, room or not."""
-        entries = [entry for heap in self.parked.values() if (entry := self._first(heap)) is not None]
-        return min(entries)[4].head() if entries else None
+        first = self._best([lot.first() for lot in self.parked.values()])
+        return first.head() if first is not None else None
 
-    def _first(self, heap: list[Parked]) -> Parked | None:
-        """The heap's first entry that still stands. Starts and orders only grow, so a stale one sinks."""
-        while heap:
-            entry = heap[0]
-            queue = entry[4]
-            head = queue.head() if queue.parking == entry[3] else None
-            if head is None:
-                heappop(heap)
-                continue
-            actual = self.rank(queue)
-            if actual == entry[:3]:
-                return entry
-            heappop(heap)
-            heappush(heap, (*actual, entry[3], queue))
-        return None
+    def _open(self, now: int) -> list[Lot]:
+        return [lot for (seats, own), lot in self.parked.items() if lot and not self.blocks(seats, own, None, now)]
 
-    def rank(self, queue: Queue) -> tuple[int, int, int]:
+    def _best(self, queues: list[Queue | None]) -> Queue | None:
+        return min((queue for queue in queues if queue is not None), key=self.rank, default=None)
+
+    def rank(self, queue: Queue) -> Rank:
         """Who is first here: the flow with the smallest virtual start, then the oldest. A bump beats both."""
         head = queue.head()
         assert head is not None
@@ -221,8 +282,10 @@ class Pool:
         return (self.share(queue.flow).start, head.order, head.arrival)
 
     def park(self, queue: Queue, seats: int, own_limit: int) -> None:
-        heap = self.parked.setdefault((seats, own_limit), [])
-        heappush(heap, (*self.rank(queue), queue.parking, queue))
+        lot = self.parked.get((seats, own_limit))
+        if lot is None:
+            lot = self.parked[seats, own_limit] = Lot(self)
+        lot.add(queue)
 
     @property
     def has_parked(self) -> bool:

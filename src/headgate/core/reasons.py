@@ -45,9 +45,7 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
 
 def limit_of(pool: Pool, own_limit: int) -> int | None:
     """The limit in force for a request; None: unlimited."""
-    limit = own_limit or pool.limit
-    if pool.reduced and own_limit < UNLIMITED:
-        limit = min(limit, pool.reduced)
+    limit = pool.limit_for(own_limit)
     return None if limit >= UNLIMITED else limit
 
 

@@ -5,8 +5,6 @@ the lease is not claimed. A process is named by one string, `host|boot|pidns|pid
 same host, whether that very process still lives (see gate/processes.py).
 """
 
-from __future__ import annotations
-
 from msgspec import Struct, field
 
 

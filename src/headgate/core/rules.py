@@ -3,6 +3,9 @@
 Three sources, the later over the earlier: built-in, the config file, what was set at run time. A request's own
 environment may replace a cap for that request alone. A built-in cap applies only where no configured selector
 of its kind matches; `host` is replaced by a configured `host`, a model's by any configured selector of models.
+
+Two selectors may make one pool: `umans` and `umans@work` do for the account `work`. What the one that names the
+account says goes first.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from headgate.core.names import Model, Selector, account_of, parse_selector, pool_id
+from headgate.core.errors import BadName
+from headgate.core.names import Model, Selector, account_of, glob, parse_model, parse_selector, pool_id
 from headgate.core.records import Rule, Spec
 
 T = TypeVar("T")
@@ -19,6 +23,7 @@ T = TypeVar("T")
 UNLIMITED = 1 << 60
 
 BUILT_IN = (Rule("agents", "host", cap=3), Rule("agents", "*/claude-opus-*", cap=4))
+_BUILT_IN = {(rule.kind, rule.selector): rule for rule in BUILT_IN}
 COOLDOWN_MS = {"agents": 0, "requests": 350}
 ON_429 = {"agents": "pause", "requests": "step"}
 MAX_HOLD_MS = {"agents": 0, "requests": 30 * 60_000}  # 0: none
@@ -41,6 +46,11 @@ class Cap(Struct, frozen=True):
     @property
     def capped(self) -> bool:
         return self.cap is not None or self.auto
+
+    @property
+    def configured(self) -> bool:
+        """Whether a person said how many: a number, automatic, or no cap."""
+        return self.source not in ("", "built-in")
 
     @property
     def reason(self) -> str:
@@ -70,108 +80,102 @@ class Rules:
     def __init__(self) -> None:
         self.file: dict[tuple[str, str], Rule] = {}
         self.runtime: dict[tuple[str, str], Rule] = {}
-        self.seen: dict[tuple[str, str], None] = {}  # selectors that only some environment caps
+        self.seen: dict[tuple[str, str], None] = {}  # selectors that somebody's environment caps
         self.caps: dict[tuple[str, str], Cap] = {}
         self.merge()
 
     def merge(self) -> None:
         """Work out what is in force; after any source has changed."""
-        built_in = {(rule.kind, rule.selector): rule for rule in BUILT_IN}
-        keys = dict.fromkeys([*self.file, *self.runtime, *self.seen, *built_in])
-        self.caps = {key: self._merged(key, built_in.get(key)) for key in keys}
+        keys = dict.fromkeys([*self.file, *self.runtime, *self.seen, *_BUILT_IN])
+        self.caps = {key: self._merged([key]) for key in keys}
 
-    def _merged(self, key: tuple[str, str], built_in: Rule | None) -> Cap:
-        kind, text = key
-        file, runtime = self.file.get(key), self.runtime.get(key)
-        cap, auto, unlimited, source = None, False, False, ""
-        for name, rule in (("run time", runtime), ("file", file), ("built-in", built_in)):
-            if rule is not None and (rule.cap is not None or rule.auto or rule.unlimited):
-                cap, auto, unlimited, source = rule.cap, rule.auto, rule.unlimited, name
-                break
-        said = [rule for rule in (runtime, file, built_in) if rule is not None]
-        selector = parse_selector(text)
+    def _merged(self, keys: list[tuple[str, str]]) -> Cap:
+        """What these selectors say together; the earlier goes before the later, and run time before the file."""
+        sources = (("run time", self.runtime), ("file", self.file), ("built-in", _BUILT_IN))
+        said = [(rules[key], name) for key in keys for name, rules in sources if key in rules]
+        deciding = (each for each in said if each[0].cap is not None or each[0].auto or each[0].unlimited)
+        rule, source = next(deciding, (Rule(*keys[0]), ""))
+        selector = parse_selector(rule.selector)
         return Cap(
-            kind=kind,
+            kind=rule.kind,
             selector=selector,
-            cap=cap,
-            auto=auto,
-            unlimited=unlimited,
-            cooldown_ms=_first([rule.cooldown_ms for rule in said], COOLDOWN_MS[kind]),
-            on_429=_first([rule.on_429 for rule in said], ON_429[kind]),
-            max_hold_ms=_first([rule.max_hold_ms for rule in said], MAX_HOLD_MS[kind]),
-            name=_first([rule.name for rule in said], selector.family),
+            cap=rule.cap,
+            auto=rule.auto,
+            unlimited=rule.unlimited,
+            cooldown_ms=_first([each.cooldown_ms for each, _ in said], COOLDOWN_MS[rule.kind]),
+            on_429=_first([each.on_429 for each, _ in said], ON_429[rule.kind]),
+            max_hold_ms=_first([each.max_hold_ms for each, _ in said], MAX_HOLD_MS[rule.kind]),
+            name=_first([each.name for each, _ in said], selector.family),
             source=source,
         )
 
     def counts(self, kind: str, selector: str) -> bool:
-        """Whether everybody's seats are counted for this selector."""
-        cap = self.caps.get((kind, selector))
-        return (kind, selector) in self.seen or (cap is not None and cap.capped)
+        """Whether everybody's seats are counted for this selector, whether or not it is capped."""
+        return (kind, selector) in self.seen
 
     def needs(self, spec: Spec, model: Model | None) -> list[Need]:
         """The pools that a request needs for one candidate, the narrowest first."""
-        own = dict(spec.caps)
-        families = dict(spec.family_caps)
-        found: dict[str, Need] = {}
-        lasting: set[str] = set()  # scopes that a file or a run-time cap covers
-        passing: set[str] = set()  # scopes that this request's environment covers
-        built_in: list[Cap] = []
-        unknown = [self._merged((spec.kind, text), None) for text in own if (spec.kind, text) not in self.caps]
-        for cap in [*self.caps.values(), *unknown]:
-            if cap.kind != spec.kind or not _applies(cap.selector, spec, model):
-                continue
-            override = own.get(cap.selector.text, families.get(cap.selector.family, 0) if cap.capped else 0)
-            if cap.selector.text in own:
-                passing.add(cap.selector.scope)
-            if cap.source == "built-in":
-                built_in.append(cap)
-                continue
-            if cap.capped or cap.unlimited:
-                lasting.add(cap.selector.scope)
-            if cap.capped or override or (cap.kind, cap.selector.text) in self.seen:
-                _put(found, _need(cap, override or (0 if cap.capped else UNLIMITED), spec, model))
-        for cap in built_in:
-            scope = cap.selector.scope
-            if scope in lasting:
-                continue
-            override = own.get(cap.selector.text, families.get(cap.selector.family, 0))
-            counted_only = scope in passing and not override
-            _put(found, _need(cap, UNLIMITED if counted_only else override, spec, model))
-        return sorted(found.values(), key=lambda need: (need.cap.selector.narrowness, need.pool))
+        unknown = [self._merged([(spec.kind, text)]) for text, _ in spec.caps if (spec.kind, text) not in self.caps]
+        caps = [
+            cap
+            for cap in [*self.caps.values(), *unknown]
+            if cap.kind == spec.kind and _applies(cap.selector, spec, model)
+        ]
+        by_pool: dict[str, list[Cap]] = {}
+        for cap in caps:
+            by_pool.setdefault(pool_id(cap.selector, model, spec.host, spec.project), []).append(cap)
+        configured = {cap.selector.scope for cap in caps if cap.configured}
+        found = []
+        for pool, made_by in by_pool.items():
+            made_by.sort(key=_names_no_account)
+            limit = self._limit(spec, made_by, configured, caps)
+            if limit is not None:
+                found.append(self._need(pool, made_by, limit))
+        return sorted(found, key=lambda need: (need.cap.selector.narrowness, need.pool))
+
+    def _limit(self, spec: Spec, made_by: list[Cap], configured: set[str], caps: list[Cap]) -> int | None:
+        """A request's limit in the pool that these caps make, 0 for the pool's own; None: it does not need it."""
+        own, families = dict(spec.caps), dict(spec.family_caps)
+        for cap in made_by:
+            selector, built_in = cap.selector, cap.source == "built-in"
+            if selector.text in own:
+                return own[selector.text]
+            if cap.capped and not (built_in and selector.scope in configured):
+                if selector.family in families:
+                    return families[selector.family]
+                # Where its environment caps the same scope, the request is counted by a built-in cap and not held.
+                replaced = built_in and any(c.selector.scope == selector.scope and c.selector.text in own for c in caps)
+                return UNLIMITED if replaced else 0
+            if cap.unlimited:
+                break
+        return UNLIMITED if self._counted(made_by) else None
 
     def find(self, kind: str, pool: str) -> Need | None:
-        """The cap that makes the pool of this name, with its instance; None when nothing does."""
-        found: dict[str, Need] = {}
-        for cap in self.caps.values():
-            need = _made_by(cap, pool) if cap.kind == kind else None
-            if need is not None:
-                _put(found, need)
-        return found.get(pool)
+        """The pool of this name as those see it who have nothing of their own to say; None: nothing makes it."""
+        made_by = [cap for cap in self.caps.values() if cap.kind == kind and _instance(cap.selector, pool) is not None]
+        if not made_by:
+            return None
+        need = self._need(pool, sorted(made_by, key=_names_no_account), 0)
+        return need if need.cap.capped or self._counted(made_by) else None
+
+    def _counted(self, made_by: list[Cap]) -> bool:
+        return any((cap.kind, cap.selector.text) in self.seen for cap in made_by)
+
+    def _need(self, pool: str, made_by: list[Cap], limit: int) -> Need:
+        cap = made_by[0]
+        if len(made_by) > 1:
+            cap = self._merged([(cap.kind, cap.selector.text) for cap in made_by])
+        instance = _instance(cap.selector, pool)
+        assert instance is not None, f"{cap.selector.text} does not make {pool}"
+        return Need(pool, cap, limit, *instance)
 
 
 def _first(values: list[T | None], default: T) -> T:
     return next((value for value in values if value is not None), default)
 
 
-def _made_by(cap: Cap, pool: str) -> Need | None:
-    """The need for `pool` if it is one that this cap makes."""
-    selector = cap.selector
-    if selector.scope != "model":
-        scope, colon, instance = pool.partition(":")
-        if scope != selector.scope or not instance:
-            return None
-        return Need(pool, cap, 0, "", instance if scope == "host" else "", instance if scope == "project" else "")
-    if "*" in selector.provider and not selector.account:
-        prefix = f"{selector.text}:"
-        return Need(pool, cap, 0, pool[len(prefix) :], "", "") if pool.startswith(prefix) else None
-    model = _instance(selector, pool)
-    return Need(pool, cap, 0, account_of(model), "", "") if pool == pool_id(selector, model, "", "") else None
-
-
-def _instance(selector: Selector, pool: str) -> Model:
-    """A model whose account is the one that a pool's name tells."""
-    account = pool.partition("/")[0].partition("@")[2] or "default"
-    return Model(selector.provider, selector.account or account, selector.name)
+def _names_no_account(cap: Cap) -> bool:
+    return not cap.selector.account
 
 
 def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
@@ -182,21 +186,20 @@ def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
     return model is not None and selector.matches(model)
 
 
-def _need(cap: Cap, limit: int, spec: Spec, model: Model | None) -> Need:
-    selector = cap.selector
-    of_model = selector.scope == "model" and model is not None
-    return Need(
-        pool=pool_id(selector, model, spec.host, spec.project),
-        cap=cap,
-        limit=limit,
-        account=account_of(model) if of_model and model is not None else "",
-        host=spec.host if selector.scope == "host" else "",
-        project=spec.project if selector.scope == "project" else "",
-    )
-
-
-def _put(found: dict[str, Need], need: Need) -> None:
-    """Of two caps that make the same pool, the one that names the account is meant."""
-    other = found.get(need.pool)
-    if other is None or (need.cap.selector.account and not other.cap.selector.account):
-        found[need.pool] = need
+def _instance(selector: Selector, pool: str) -> tuple[str, str, str] | None:
+    """Account, host and project of the pool of this name, if `selector` makes such a pool (see `pool_id`)."""
+    if selector.scope != "model":
+        scope, colon, instance = pool.partition(":")
+        if scope != selector.scope or not colon:
+            return None
+        return ("", instance, "") if scope == "host" else ("", "", instance)
+    if selector.account:
+        model = Model(selector.provider, selector.account, selector.name)
+        return (account_of(model), "", "") if pool == pool_id(selector, model, "", "") else None
+    text = pool.removeprefix(f"{selector.text}:") if "*" in selector.provider else pool.partition("/")[0]
+    try:
+        model = parse_model(f"{text}/any")
+    except BadName:
+        return None
+    makes = glob(selector.provider, model.provider) and pool == pool_id(selector, model, "", "")
+    return (account_of(model), "", "") if makes else None

@@ -47,6 +47,7 @@ class State:
         self.front = 0  # the order given to the last ticket that was moved to the front
         self.holds: dict[str, int] = {}  # expected hold of a flow, by "kind flow"
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}  # by host
+        self.foreign_seats: dict[str, int] = {}  # what they take, by pool of agents
         self.auto_caps: dict[str, int] = {}  # by host
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
         self.fresh: dict[Spec, Queue] = {}
@@ -103,11 +104,14 @@ class State:
         pool = self.pools.get(key)
         if pool is None:
             pool = self.pools[key] = Pool(need)
-            if pool.host and pool.cap.auto:
-                pool.auto_cap = self.auto_caps.get(pool.host, 1)
-                pool.refresh()
-            pool.foreign = self._foreign_in(pool)
+            self._see(pool)
         return pool
+
+    def _see(self, pool: Pool) -> None:
+        """What was observed of a pool's host and of foreign agents."""
+        pool.auto_cap = self.auto_caps.get(pool.host, 1)
+        pool.foreign = self.foreign_seats.get(pool.id, 0) if pool.kind == "agents" else 0
+        pool.refresh()
 
     def named(self, kind: str, pool: str) -> Pool | None:
         """The pool of this name, if some cap makes one."""
@@ -145,12 +149,11 @@ class State:
         queue = self.queue(ticket.spec)
         for pool in queue.pools:
             share = pool.share(queue.flow)
-            if not share.waiting:  # back from idle: no credit, and nobody has overtaken it yet
-                share.start = max(share.start, pool.virtual)
-                share.latest = share.latest_at = 0
+            if not share.waiting:
+                share.rest(pool.virtual)
             share.waiting += 1
         if queue.push(ticket):
-            self._look_at(queue)
+            self.look_at(queue)
 
     def _step_back(self, ticket: Ticket) -> None:
         """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
@@ -158,11 +161,8 @@ class State:
         queue.removed()
         for pool in queue.pools:
             pool.share(queue.flow).waiting -= 1
-        for key in self.reserved.pop(ticket.id, ()):
-            pool = self.pools[key]
-            pool.reserved_for = None
-            pool.reserved_seats = 0
-            self._touch(pool)
+        self._unreserve(ticket.id)
+        self.look_at(queue)
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self.tickets.pop(event.id)
@@ -177,7 +177,6 @@ class State:
         if not old.away:
             self._step_back(old)
             self._stand(new)
-            self._look_at(self.queue(new.spec))
 
     def _asked(self, event: ev.Asked, at: int) -> None:
         ticket = self.tickets[event.id] = replace(self.tickets[event.id], away=False)
@@ -214,7 +213,6 @@ class State:
             pool.lend(spec.seats, spec.project, event.charge_ms, ticket.order, at)
         if from_line:
             self._step_back(ticket)
-            self._look_at(queue)
         else:
             self.arrivals = max(self.arrivals, ticket.arrival)
 
@@ -231,7 +229,7 @@ class State:
         self.tickets[event.id] = replace(lease.ticket, away=True)
         for pool, _ in candidate.needs:
             pool.give_back(spec.seats, spec.project, -lease.charge_ms * spec.seats)
-            self._touch(pool)
+            self.touch(pool)
 
     def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
         lease = self.leases.pop(event.id)
@@ -241,45 +239,57 @@ class State:
         if ticket.key:
             self._forget_key(ticket)
         seats, flow, held_ms = spec.seats, spec.project, event.held_ms
-        settle_ms = (held_ms - lease.charge_ms) * seats
+        settle_ms = (max(held_ms, 1) - lease.charge_ms) * seats
         for pool, _ in candidate.needs:
             pool.take_back(seats, flow, settle_ms, held_ms, at)
             if pool.parked or pool.reserved_for is not None:
-                self._touch(pool)
+                self.touch(pool)
         name = f"{spec.kind} {flow}"
         known = self.holds.get(name)
         self.holds[name] = held_ms if known is None else known + (held_ms - known) // 8
 
     # The line's to-do list.
 
-    def _look_at(self, queue: Queue) -> None:
+    def look_at(self, queue: Queue) -> None:
         queue.parking = 0  # wherever it was parked, it no longer is
         self.fresh[queue.spec] = queue
 
-    def _touch(self, pool: Pool) -> None:
+    def touch(self, pool: Pool) -> None:
+        """Something changed in a pool: those who stand there are to be looked at."""
         self.dirty[pool.key] = pool
         if pool.reserved_for is not None:
-            self._look_at(pool.reserved_for)
+            self.look_at(pool.reserved_for)
 
     def _reserved(self, event: ev.Reserved, at: int) -> None:
-        ticket = self.tickets[event.id]
-        self._reserve(ticket, event.pools)
+        self._reserve(self.tickets[event.id], event.pools)
 
     def _reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
         queue = self.queue(ticket.spec)
-        self.reserved[ticket.id] = keys
-        for key in keys:
-            pool = self.pools[key]
+        needs = [(pool, own_limit) for pool, own_limit in queue.candidates[0].needs if pool.key in keys]
+        self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
+        for pool, own_limit in needs:
             pool.reserved_for = queue
             pool.reserved_seats = ticket.spec.seats
-        self._look_at(queue)
+            pool.reserved_own = own_limit
+
+    def _unreserve(self, ident: str) -> None:
+        for key in self.reserved.pop(ident, ()):
+            pool = self.pools[key]
+            pool.reserved_for = None
+            self.touch(pool)
+
+    def _review_reservations(self, at: int) -> None:
+        """Keep nothing for those who could not take it: a pool that they need is paused or has become too small."""
+        for ident in list(self.reserved):
+            if not self.queue(self.tickets[ident].spec).can_enter(at):
+                self._unreserve(ident)
 
     # Rules, pauses, limits, observations.
 
     def _rule_set(self, event: ev.RuleSet, at: int) -> None:
         rule = event.rule
         self.rules.runtime[rule.kind, rule.selector] = rule
-        if rule.cap is not None or rule.auto:
+        if event.cap_set:
             self._forgive(rule.kind, rule.selector)
         self.rebuild()
 
@@ -301,14 +311,9 @@ class State:
         self.rebuild()
 
     def _file_loaded(self, event: ev.FileLoaded, at: int) -> None:
-        old = self.rules.file
         self.file_path, self.file_digest, self.file_modified = event.path, event.digest, event.modified
         self.seniority_ms = event.seniority_ms
         self.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
-        for key in {**old, **self.rules.file}:
-            before, after = old.get(key), self.rules.file.get(key)
-            if (before and before.cap) != (after and after.cap):
-                self._forgive(*key)  # a person edited this cap
         self.rebuild()
 
     def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:
@@ -326,25 +331,21 @@ class State:
             del self.foreign[event.host]
         if event.auto_cap is not None:
             self.auto_caps[event.host] = event.auto_cap
-        for pool in list(self.pools.values()):
-            if pool.host == event.host and pool.cap.auto and event.auto_cap is not None:
-                pool.auto_cap = event.auto_cap
-                pool.refresh()
-            pool.foreign = self._foreign_in(pool)
-            self._touch(pool)
+        self._count_foreign()
+        for pool in self.pools.values():
+            self._see(pool)
+            self.touch(pool)
+        self._review_reservations(at)
 
-    def _foreign_in(self, pool: Pool) -> int:
-        """Foreign agents that count here: as if each had asked for a seat on its host."""
-        if pool.kind != "agents":
-            return 0
-        count = 0
+    def _count_foreign(self) -> None:
+        """Foreign agents count in every pool they match, as if each had asked for a seat on its host."""
+        self.foreign_seats = {}
         for host, seen in self.foreign.items():
             for model, number in seen:
-                spec = Spec(models=(model,) if model else (), host=host, project="")
-                needs = self.rules.needs(spec, parse_model(model) if model else None)
-                if any(need.pool == pool.id for need in needs):
-                    count += number
-        return count
+                spec = Spec(models=(model,) if model else (), host=host)
+                for need in self.rules.needs(spec, parse_model(model) if model else None):
+                    if need.cap.selector.scope != "project":  # nobody knows theirs
+                        self.foreign_seats[need.pool] = self.foreign_seats.get(need.pool, 0) + number
 
     def _paused(self, event: ev.Paused, at: int) -> None:
         pool = self._pool_of(event)
@@ -352,18 +353,20 @@ class State:
         pool.pause_cause = event.cause
         if event.incident:
             pool.incident_seq = self.seq
-        self._touch(pool)
+        self.touch(pool)
+        self._review_reservations(at)
 
     def _resumed(self, event: ev.Resumed, at: int) -> None:
         pool = self._pool_of(event)
         pool.paused_until = 0
         pool.pause_cause = ""
-        self._touch(pool)
+        self.touch(pool)
 
     def _reduced(self, event: ev.Reduced, at: int) -> None:
         pool = self._pool_of(event)
         pool.reduced = event.limit
         pool.refresh()
+        self._review_reservations(at)
 
     def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced) -> Pool:
         pool = self.named(event.kind, event.pool)
@@ -373,39 +376,47 @@ class State:
     # Making everything that is derived anew.
 
     def rebuild(self) -> None:
-        """The rules changed: work out again which pools everyone needs. Rare, and linear in what is there."""
+        """The rules changed: work out again which pools everyone needs. Rare, and linear in what is there.
+
+        Reservations are given up: whoever is still overtaken gets another.
+        """
         self.rules.merge()
-        old, self.pools, self.queues = self.pools, {}, {}
-        self.fresh, self.dirty = {}, {}
+        old, self.pools = self.pools, {}
         for pool in old.values():
             need = self.rules.find(pool.kind, pool.id)
-            if need is not None and (need.cap.capped or (pool.kind, need.cap.selector.text) in self.rules.seen):
+            if need is not None:
                 self._keep(pool, need)
+        self.reserved = {}
+        self._attach()
+
+    def _keep(self, pool: Pool, need: Need) -> None:
+        before, pool.cap = pool.cap, need.cap
+        if (before.selector, before.cap, before.auto) != (need.cap.selector, need.cap.cap, need.cap.auto):
+            pool.reduced = 0  # a person changed this cap
+        if not need.cap.capped:
+            pool.reduced = pool.paused_until = 0
+            pool.pause_cause = ""
+        pool.used = 0
+        pool.parked = {}
+        pool.timer_at = 0
+        pool.reserved_for = None
+        for share in pool.shares.values():
+            if not share.waiting:
+                share.rest(pool.virtual)
+            share.waiting = 0
+        self.pools[pool.key] = pool
+
+    def _attach(self) -> None:
+        """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
+        self.queues, self.fresh, self.dirty = {}, {}, {}
+        self._count_foreign()
         for pool in self.pools.values():
-            pool.foreign = self._foreign_in(pool)
+            self._see(pool)
         for ident, lease in self.leases.items():
             spec = lease.ticket.spec
             candidate = self.held[ident] = self.queue(spec).by_model[lease.model]
             for pool, _ in candidate.needs:
                 pool.used += spec.seats
-        self._refill()
-
-    def _keep(self, pool: Pool, need: Need) -> None:
-        pool.cap = need.cap
-        pool.used = 0
-        pool.parked = {}
-        pool.timer_at = 0
-        pool.reserved_for, pool.reserved_seats = None, 0
-        for share in pool.shares.values():
-            share.waiting = 0
-        if not need.cap.capped:
-            pool.reduced = pool.paused_until = 0
-            pool.pause_cause = ""
-        pool.refresh()
-        self.pools[pool.key] = pool
-
-    def _refill(self) -> None:
-        """Put every ticket that asks into its queue."""
         by_spec: dict[Spec, list[Ticket]] = {}
         for ticket in self.tickets.values():
             if not ticket.away:
@@ -415,17 +426,13 @@ class State:
             queue.fill(tickets)
             for pool in queue.pools:
                 pool.share(queue.flow).waiting += len(tickets)
-            self._look_at(queue)
-        reserved, self.reserved = self.reserved, {}
-        for ident, keys in reserved.items():
-            still = tuple(key for key in keys if key in self.pools)
-            if still and ident in self.tickets:
-                self._reserve(self.tickets[ident], still)
+            self.look_at(queue)
 
     # Snapshots.
 
-    def export(self) -> Snapshot:
-        """The state as data. Equal states export equal snapshots."""
+    def export(self, now: int | None = None) -> Snapshot:
+        """The state as data, as of `now` (default: the last event). Equal states then export equal snapshots."""
+        now = self.at if now is None else now
         return Snapshot(
             seq=self.seq,
             at=self.at,
@@ -437,8 +444,8 @@ class State:
             runtime_rules=[rule for _, rule in sorted(self.rules.runtime.items())],
             seen=sorted(self.rules.seen),
             tickets=sorted(self.tickets.values(), key=lambda ticket: (ticket.order, ticket.arrival)),
-            leases=sorted(self.leases.values(), key=lambda lease: lease.granted_seq),
-            pools=[record for _, pool in sorted(self.pools.items()) if (record := self._record(pool)) is not None],
+            leases=sorted(map(replace, self.leases.values()), key=lambda lease: lease.granted_seq),
+            pools=[record for _, pool in sorted(self.pools.items()) if (record := _record(pool, now)) is not None],
             arrivals=self.arrivals,
             front=self.front,
             holds=dict(sorted(self.holds.items())),
@@ -446,30 +453,6 @@ class State:
             auto_caps=dict(sorted(self.auto_caps.items())),
             reserved=dict(sorted(self.reserved.items())),
         )
-
-    def _record(self, pool: Pool) -> PoolRecord | None:
-        """What of a pool cannot be derived; None when that is nothing."""
-        pool.occupied(self.at)
-        shares = {
-            flow: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
-            for flow, share in sorted(pool.shares.items())
-            if share.waiting or share.debit or share.start > pool.virtual
-        }
-        record = PoolRecord(
-            kind=pool.kind,
-            pool=pool.id,
-            cooling=sorted(pool.cooling),
-            paused_until=pool.paused_until if pool.paused_until > self.at else 0,
-            pause_cause=pool.pause_cause if pool.paused_until > self.at else "",
-            incident_seq=pool.incident_seq,
-            reduced=pool.reduced,
-            virtual=pool.virtual,
-            shares=shares,
-            holds=pool.holds,
-            hold_mean_ms=pool.hold_mean_ms,
-            hold_dev_ms=pool.hold_dev_ms,
-        )
-        return None if record == PoolRecord(pool.kind, pool.id) else record
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> State:
@@ -483,7 +466,7 @@ class State:
         state.rules.seen = dict.fromkeys(snapshot.seen)
         state.rules.merge()
         state.tickets.update((ticket.id, ticket) for ticket in snapshot.tickets)
-        state.leases.update((lease.id, lease) for lease in snapshot.leases)
+        state.leases.update((lease.id, replace(lease)) for lease in snapshot.leases)
         state.keys = {
             ticket.key: ticket.id
             for ticket in [*snapshot.tickets, *(lease.ticket for lease in snapshot.leases)]
@@ -491,10 +474,12 @@ class State:
         }
         state.arrivals, state.front = snapshot.arrivals, snapshot.front
         state.holds, state.foreign = dict(snapshot.holds), dict(snapshot.foreign)
-        state.auto_caps, state.reserved = dict(snapshot.auto_caps), dict(snapshot.reserved)
+        state.auto_caps = dict(snapshot.auto_caps)
         for record in snapshot.pools:
             state._restore_pool(record)
-        state.rebuild()
+        state._attach()
+        for ident, keys in snapshot.reserved.items():
+            state._reserve(state.tickets[ident], keys)
         return state
 
     def _restore_pool(self, record: PoolRecord) -> None:
@@ -510,6 +495,34 @@ class State:
             own.start, own.debit = share.start, share.debit
             own.latest, own.latest_at = share.latest, share.latest_at
         pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
+
+
+def _record(pool: Pool, now: int) -> PoolRecord | None:
+    """What of a pool cannot be derived; None when that is nothing."""
+    pool.occupied(now)
+    paused = pool.paused_until > now
+    shares = {
+        flow: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
+        if share.waiting
+        else ShareRecord(share.start, share.debit, 0, 0)
+        for flow, share in sorted(pool.shares.items())
+        if share.waiting or share.debit or share.start > pool.virtual
+    }
+    record = PoolRecord(
+        kind=pool.kind,
+        pool=pool.id,
+        cooling=sorted(pool.cooling),
+        paused_until=pool.paused_until if paused else 0,
+        pause_cause=pool.pause_cause if paused else "",
+        incident_seq=pool.incident_seq,
+        reduced=pool.reduced,
+        virtual=pool.virtual,
+        shares=shares,
+        holds=pool.holds,
+        hold_mean_ms=pool.hold_mean_ms,
+        hold_dev_ms=pool.hold_dev_ms,
+    )
+    return None if record == PoolRecord(pool.kind, pool.id) else record
 
 
 def _nothing(event: Any, at: int) -> None:

@@ -44,6 +44,23 @@ class PoolView(Struct):
     name: str
     reserved: bool
 
+    @property
+    def restore(self) -> str | None:
+        """The command that undoes an automatic reduction."""
+        if not self.auto_reduced:
+            return None
+        return f"headgate cap set '{self.selector}' {self.auto_reduced_from} --kind {self.kind}"
+
+    @property
+    def notice(self) -> str | None:
+        """What a person should know about this pool (SPEC P3)."""
+        if not self.auto_reduced:
+            return None
+        return (
+            f"auto-reduced to {self.limit} after a rate limit (cap {self.auto_reduced_from}): "
+            f"restore with `{self.restore}`"
+        )
+
 
 class TicketView(Struct):
     ticket: Ticket
@@ -172,7 +189,7 @@ class _Line:
         blocking = self.blocking[queue.spec]
         reason = reason_for(self.state, queue, self.now)
         at = blocking[0] if blocking else next(iter(queue.pools), None)
-        places = self._places(at, frozenset(pool.key for pool in blocking)) if at is not None else {}
+        places = self.places_at(at, frozenset(pool.key for pool in blocking)) if at is not None else {}
         own = self.by_queue[queue.spec]
         views = []
         for ticket in own:
@@ -180,7 +197,7 @@ class _Line:
             views.append(TicketView(ticket, position, reason, _estimate(at, position, self.now)))
         return views
 
-    def _places(self, at: Pool, blocking: frozenset[str]) -> dict[str, int]:
+    def places_at(self, at: Pool, blocking: frozenset[str]) -> dict[str, int]:
         """Positions of all who would enter `at` if only what blocks here gave way."""
         known = self.places.get((at.key, blocking))
         if known is not None:
@@ -252,8 +269,10 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         room = 0 if now < pool.paused_until else max(limit - pool.occupied(now), 0)
         free = room if free is None else min(free, room)
         ample = ample and (room >= 2 or (room == 1 and limit == 1))
-    queued = max((sum(share.waiting for share in pool.shares.values()) for pool, _ in needs), default=0)
     blocking = _blocking(queue, now)
+    # The line that counts is of those who would enter first: not of those whom something else holds back (SPEC A3).
+    line, keys = _Line(state, now), frozenset(pool.key for pool in blocking)
+    queued = max((len(line.places_at(pool, keys)) for pool, _ in needs), default=0)
     if free is None:
         return Capacity("green", None, 0, (0, 0), None)
     wait: tuple[int, int] | None = (

@@ -26,8 +26,9 @@ from headgate.log.protocol import START, Log, LogReplaced, Position, SideWrite, 
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
 KEEP_MS = 30 * 86_400_000
+SOON_MS = 2_000  # the head of the line is told of a deadline so near; of others it learns by its poll
 _STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
-_SNAPSHOT_EVERY = 2_000  # events, or twice what there is to write down, whichever is more
+_SNAPSHOT_EVERY = 2_000  # events, or half of what there is to write down, whichever is more
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Snapshot).decode
@@ -145,10 +146,10 @@ class Replica:
             self._engine = None
             log.rollback()
             raise
-        moved = due != self.due
+        soon = due is not None and due != self.due and due - now < SOON_MS
         self.due = due
         self._since_snapshot += len(events)
-        return decided, self._wakes(engine, events, moved)
+        return decided, self._wakes(engine, events, soon)
 
     def _follow(self, engine: Engine) -> None:
         """Feed the engine everything behind our position; LogReplaced when the log does not know it."""
@@ -173,17 +174,17 @@ class Replica:
         stored = self.log.snapshot()
         state = State()
         self.position, self.due, self._since_snapshot = START, None, 0
-        if stored is not None:
-            collecting = gc.isenabled()
-            gc.disable()  # a hundred thousand tickets are not garbage
-            try:
+        collecting = gc.isenabled()
+        gc.disable()  # a hundred thousand tickets are not garbage
+        try:
+            if stored is not None:
                 state = State.restore(_read_snapshot(stored.data))
-            finally:
-                if collecting:
-                    gc.enable()
-            self.position = stored.position
-        engine = Engine(state, self.me)
-        self._follow(engine)
+                self.position = stored.position
+            engine = Engine(state, self.me)
+            self._follow(engine)
+        finally:
+            if collecting:
+                gc.enable()
         self._engine = engine
 
     # After the commit.
@@ -204,7 +205,7 @@ class Replica:
                 side.append(SideWrite(TOLD, event.id, b"cancelled"))  # type: ignore[union-attr]
         return side
 
-    def _wakes(self, engine: Engine, events: list[ev.Event], due_moved: bool) -> list[Wake]:
+    def _wakes(self, engine: Engine, events: list[ev.Event], due_soon: bool) -> list[Wake]:
         if self._send is None:
             return []
         wakes = []
@@ -215,7 +216,7 @@ class Replica:
                     wakes.append(Wake(ticket.wake, b"granted", ticket.holder))
             elif isinstance(event, ev.Cancelled | ev.Expired) and event.wake and event.wake != self.address:
                 wakes.append(Wake(event.wake, b"left", event.holder))
-        if due_moved and self.due is not None:
+        if due_soon:
             first = engine.first_to_act()
             if first is not None and first.wake and first.wake != self.address:
                 wakes.append(Wake(first.wake, b"due", first.holder))
@@ -227,7 +228,7 @@ class Replica:
         """Write a snapshot when enough has happened (whether it has), checkpoint and prune."""
         state = self.state
         size = len(state.tickets) + len(state.leases)
-        enough = self._since_snapshot > max(_SNAPSHOT_EVERY, 2 * size)
+        enough = self._since_snapshot > max(_SNAPSHOT_EVERY, size // 2)
         if enough:
             self.log.save_snapshot(_encode(state.export()), self.position)
             self._since_snapshot = 0

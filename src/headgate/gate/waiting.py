@@ -17,7 +17,7 @@ from headgate.core import commands as cmd
 from headgate.core.records import Lease
 from headgate.core.views import TicketView, ticket_view
 from headgate.gate.direct import DirectGate
-from headgate.gate.transaction import TOLD
+from headgate.gate.transaction import SOON_MS, TOLD
 from headgate.gate.wake import Mailbox
 from headgate.log.protocol import StoreError
 
@@ -126,6 +126,8 @@ class Waiter:
         if head is None or head.due is None:
             return False
         late = self._gate.log.now() - head.due
+        if self._position == 1 and late > -SOON_MS:
+            self._alarm = monotonic() + max(-late, 0) / 1000
         if late < _BACKUP_MS + 50 * min(self._position, 20):
             return False
         self._gate.decide([])

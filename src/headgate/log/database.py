@@ -5,8 +5,8 @@ a folder moved away, a write-ahead log removed: each leaves an open connection w
 the names are compared with what is open before every transaction and every read, and opened anew if they
 differ; the log then finds out from the commit's id whether it is still the log that it knew.
 
-The write lock is a blocking file lock. SQLite's own lock is taken as well and alone keeps the data right; but
-waiting for it means sleeping and trying again, which starves writers for seconds.
+The write lock is a blocking file lock, for fairness. SQLite's own lock is taken as well and alone keeps the data
+right; but waiting for it means sleeping and trying again, which starves writers for seconds.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
-from time import time_ns
+from time import sleep, time_ns
 
 from headgate.core.errors import HeadgateError, InternalError
 from headgate.log.filesystems import refuse_network
 from headgate.log.protocol import StoreError
 
-FORMAT = 1  # as in schema.py, which is imported only to make a store
+FORMAT = 1  # of the tables in schema.py, kept as the database's user_version
 BUSY_S = 10.0  # how long to wait for other programs' locks; Headgate's own processes queue at the file lock
 WAL_KEPT_BYTES = 3 << 20  # below what makes a checkpoint, so that the size of the file tells when one is due
-CTIME_SETTLES_NS = 100_000_000
+HAND_OVER_S = 0.000_05  # what a waiter needs to wake up and take the lock that was let go
+CTIME_SETTLES_NS = 100_000_000  # several ticks of the slowest kernel clock
 
 
 class Database:
@@ -43,6 +44,7 @@ class Database:
         self._pid = os.getpid()
         self._mark = b"%-12d\n" % self._pid
         self._lock_fd = -1
+        self._folder_fd = -1
         self._closed = False
         self._stale = False
         self._inodes: tuple[int, ...] = (0,)
@@ -54,26 +56,58 @@ class Database:
         """Take the write lock on what is in place now."""
         if self.holds or self._pid != os.getpid():
             raise InternalError("the write lock is already held here, or the log was opened before a fork")
-        how = LOCK_EX if wait else LOCK_EX | LOCK_NB
         try:
-            while True:
-                if self._stale:
-                    self.reopen()
-                flock(self._lock_fd, how)
-                self.holds = True
-                if self.in_place():
-                    break
+            if self._stale:
                 self.reopen()
-        except BlockingIOError:
-            return False
+            if self._others_wait():
+                sleep(HAND_OVER_S)
+            taken = self._lock(LOCK_EX | LOCK_NB) or (wait and self._wait_in_line())
         except OSError as error:
             self.drop()
             raise self.failed(error) from error
+        except BaseException:
+            self.drop()
+            raise
+        if taken:
+            try:
+                os.pwrite(self._lock_fd, self._mark, 0)
+            except OSError:
+                pass  # it is only for messages, and the disk may be full
+        return taken
+
+    def _lock(self, how: int) -> bool:
         try:
-            os.pwrite(self._lock_fd, self._mark, 0)
+            while True:
+                flock(self._lock_fd, how)
+                self.holds = True
+                if self.in_place():
+                    return True
+                self.reopen()
+        except BlockingIOError:
+            return False
+
+    # Letting go of a file lock wakes the next waiter, but does not hand the lock to it: whoever decides in a loop has
+    # it again before the other is awake. So waiters share a lock on the folder, and a newcomer that sees it gives them
+    # a moment. It is no more than a hint: a waiter that was stopped costs others that moment, and nothing else.
+
+    def _others_wait(self) -> bool:
+        try:
+            flock(self._folder_fd, LOCK_EX | LOCK_NB)
+            flock(self._folder_fd, LOCK_UN)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        return False
+
+    def _wait_in_line(self) -> bool:
+        try:
+            flock(self._folder_fd, LOCK_SH | LOCK_NB)
         except OSError:
-            pass  # it is only for messages, and the disk may be full
-        return True
+            pass
+        try:
+            return self._lock(LOCK_EX)
+        finally:
+            if self._folder_fd >= 0:
+                flock(self._folder_fd, LOCK_UN)
 
     def drop(self) -> None:
         """Let go of the write lock."""
@@ -103,17 +137,19 @@ class Database:
     def open(self) -> None:
         """Open the store in the folder, made if need be."""
         refuse_network(self.folder)
-        fd = -1
+        fd = folder_fd = -1
         try:
             fd = self._open_lock_file()
+            folder_fd = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
             self.conn = self._connect(fd)
-        except (sqlite3.Error, OSError) as error:
-            self._close_quietly(fd)
-            raise self.failed(error) from error
-        except BaseException:
-            self._close_quietly(fd)
+        except BaseException as error:
+            self._stale = True
+            _close(fd, folder_fd)
+            if isinstance(error, sqlite3.Error | OSError):
+                raise self.failed(error) from error
             raise
         self._lock_fd = fd
+        self._folder_fd = folder_fd
         self._settled = 0
         self._stale = False
         self._opened()
@@ -130,8 +166,8 @@ class Database:
                 return False
         except (FileNotFoundError, NotADirectoryError):
             return False
-        # A name that is removed or replaced changes the folder's ctime, which nobody can set. Once it is older than
-        # the coarsest clock that makes it, looking at the folder is enough.
+        # Whoever removes or replaces a name changes the folder's ctime, which nobody can set. Once it is older than a
+        # tick of the clock that it is taken from, looking at the folder is enough.
         self._settled = folder.st_ctime_ns if time_ns() - folder.st_ctime_ns > CTIME_SETTLES_NS else 0
         return True
 
@@ -146,6 +182,11 @@ class Database:
         self._let_go()
         self.open()
 
+    def abandon(self) -> None:
+        """Let go of what is open, transaction and lock included; the next use opens anew."""
+        self._stale = True
+        self._let_go()
+
     def failed(self, error: Exception) -> HeadgateError:
         """The error to raise for one of SQLite or of the system; what is open is not relied on again."""
         from headgate.log.explain import explain
@@ -158,6 +199,7 @@ class Database:
         if not self._closed:
             self._closed = True
             self._let_go()
+            self._stale = True
 
     def _let_go(self) -> None:
         self.holds = False
@@ -170,13 +212,8 @@ class Database:
         if not same:
             _skip_checkpoint(self.conn)
         self.conn.close()
-        os.close(self._lock_fd)
-        self._lock_fd = -1
-
-    def _close_quietly(self, fd: int) -> None:
-        self._stale = True
-        if fd >= 0:
-            os.close(fd)
+        _close(self._lock_fd, self._folder_fd)
+        self._lock_fd = self._folder_fd = -1
 
     def _open_lock_file(self) -> int:
         try:
@@ -200,8 +237,7 @@ class Database:
             if format != FORMAT:
                 raise self._of_another_format(format)
             if not os.path.exists(self.wal_path):
-                conn.execute("PRAGMA journal_mode=WAL").fetchall()  # backup tools leave another mode
-                conn.execute("SELECT 1 FROM meta").fetchall()
+                self._enter_wal_mode(conn)
             conn.execute("PRAGMA synchronous=NORMAL")
             conn.execute("PRAGMA wal_autocheckpoint=0")
             conn.execute(f"PRAGMA journal_size_limit={WAL_KEPT_BYTES}")
@@ -212,6 +248,16 @@ class Database:
             conn.close()
             raise
         return conn
+
+    def _enter_wal_mode(self, conn: sqlite3.Connection) -> None:
+        """Backup tools leave databases in another mode."""
+        (mode,) = conn.execute("PRAGMA journal_mode=WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(
+                f"the file system of {self.folder} cannot hold the store (no shared memory for SQLite's write-ahead "
+                "log): set HEADGATE_STORE to a folder on a local disk"
+            )
+        conn.execute("SELECT 1 FROM meta").fetchall()  # makes its files
 
     def _create(self, lock_fd: int) -> None:
         from headgate.log.schema import create
@@ -232,6 +278,12 @@ class Database:
         from headgate.log.explain import damaged
 
         return damaged(self.folder, "it is not a headgate store")
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _skip_checkpoint(conn: sqlite3.Connection) -> None:

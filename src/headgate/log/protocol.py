@@ -114,7 +114,10 @@ class Log(Protocol):
         """Let go of the write lock, if it is held; a transaction under way is rolled back."""
 
     def lock_owner(self) -> int | None:
-        """The pid that seems to hold the write lock, for messages about a wait that lasts."""
+        """The pid that seems to hold the write lock, for messages about a wait that lasts.
+
+        May be called while `lock` waits in another thread.
+        """
 
     def begin(self, *, durable: bool = False) -> None:
         """Start a transaction; with `durable` its commit is on disk when append returns."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 
+from headgate.log.database import FORMAT
 from headgate.log.files import make_file, sync_folder
 
-FORMAT = 1  # in the database's user_version; a change of the tables below is a new format, with a migration
-
+# A change of these is a new FORMAT, and needs a migration from each one before it.
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE log (

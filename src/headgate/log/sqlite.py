@@ -49,7 +49,7 @@ OLDER_SNAPSHOT = "SELECT number FROM snapshots ORDER BY number DESC LIMIT 1 OFFS
 
 META = "SELECT value FROM meta WHERE key = ?"
 SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-FORGET_BOOTS = """DELETE FROM meta WHERE key IN
+FORGET_BOOTS = """DELETE FROM meta WHERE key != ? AND key IN
     (SELECT key FROM meta WHERE key LIKE 'boot:%' ORDER BY value DESC LIMIT -1 OFFSET ?)"""
 
 
@@ -201,8 +201,8 @@ class SqliteLog:
         if self._db.holds and self._db.conn.in_transaction:
             try:
                 self._db.conn.execute("ROLLBACK")
-            except sqlite3.Error as error:
-                raise self._db.failed(error) from error
+            except sqlite3.Error:
+                self._db.abandon()  # which ends the transaction as well
 
     def _check_last(self, after: Position) -> None:
         last = START
@@ -351,7 +351,7 @@ class SqliteLog:
             offset = clocks.choose_offset(last[0][3] if last else 0, clocks.wall_ms(), clocks.boot_ms())
             conn = self._db.conn
             conn.execute(SET_META, (boot, offset))
-            conn.execute(FORGET_BOOTS, (BOOTS_KEPT,))
+            conn.execute(FORGET_BOOTS, (boot, BOOTS_KEPT))
             conn.execute("COMMIT")
             return offset
         except sqlite3.Error as error:

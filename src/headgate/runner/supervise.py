@@ -144,8 +144,7 @@ class _Watch:
             for fd, event in self._poll.poll(self._timeout_ms()):
                 if fd == self._fd:
                     self._read(event)
-            for one in self._heard.read():
-                self._pass_on(one)
+            self._hear()
             self._keep_time()
 
     def close(self) -> None:
@@ -182,7 +181,24 @@ class _Watch:
             _send(os.killpg, group, signal.SIGCONT)
             return
         self._lend_again = elsewhere and (by in OUT_OF_TURN or foreground == group)
-        _stop_myself(by if by in OUT_OF_TURN else signal.SIGTSTP)
+        self._stop_too(by if by in OUT_OF_TURN else signal.SIGTSTP)
+
+    def _stop_too(self, by: int) -> None:
+        """Stop as the child did, and return when continued.
+
+        Not by SIGSTOP: a job-control signal has no effect in a group that no shell watches (an orphaned one),
+        where nobody would continue us.
+        """
+        # Blocked, the terminal's own signal, if it is on its way, and ours become one and stop us once.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (by,))
+        before = signal.signal(by, signal.SIG_DFL)
+        self._hear()  # now, as after the stop the terminal may be another's and tell us nothing about these
+        self._look()
+        if self._stopped_by and self._end is None:
+            os.kill(os.getpid(), by)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (by,))  # here we stand still
+        signal.signal(by, signal.SIG_DFL if before is None else before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _go_on(self) -> None:
         """We were continued: so is the child, with the terminal if it had it."""
@@ -201,6 +217,10 @@ class _Watch:
             _send(os.killpg, group, signal.SIGCONT)
 
     # --- signals
+
+    def _hear(self) -> None:
+        for one in self._heard.read():
+            self._pass_on(one)
 
     def _pass_on(self, one: Signal) -> None:
         if one.number == signal.SIGCHLD:
@@ -273,19 +293,6 @@ class _Watch:
 
 def _now_ms() -> float:
     return time.clock_gettime_ns(_CLOCK) / 1e6
-
-
-def _stop_myself(by: int) -> None:
-    """Stop as the child did, and return when continued.
-
-    Not by SIGSTOP: a job-control signal has no effect in a group that no shell watches (an orphaned one), where
-    nobody would continue us.
-    """
-    before = signal.signal(by, signal.SIG_DFL)
-    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, (by,))
-    os.kill(os.getpid(), by)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    signal.signal(by, signal.SIG_DFL if before is None else before)
 
 
 def _send(how: Callable[[int, int], None], to: int, number: int) -> None:

@@ -1,0 +1,77 @@
+"""The library gate on SQLite: one at a time and 64 tasks at once, beside bare appends to the same kind of table."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from time import perf_counter
+
+import headgate
+from benchmarks.report import Row, best_of
+
+CONFIG = {
+    "requests": {
+        "x": {"cap": 1000, "cooldown": 0},
+        "x/y": {"cap": 500, "cooldown": 0},
+        "project": {"cap": 5000, "cooldown": 0},
+    }
+}
+PAIRS = 3_000
+TASKS = 64
+
+
+def bare_appends(folder: str) -> float:
+    """Pairs a second that only append a row each: what SQLite itself costs."""
+    db = sqlite3.connect(f"{folder}/bare.db", isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=NORMAL")
+    db.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, events TEXT)")
+    text = "x" * 300
+
+    def work() -> None:
+        for _ in range(2 * PAIRS):
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("INSERT INTO log (events) VALUES (?)", (text,))
+            db.execute("COMMIT")
+
+    return PAIRS / best_of(3, work)
+
+
+async def pairs_a_second(store: str, tasks: int, each: int) -> float:
+    async with headgate.open_gate(store, CONFIG) as gate:
+
+        async def work(count: int) -> None:
+            for _ in range(count):
+                async with gate.lease("x/y"):
+                    pass
+
+        await work(100)
+        rates = []
+        for _ in range(3):
+            began = perf_counter()
+            await asyncio.gather(*(work(each) for _ in range(tasks)))
+            rates.append(tasks * each / (perf_counter() - began))
+        return max(rates)
+
+
+def measure() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="hg-bench-") as folder:
+        bare = bare_appends(folder)
+        one = asyncio.run(pairs_a_second(f"sqlite://{folder}/one", 1, PAIRS))
+        many = asyncio.run(pairs_a_second(f"sqlite://{folder}/many", TASKS, 400))
+    baseline = f"{bare:,.0f} pairs/s of bare appends"
+    return [
+        Row(
+            "SQLite gate, one process, one at a time",
+            f"{one:,.0f} pairs/s, {one / bare:.2f} times",
+            "5,000 pairs/s",
+            baseline,
+        ),
+        Row(
+            f"the same, {TASKS} tasks at once",
+            f"{many:,.0f} pairs/s, {many / bare:.2f} times",
+            "25,000 pairs/s",
+            baseline,
+        ),
+    ]

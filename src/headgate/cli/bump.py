@@ -1,0 +1,63 @@
+"""`headgate bump`: move a ticket in line (SPEC A9)."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli import exits
+from headgate.cli.listing import say_json
+from headgate.cli.targets import find_id, json_option, opened_gate, tell, whose
+from headgate.core import commands as cmd
+from headgate.core.errors import BadRequest
+from headgate.core.names import shown
+from headgate.core.order import MAX_PRIORITY
+from headgate.core.views import ticket_view
+from headgate.gate.direct import DirectGate
+
+
+@click.command(short_help="Move a ticket to the front of the line.")
+@click.argument("ident", metavar="ID")
+@click.option("--priority", metavar="N", help="Give it this priority instead, -100 to 100; a point is worth 12 s.")
+@json_option
+def command(ident: str, priority: str | None, as_json: bool) -> int:
+    """Move a ticket to the front of the line, or give it another priority.
+
+    The beginning of an id is enough; `headgate queue` lists them. Moving to the front takes no seat from anybody: the
+    ticket enters with the next one that frees up.
+
+    \b
+    headgate bump 7kq2m9x4ab
+    headgate bump 7kq --priority 10
+
+    Exit: 0; 64 when the id is not in line.
+    """
+    number = None if priority is None else _priority(priority)
+    gate = opened_gate(configured=False)
+    state = gate.read()
+    found = find_id(state, ident)
+    lease = state.leases.get(found)
+    if lease is not None:
+        raise BadRequest(f"{found} is not in line: it has a seat already, {whose(lease)}")
+    ticket = state.tickets[found]
+    gate.one(cmd.Bump(found, number))
+    position = _position(gate, found)
+    if as_json:
+        level = ticket.priority if number is None else number
+        say_json({"id": found, "position": position, "priority": level, "entered": position is None})
+    else:
+        place = "entered" if position is None else f"is now at position {position}"
+        tell(f"{found} {place}: {whose(ticket)}")
+    return exits.OK
+
+
+def _priority(text: str) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 6) or int(digits) > MAX_PRIORITY:
+        raise BadRequest(f"--priority {shown(text)}: valid is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    return int(text)
+
+
+def _position(gate: DirectGate, ident: str) -> int | None:
+    """Where it stands now; None: it entered."""
+    view = ticket_view(gate.state, ident, gate.now())
+    return None if view is None else view.position

@@ -1,0 +1,91 @@
+"""`headgate capacity`: is it worth asking now? Back-pressure for those who delegate (SPEC A11, O4)."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli import exits
+from headgate.cli.asking import candidates, project_name
+from headgate.cli.drawing import Cell, Screen, count, spans
+from headgate.cli.listing import Moments, capacity_json, current, opened, say_json
+from headgate.config.environment import Environment
+from headgate.config.load import Loaded
+from headgate.core.names import KINDS
+from headgate.core.records import Spec
+from headgate.core.state import State
+from headgate.core.views import Capacity, capacity
+
+
+@click.command(short_help="Is it worth asking now? green, yellow or red.")
+@click.option(
+    "-m", "--model", metavar="MODEL,…", default="", help="The model to ask for; of several, the first counts."
+)
+@click.option("--kind", type=click.Choice(KINDS), default="agents", show_default=True, help="What is counted.")
+@click.option(
+    "--project", metavar="NAME", default="", help="Whose request (default: $HEADGATE_PROJECT, else `default`)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(model: str, kind: str, project: str, as_json: bool) -> int:
+    """Say whether a request would enter: green (room and no line), yellow (one seat, or a short wait), red.
+
+    Nothing is reserved by asking. Without -m the models of the config count; else only host and project caps.
+
+    \b
+    headgate capacity -m anthropic/claude-opus-4-6 && start-another-agent
+
+    Exit: 0 for green and yellow, 75 for red.
+    """
+    environment = Environment.read()
+    with opened() as gate:
+        spec = _spec(model, kind, project_name(project), gate.host, environment, gate.loaded)
+        state = current(gate, reap=True)
+        _count_own_selectors(state, spec)
+        moments = Moments(gate)
+        found = capacity(state, spec, moments.now)
+        if as_json:
+            say_json({**capacity_json(found, moments), "models": list(spec.models), "kind": kind})
+        else:
+            _draw(found, spec)
+    return exits.DEFERRED if found.level == "red" else exits.OK
+
+
+def _spec(model: str, kind: str, project: str, host: str, environment: Environment, loaded: Loaded | None) -> Spec:
+    caps, family_caps = environment.caps_for(kind)
+    return Spec(
+        models=candidates(model, [], environment, loaded),
+        kind=kind,
+        host=host if kind == "agents" else "",
+        project=project,
+        caps=caps,
+        family_caps=family_caps,
+    )
+
+
+def _count_own_selectors(state: State, spec: Spec) -> None:
+    """Selectors that only our environment caps are counted for this look alone; a request would have it logged."""
+    unknown = [text for text, _ in spec.caps if not state.rules.counts(spec.kind, text)]
+    if unknown:
+        state.rules.seen.update(dict.fromkeys((spec.kind, text) for text in unknown))
+        state.rebuild()
+
+
+def _draw(found: Capacity, spec: Spec) -> None:
+    screen = Screen()
+    for_whom = spec.models[0] if spec.models else "a request without a model"
+    screen.prose(f"{_room(found)} for {for_whom}, {_line(found)}", "  ", [Cell(found.level, found.level), Cell(": ")])
+    if found.reason is not None:
+        screen.prose(f"{found.reason.code}: {found.reason.text}", "  ")
+    screen.show()
+
+
+def _room(found: Capacity) -> str:
+    if found.free is None:
+        return "nothing is capped"
+    return f"{count(found.free, 'seat')} free" if found.free else "no seat is free"
+
+
+def _line(found: Capacity) -> str:
+    waiting = f"{found.queued} waiting" if found.queued else "nobody waits"
+    if found.wait_ms is None:
+        return f"{waiting}, how long it takes is not known yet"
+    return waiting if found.wait_ms == (0, 0) else f"{waiting}, about {spans(*found.wait_ms)} to wait"

@@ -1,0 +1,95 @@
+"""`headgate queue`: the line, with everybody's position, reason and estimate (SPEC A5, A6, O2)."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli.drawing import Cell, Column, Screen, spans
+from headgate.cli.listing import Moments, current, models_shown, opened, pid_shown, say_json, ticket_json
+from headgate.core.records import Reason
+from headgate.core.views import TicketView, ticket_views
+from headgate.gate import processes
+
+_COLUMNS = (
+    Column("POS", right=True),
+    Column("ID"),
+    Column("MODEL", least=10, name=True),
+    Column("WHY", least=8),
+    Column("SINCE"),
+    Column("STARTS"),
+    Column("PROJECT", least=6, spare=True),
+    Column("COMMAND", least=8, long=True),
+    Column("HOST", least=5, spare=True),
+    Column("PID", right=True, spare=True),
+)
+_MOST_REASONS = 5
+
+
+@click.command(short_help="Who waits for what, and why.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> int:
+    """Show the line: position, what each request waits for and why, since when, and when it may start.
+
+    \b
+    headgate queue
+    headgate queue --json | jq '.tickets[] | {id, position, reason: .reason.code}'
+    """
+    with opened() as gate:
+        state = current(gate)
+        moments = Moments(gate)
+        views = ticket_views(state, moments.now)
+        if as_json:
+            say_json({"tickets": [ticket_json(view, moments) for view in views]})
+        else:
+            _draw(views, moments, gate.host)
+    return 0
+
+
+def _draw(views: list[TicketView], moments: Moments, host: str) -> None:
+    screen = Screen()
+    if not views:
+        screen.line("nobody waits (who runs: headgate ps; how full the pools are: headgate status)")
+        screen.show()
+        return
+    screen.table(_COLUMNS, [_row(view, moments, host) for view in views])
+    reasons = list(dict.fromkeys(f"{view.reason.code}: {view.reason.text}" for view in views))
+    screen.line()
+    for text in reasons[:_MOST_REASONS]:
+        screen.prose(text, "  ")
+    if len(reasons) > _MOST_REASONS:
+        screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: headgate queue --json")
+    if any(processes.is_gone(view.ticket.holder) for view in views):
+        screen.prose(
+            "gone: its process has ended; it is dropped from the line when its turn comes, or by the next request"
+        )
+    screen.show()
+
+
+def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
+    ticket = view.ticket
+    there = processes.host_of(ticket.holder)
+    gone = processes.is_gone(ticket.holder)
+    return [
+        Cell(str(view.position), "bold"),
+        ticket.id,
+        models_shown(ticket.spec.models),
+        Cell(_why(view.reason, moments), "yellow"),
+        moments.ago(ticket.since),
+        f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
+        "" if ticket.spec.project == "default" else ticket.spec.project,
+        ticket.command,
+        "" if there == host else there,
+        f"{pid_shown(ticket.holder)} gone" if gone else pid_shown(ticket.holder),
+    ]
+
+
+def _why(reason: Reason, moments: Moments) -> str:
+    """The reason in two words; the sentence stands below the table."""
+    left = moments.left(reason.until) if reason.until is not None else None
+    if reason.code.endswith("concurrency_cap"):
+        return f"full {reason.in_flight}/{reason.limit}: {reason.pool}"
+    if reason.code == "paused":
+        return f"paused {left}: {reason.pool}" if left else f"paused: {reason.pool}"
+    if reason.code == "cooling":
+        return f"cooling: {reason.pool}"
+    return reason.code.replace("_", " ")

@@ -1,0 +1,177 @@
+"""A gate in a folder of its own, and headgate's commands called on it in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from headgate.cli.main import invoke
+from headgate.config.load import load
+from headgate.core import commands as cmd
+from headgate.core.events import Event
+from headgate.core.records import Lease, Spec
+from headgate.core.state import State
+from headgate.gate.direct import DirectGate
+from headgate.gate.ids import new_id
+from headgate.log import open_log
+
+
+class Said(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Cli:
+    """`cli("cap", "set", "host", "5")` calls the command; the rest looks at the gate, or acts as others would."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.config = folder / "config.toml"
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        self._gate: DirectGate | None = None
+        for name in os.environ:
+            if name.startswith(("HEADGATE_", "AIDEVOPS_")):
+                monkeypatch.delenv(name)
+        monkeypatch.delenv("COLUMNS", raising=False)
+        monkeypatch.setenv("HEADGATE_HOME", str(folder / "s"))
+        monkeypatch.setenv("HEADGATE_CONFIG", str(self.config))
+        monkeypatch.chdir(folder)
+        # The timer that explains long waits is the one that pytest-timeout counts with.
+        monkeypatch.setattr("headgate.cli.opening._explain_waits", lambda gate: None)
+        self.configure("")
+
+    def __call__(self, *argv: str) -> Said:
+        self._capsys.readouterr()
+        code = invoke(list(argv))
+        out, err = self._capsys.readouterr()
+        assert "Traceback" not in err
+        return Said(code, out, err)
+
+    def ok(self, *argv: str) -> str:
+        """The output of a command that must succeed."""
+        said = self(*argv)
+        assert said.code == 0, said
+        return said.out
+
+    def json(self, *argv: str) -> Any:
+        return json.loads(self.ok(*argv, "--json"))
+
+    def refused(self, *argv: str, code: int = 64) -> str:
+        """The sentence about a mistake, which must have changed nothing."""
+        before = self.length()
+        said = self(*argv)
+        assert (said.code, said.out) == (code, ""), said
+        assert said.err.startswith("headgate: "), said
+        assert self.length() == before, self.events()[before:]
+        return said.err
+
+    def env(self, name: str, value: str) -> None:
+        self._monkeypatch.setenv(name, value)
+
+    def unset(self, name: str) -> None:
+        self._monkeypatch.delenv(name)
+
+    # The file.
+
+    def configure(self, text: str) -> None:
+        """Write the config file, newer than before; it is in force when this returns."""
+        before = self.config.stat().st_mtime_ns if self.config.exists() else 0
+        self.write(text, max(before // 1_000_000 + 1000, 1_000_000_000_000))
+
+    def write(self, text: str, modified_ms: int) -> None:
+        """The same with a time of its own; what is older than the file in force does not enter."""
+        self.config.write_text(text)
+        os.utime(self.config, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        self.close()
+        self.gate.read()
+
+    # The gate, as another process would see and use it.
+
+    @property
+    def gate(self) -> DirectGate:
+        if self._gate is None:
+            home = os.environ["HEADGATE_HOME"]
+            self._gate = DirectGate(open_log(f"sqlite://{home}"), load(str(self.config)), home)
+        return self._gate
+
+    @property
+    def state(self) -> State:
+        return self.gate.replica.catch_up()
+
+    def events(self) -> list[Event]:
+        return [event for _, _, event in self.gate.log.history()]
+
+    def length(self) -> int:
+        return self.state.seq
+
+    def occupy(self, *models: str, kind: str = "agents", seats: int = 1, key: str = "") -> str:
+        """A lease of this process."""
+        got = self._ask(models, kind, seats, wait=False, key=key)
+        assert got in self.state.leases, self.events()[-1]
+        return got
+
+    def stand(self, *models: str, kind: str = "agents", priority: int = 0, project: str = "default") -> str:
+        """A ticket of this process in line."""
+        got = self._ask(models, kind, 1, wait=True, priority=priority, project=project)
+        assert got in self.state.tickets, self.events()[-1]
+        return got
+
+    def _ask(
+        self,
+        models: tuple[str, ...],
+        kind: str,
+        seats: int,
+        *,
+        wait: bool,
+        priority: int = 0,
+        key: str = "",
+        project: str = "default",
+    ) -> str:
+        host = self.gate.host if kind == "agents" else ""
+        spec = Spec(models=models, kind=kind, seats=seats, host=host, project=project)
+        ident = new_id()
+        command = cmd.Acquire(ident, spec, self.gate.me, wait, priority=priority, command="the test", key=key)
+        self.gate.one(command)
+        return ident
+
+    def lease(self, ident: str) -> Lease:
+        return self.state.leases[ident]
+
+    def limit(self, kind: str, pool: str) -> int:
+        found = self.state.named(kind, pool)
+        assert found is not None, pool
+        return found.limit
+
+    def close(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+
+
+@contextmanager
+def opened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    """Short paths: a socket's name has about a hundred bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="hg-", dir="/tmp"))
+    cli = Cli(folder, monkeypatch, capsys)
+    try:
+        yield cli
+    finally:
+        cli.close()
+        monkeypatch.chdir("/")
+        shutil.rmtree(folder)

@@ -1,0 +1,443 @@
+"""A gate of its own, the processes that a test starts on it, and what these have written down about themselves.
+
+Everything here is a real process on a real store. Sleepers, the agents of these tests, note their own start and end
+in one file, and each takes one of as many file locks as there are seats: the system drops such a lock at the very
+instant of a process's death, so a sleeper that finds none free is the proof that there was one too many. All times are
+of the boot clock, as the log's are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from headgate.config.load import load
+from headgate.core import commands as cmd
+from headgate.core.engine import Engine
+from headgate.core.events import Event
+from headgate.core.invariants import check_invariants
+from headgate.core.records import Lease, Spec
+from headgate.core.state import State
+from headgate.gate import processes
+from headgate.gate.direct import DirectGate
+from headgate.gate.ids import new_id
+from headgate.log import START, open_log
+from headgate.log.clock import boot_ms
+
+T = TypeVar("T")
+
+HEADGATE = [str(Path(sys.executable).with_name("headgate"))]
+PYTHON = [sys.executable, "-ISE"]  # as bare as it gets: a sleeper should cost little
+
+SLEEPER = """
+import fcntl, os, sys, time
+record, seats, name, seconds, code = sys.argv[1:]
+out = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+def note(what):
+    ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    os.write(out, f"{what} {name} {os.getpid()} {ms}\\n".encode())
+
+for number in range(int(seats)):
+    seat = os.open(f"{record}.seat{number}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(seat, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        os.close(seat)
+else:
+    note("over")
+note("start")
+time.sleep(float(seconds))
+note("end")
+os._exit(int(code))
+"""
+
+
+class Life(NamedTuple):
+    """A sleeper, by its own record; `ended` is None for one that still sleeps, or was killed."""
+
+    name: str
+    pid: int
+    started: int
+    ended: int | None
+
+
+class Run:
+    """One process that a test started; its output goes to files, so that it never waits for its reader."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], files: Path, cwd: Path) -> None:
+        self.argv = list(argv)
+        self._out, self._err = files.with_suffix(".out"), files.with_suffix(".err")
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                self.argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def code(self) -> int | None:
+        return self.process.poll()
+
+    def wait(self, within_s: float = 20) -> int:
+        """Its exit code, which it must have within that time."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still there after {within_s} s: {self}") from None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def __repr__(self) -> str:
+        return f"<{self.pid} {' '.join(self.argv)} code={self.code} out={self.out[-300:]!r} err={self.err[-1500:]!r}>"
+
+
+class Fleet:
+    """A folder with a store, a config file and the records; whatever was started in it is killed at the end."""
+
+    def __init__(self, config: str = "", home: str = "s") -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hg-", dir="/tmp"))
+        self.home = self.folder / home
+        self.config = self.folder / "config.toml"
+        self.record = self.folder / "record"
+        (self.folder / "sleeper.py").write_text(SLEEPER)
+        self.seats = 1000
+        self.runs: list[Run] = []
+        self.killed_at: dict[int, int] = {}  # of sleepers, by pid
+        self._gate: DirectGate | None = None
+        self.configure(config)
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        print(self.dump())  # shown when the test fails
+        self.close()
+
+    # The gate, as this process sees it.
+
+    def configure(self, text: str) -> None:
+        """Write the config file, newer than the one before."""
+        before = self.config.stat().st_mtime_ns if self.config.exists() else 0
+        self.config.write_text(text)
+        while self.config.stat().st_mtime_ns // 1_000_000 <= before // 1_000_000:
+            self.config.touch()
+        self.close_gate()
+
+    @property
+    def gate(self) -> DirectGate:
+        if self._gate is None:
+            self._gate = DirectGate(open_log(f"sqlite://{self.home}"), load(str(self.config)), str(self.home))
+        return self._gate
+
+    def close_gate(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+
+    @property
+    def state(self) -> State:
+        return self.gate.replica.catch_up()
+
+    def now(self) -> int:
+        return self.gate.log.now()
+
+    def log_offset_ms(self) -> int:
+        """What to add to a time of the boot clock to get the log's."""
+        return self.gate.log.now() - boot_ms()
+
+    def events(self) -> list[tuple[int, Event]]:
+        """Everything that happened, with its time."""
+        return [(at, event) for _, at, event in self.gate.log.history()]
+
+    def events_of(self, kind: type[T]) -> list[tuple[int, T]]:
+        return [(at, event) for at, event in self.events() if isinstance(event, kind)]
+
+    def occupy(self, model: str = "", *, kind: str = "agents") -> str:
+        """Take a seat in the name of this process, as a run would; the lease's id."""
+        host = self.gate.host if kind == "agents" else ""
+        spec = Spec(models=(model,) if model else (), kind=kind, host=host)
+        lease = self.gate.acquire(cmd.Acquire(new_id(), spec, self.gate.me, wait=False, command="the test itself"))
+        assert isinstance(lease, Lease), lease
+        return lease.id
+
+    def free(self, *idents: str) -> None:
+        self.gate.decide([cmd.Release(ident) for ident in idents])
+
+    def in_line(self) -> int:
+        return len(self.state.tickets)
+
+    def waits(self, run: Run) -> bool:
+        """Whether this run stands in line."""
+        return any(processes.pid_of(ticket.holder) == run.pid for ticket in self.state.tickets.values())
+
+    def holds(self, run: Run) -> bool:
+        """Whether this run has a lease."""
+        return any(processes.pid_of(lease.ticket.holder) == run.pid for lease in self.state.leases.values())
+
+    def is_empty(self) -> bool:
+        state = self.state
+        return not state.leases and not state.tickets
+
+    def check_log(self) -> None:
+        """The log can be read from its start, and every count in it is right."""
+        log = open_log(f"sqlite://{self.home}")
+        try:
+            engine = Engine()
+            for commit in log.read(START, 1_000_000):
+                engine.replay(commit.events, commit.at)
+            check_invariants(engine.state)
+        finally:
+            log.close()
+
+    # Processes.
+
+    def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        ours = ("HEADGATE_", "AIDEVOPS_", "PYTHONDONTWRITEBYTECODE")
+        base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        return base | {"HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config)} | dict(more or {})
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
+        """Start any program in this fleet's environment."""
+        run = Run(argv, self.env(env), self.folder / f"run{len(self.runs)}", self.folder)
+        self.runs.append(run)
+        return run
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
+        """Start `headgate run` with these arguments."""
+        return self.start([*HEADGATE, "run", *arguments], env)
+
+    def done(self, *arguments: str, env: Mapping[str, str] | None = None, within_s: float = 20) -> Run:
+        """`headgate run` to its end."""
+        run = self.run(*arguments, env=env)
+        run.wait(within_s)
+        return run
+
+    def waiting(self, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
+        """`headgate run`, once it stands in line."""
+        run = self.run(*arguments, env=env)
+        self.until(lambda: self.waits(run) or run.code is not None, what=f"a place in line of {run.pid}")
+        assert run.code is None, run
+        return run
+
+    def sleeper(self, name: str, seconds: float, code: int = 0) -> list[str]:
+        """The command line of a sleeper."""
+        script = str(self.folder / "sleeper.py")
+        return [*PYTHON, script, str(self.record), str(self.seats), name, str(seconds), str(code)]
+
+    def script(self, name: str, text: str) -> str:
+        """Make an executable; its path."""
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return str(path)
+
+    def kill_sleeper(self, pid: int) -> None:
+        self.killed_at.setdefault(pid, boot_ms())
+        kill_if_there(pid)
+
+    # What the sleepers wrote down.
+
+    def notes(self, what: str) -> list[tuple[str, int, int]]:
+        """(name, pid, ms) of each line that begins with `what`."""
+        if not self.record.exists():
+            return []
+        lines = [line.split() for line in self.record.read_text().splitlines()]
+        return [(line[1], int(line[2]), int(line[3])) for line in lines if line[0] == what]
+
+    def lives(self) -> list[Life]:
+        ends = {pid: ms for _, pid, ms in self.notes("end")}
+        return [Life(name, pid, ms, ends.get(pid, self.killed_at.get(pid))) for name, pid, ms in self.notes("start")]
+
+    def has_started(self, name: str) -> bool:
+        return any(noted == name for noted, _, _ in self.notes("start"))
+
+    def most_at_once(self) -> int:
+        """The most sleepers that were alive at the same time, by their own record and by their file locks."""
+        changes = []
+        for life in self.lives():
+            changes.append((life.started, 1))
+            if life.ended is not None:
+                changes.append((life.ended, -1))
+        now = most = 0
+        for _, change in sorted(changes):
+            now += change
+            most = max(most, now)
+        return most if not self.notes("over") else max(most, self.seats + 1)
+
+    # Waiting, and what to say when it was in vain.
+
+    def until(self, thing: Callable[[], T], within_s: float = 20, what: str = "") -> T:
+        """Look until `thing()` is true, and return it."""
+        deadline = time.monotonic() + within_s
+        while not (found := thing()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {within_s} s: {what or thing}\n{self.dump()}")
+            time.sleep(0.01)
+        return found
+
+    def dump(self) -> str:
+        """The end of the log, the state and what the runs said, for a failed test."""
+        lines = [f"--- {self.folder}"]
+        try:
+            state = self.state
+            lines.append(repr(state))
+            lines += [f"ticket {ticket}" for ticket in list(state.tickets.values())[:20]]
+            lines += [f"lease {lease}" for lease in state.leases.values()]
+            lines += [f"{at} {msgspec.json.encode(event).decode()[:300]}" for at, event in self.events()[-40:]]
+        except Exception as error:
+            lines.append(f"the log cannot be read: {error!r}")
+        lines += [repr(run) for run in self.runs if run.code or run.code is None or run.err][-20:]
+        return "\n".join(lines)
+
+    def processes(self) -> list[int]:
+        """Every living process that was started in this fleet's environment."""
+        mark = f"HEADGATE_CONFIG={self.config}".encode()
+        found = []
+        for name in os.listdir("/proc"):  # noqa: PTH208 - names of processes, not of files
+            try:
+                if name.isdecimal() and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                    found.append(int(name))
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        self.close_gate()
+        deadline = time.monotonic() + 10
+        while (alive := self.processes()) and time.monotonic() < deadline:
+            for pid in alive:
+                kill_if_there(pid)
+            for run in self.runs:
+                run.process.poll()
+        for run in self.runs:
+            run.process.wait(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def kill_if_there(pid: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def state_of(pid: int) -> str:
+    """The letter that the system has for a process (R, S, T, Z, …); "" when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z", "X")
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"no memory of {pid} is known")
+
+
+class Terminal:
+    """A pseudo-terminal with an interactive bash on it: what is typed and what is seen."""
+
+    PROMPT = "outer> "
+
+    def __init__(self, fleet: Fleet, columns: int = 100) -> None:
+        self.seen = b""
+        self.all = b""
+        env = fleet.env({"PS1": self.PROMPT, "TERM": "xterm", "LC_ALL": "C.UTF-8", "HISTFILE": "/dev/null"})
+        env.pop("PROMPT_COMMAND", None)
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.chdir(fleet.folder)
+                os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], env)
+            finally:
+                os._exit(99)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def __enter__(self) -> Terminal:
+        self.wait(self.PROMPT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        print(f"seen on the terminal: {self.all!r}")
+        kill_if_there(self.pid)
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def line(self, text: str) -> None:
+        self.type(text + "\n")
+
+    def read(self, within_s: float) -> bool:
+        """Take in what is there; whether there was something."""
+        ready, _, _ = select.select([self.fd], [], [], max(within_s, 0))
+        if ready:
+            got = os.read(self.fd, 65536)
+            self.seen += got
+            self.all += got
+        return bool(ready)
+
+    def wait(self, pattern: str, within_s: float = 20) -> str:
+        """Read on until `pattern` is seen; returns all up to its end, which is then done with."""
+        deadline = time.monotonic() + within_s
+        while not (match := re.search(pattern.encode(), self.seen)):
+            if not self.read(deadline - time.monotonic()):
+                raise AssertionError(f"{pattern!r} was not seen, but {self.seen!r}")
+        before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
+        return before.decode("utf-8", "replace")
+
+
+def in_turn(seed: int) -> Iterator[int]:
+    """Seeds that follow from one."""
+    while True:
+        yield seed
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % (1 << 63)

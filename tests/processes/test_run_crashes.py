@@ -1,0 +1,327 @@
+"""kill -9 of anything at any point (SPEC L2, A1): no cap is exceeded, no seat leaks, nobody else notices.
+
+`HEADGATE_TEST_SEED` repeats a run, `HEADGATE_SOAK` (a number of rounds) makes it a long one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+
+import pytest
+
+from headgate.core import events as ev
+from headgate.gate import processes
+from tests.processes.fleet import Fleet, Run, is_alive
+
+pytestmark = pytest.mark.processes
+
+SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
+SEED = int(os.environ.get("HEADGATE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
+SEATS = 3
+
+
+def seeds(few: int) -> list[int]:
+    return [SEED + number for number in range(SOAK or few)]
+
+
+# --- forty runs, three seats, and somebody who kills
+
+
+class Chaos:
+    """Forty runs of sleepers, and the deaths among them."""
+
+    def __init__(self, fleet: Fleet, seed: int, runs: int = 40) -> None:
+        print(f"HEADGATE_TEST_SEED={seed}")
+        self.fleet = fleet
+        self.random = random.Random(seed)
+        fleet.configure(f"[agents]\nhost = {SEATS}\n")
+        fleet.seats = SEATS
+        _ = fleet.gate
+        self.runs = {}
+        for number in range(runs):
+            sleeper = fleet.sleeper(f"s{number}", self.random.uniform(0.2, 0.6))
+            self.runs[f"s{number}"] = fleet.run("--quiet", "--", *sleeper)
+        self.killed_in_line: set[str] = set()
+        self.killed_running: dict[str, int] = {}  # wrapper killed; its agent's pid
+        self.killed_agents: set[str] = set()
+        self.stopped: Run | None = None
+        self.was_passed_over = False
+
+    def name_of(self, pid: int | None) -> str:
+        return next((name for name, run in self.runs.items() if run.pid == pid), "")
+
+    def in_line(self) -> list[str]:
+        tickets = self.fleet.state.tickets.values()
+        found = [self.name_of(processes.pid_of(ticket.holder)) for ticket in tickets if not ticket.away]
+        gone = self.killed_in_line
+        return [name for name in found if name and name not in gone and self.runs[name] is not self.stopped]
+
+    def running(self) -> dict[str, int]:
+        """Name and agent's pid of those whose wrapper and agent nobody has killed yet."""
+        found = {}
+        for lease in self.fleet.state.leases.values():
+            name, agent = self.name_of(processes.pid_of(lease.ticket.holder)), processes.pid_of(lease.child)
+            if name and agent and name not in {*self.killed_running, *self.killed_agents}:
+                found[name] = agent
+        return {name: pid for name, pid in found.items() if any(life.pid == pid for life in self.fleet.lives())}
+
+    def stop_one(self) -> None:
+        """Stop one that will soon be at the front, in line."""
+        name = self.fleet.until(lambda: self.in_line()[3:4], what="a line of four")[0]
+        self.stopped = self.runs[name]
+        self.stopped.signal(signal.SIGSTOP)
+
+    def passed_over(self) -> bool:
+        tickets = self.fleet.state.tickets.values()
+        return any(
+            ticket.away and self.runs and processes.pid_of(ticket.holder) == self.stopped_pid for ticket in tickets
+        )
+
+    @property
+    def stopped_pid(self) -> int:
+        return self.stopped.pid if self.stopped is not None else 0
+
+    def strike(self) -> None:
+        """One random death. The last few are left alone, so that somebody is there to find the dead."""
+        waiting, running = self.in_line(), self.running()
+        if len(waiting) < 6:
+            return
+        what = self.random.choice(["in line", "wrapper", "agent", "both", "nothing"])
+        if what == "in line":
+            name = self.random.choice(waiting)
+            self.killed_in_line.add(name)
+            self.runs[name].signal(signal.SIGKILL)
+        elif what != "nothing" and running:
+            name = self.random.choice(sorted(running))
+            if what in ("wrapper", "both"):
+                self.killed_running[name] = running[name]
+                self.runs[name].signal(signal.SIGKILL)
+            if what in ("agent", "both"):
+                self.killed_agents.add(name)
+                self.fleet.kill_sleeper(running[name])
+
+    def watch_orphans(self) -> None:
+        """An agent whose wrapper was killed keeps its seat for as long as it lives."""
+        leases = {processes.pid_of(lease.child) for lease in self.fleet.state.leases.values()}
+        for name, pid in self.killed_running.items():
+            if pid not in leases:
+                assert not is_alive(pid), f"{name} ({pid}) runs on without a seat\n{self.fleet.dump()}"
+
+    def go(self) -> None:
+        deadline = time.monotonic() + 60
+        self.stop_one()
+        deaths = 0
+        while any(run.code is None for run in self.runs.values()):
+            assert time.monotonic() < deadline, f"the line stands\n{self.fleet.dump()}"
+            if deaths < 14 and self.random.random() < 0.4:
+                self.strike()
+                deaths += 1
+            self.watch_orphans()
+            if self.stopped is not None and self.passed_over():
+                self.was_passed_over = True
+                self.stopped.signal(signal.SIGCONT)
+                self.stopped = None
+            time.sleep(0.03)
+
+
+def check_survivors(chaos: Chaos) -> None:
+    ended = {life.name for life in chaos.fleet.lives() if life.ended is not None}
+    for name, run in chaos.runs.items():
+        if name in chaos.killed_in_line or name in chaos.killed_running:
+            assert run.code == -signal.SIGKILL, run
+        elif name in chaos.killed_agents:
+            # It may have ended by itself in the instant before.
+            assert run.code in (137, 0), run
+        else:
+            assert run.code == 0, run
+            assert name in ended, run
+    for name in chaos.killed_running.keys() - chaos.killed_agents:
+        assert name in ended, f"the agent of {name} did not survive its wrapper"
+
+
+def check_orphans(chaos: Chaos) -> None:
+    """The seat of an agent without a wrapper is lent again soon after its end, with nobody's help."""
+    fleet = chaos.fleet
+    offset = fleet.log_offset_ms()
+    lives = {life.pid: life for life in fleet.lives()}
+    children = {event.id: processes.pid_of(event.child) for _, event in fleet.events_of(ev.Claimed) if event.child}
+    reclaimed = {children.get(event.id): at for at, event in fleet.events_of(ev.Reclaimed)}
+    for name, pid in chaos.killed_running.items():
+        ended = lives[pid].ended
+        assert ended is not None, name
+        assert pid in reclaimed, f"the seat of {name} was not taken back\n{fleet.dump()}"
+        late_ms = reclaimed[pid] - offset - ended
+        assert -5 <= late_ms < 2500, f"the seat of {name} was taken back {late_ms} ms after its end"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet: Fleet, seed: int):
+    chaos = Chaos(fleet, seed)
+    chaos.go()
+    assert fleet.most_at_once() <= SEATS, fleet.dump()
+    assert not fleet.notes("over"), fleet.notes("over")
+    fleet.until(lambda: not any(is_alive(pid) for pid in chaos.killed_running.values()))
+    check_survivors(chaos)
+    assert chaos.was_passed_over, "the stopped wrapper's grant was not passed on"
+    fleet.until(fleet.is_empty, 3, "no lease and no ticket left")
+    check_orphans(chaos)
+    fleet.check_log()
+    assert len(chaos.killed_in_line) + len(chaos.killed_running) + len(chaos.killed_agents) > 5, "a tame seed"
+
+
+# --- kill -9 of one wrapper at every stage of its run
+
+# `headgate run` that kills itself -9 when it is about to call (or has just returned from) the n-th function of
+# Headgate that it comes to, or one of a given name.
+SUICIDE = """
+import os, signal, sys
+
+where, budget = sys.argv[1], int(sys.argv[2])
+name, _, when = where.partition(":")
+left = budget
+
+def profile(frame, event, arg):
+    global left
+    code = frame.f_code
+    if "/headgate/" not in code.co_filename or event not in ("call", "return"):
+        return
+    if name and (code.co_qualname != name or event != when):
+        return
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+from headgate.cli import asking, run, run_options  # noqa: not of interest
+from headgate.cli.main import main
+os.register_at_fork(after_in_child=lambda: sys.setprofile(None))
+sys.setprofile(profile)
+main(sys.argv[3:])
+"""
+
+STAGES = {
+    "before it has a ticket": "DirectGate.acquire:call",
+    "in its first transaction": "SqliteLog.append:call",
+    "just after a commit": "SqliteLog.append:return",
+    "with the lock, after a commit": "SqliteLog.unlock:call",
+    "in line": "Waiter._sleep:call",
+    "about to claim its grant": "Waiter._settled:call",
+    "with its lease, before it forks": "Child.prepare:call",
+    "with a child that waits": "Child.prepare:return",
+    "with its child's pid committed": "Child.start:call",
+    "with a child that runs": "Child.start:return",
+    "when its child has ended": "supervise:return",
+    "about to release": "_release:call",
+    "when it has released": "DirectGate.maintain:call",
+}
+
+
+class Victim:
+    """One run that kills itself somewhere, at a gate with one seat; and all that must hold afterwards."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        fleet.configure("[agents]\nhost = 1\n")
+        fleet.seats = 1
+        self.number = 0
+
+    def die(self, where: str, budget: int, *, from_line: bool) -> bool:
+        """Whether it died, and was not done before."""
+        fleet = self.fleet
+        self.number += 1
+        name = f"v{self.number}"
+        seat = fleet.occupy() if from_line else ""
+        argv = [sys.executable, "-c", SUICIDE, where, str(budget), "run", "--quiet", "--"]
+        run = fleet.start([*argv, *fleet.sleeper(name, 0.1)])
+        if seat:
+            fleet.until(lambda: fleet.waits(run) or run.code is not None)
+            fleet.free(seat)
+        code = run.wait()
+        assert code in (-signal.SIGKILL, 0), run
+        self.check(name, code, f"{where} {budget} {'from line' if from_line else ''}")
+        return code != 0
+
+    def check(self, name: str, code: int, where: str) -> None:
+        fleet = self.fleet
+        began = time.monotonic()
+        after = fleet.done("--quiet", "--wait", "5s", "--", *fleet.sleeper(f"{name}+", 0))
+        took_s = time.monotonic() - began
+        assert after.code == 0, f"killed {where}: the next cannot run\n{fleet.dump()}"
+        assert took_s < 3, f"killed {where}: the next had to wait {took_s:.1f} s\n{fleet.dump()}"
+        assert not fleet.notes("over"), f"killed {where}: two at once\n{fleet.dump()}"
+        assert fleet.is_empty(), f"killed {where}: something leaked\n{fleet.dump()}"
+        lives = {life.name: life for life in fleet.lives()}
+        if name in lives:  # it ran, with or without a wrapper, to its end, and only then the next
+            ended = lives[name].ended
+            assert ended is not None
+            assert ended <= lives[f"{name}+"].started
+        elif code == 0:
+            raise AssertionError(f"{where}: exit 0 and nothing was run")
+        fleet.check_log()
+        with sqlite3.connect(f"file:{fleet.home}/headgate.db?mode=ro", uri=True) as database:
+            assert database.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+        database.close()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_l2_a_wrapper_killed_at_any_stage_leaks_nothing(fleet: Fleet, stage: str):
+    victim = Victim(fleet)
+    where = STAGES[stage]
+    only_from_line = where.startswith("Waiter.")
+    assert only_from_line or victim.die(where, 0, from_line=False)
+    assert victim.die(where, 0, from_line=True)
+    if where.startswith("SqliteLog."):  # the claim's transactions, and that of the release
+        for budget in range(1, 4):
+            victim.die(where, budget, from_line=True)
+
+
+@pytest.mark.timeout(600 if SOAK else 120)
+def test_l2_a_wrapper_killed_before_any_function_leaks_nothing(fleet: Fleet):
+    """Not only at the stages that somebody thought of."""
+    print(f"HEADGATE_TEST_SEED={SEED}")
+    victim = Victim(fleet)
+    chosen = random.Random(SEED)
+    most = {True: 800, False: 400}
+    died = 0
+    for _ in range(200 * SOAK or 16):
+        from_line = chosen.random() < 0.6
+        budget = chosen.randrange(most[from_line])
+        if victim.die("", budget, from_line=from_line):
+            died += 1
+        else:
+            most[from_line] = budget
+    assert died > 5
+
+
+# `headgate run` whose child is killed while it still waits for leave, before its pid could be read.
+CHILD_DIES = """
+import os, signal, sys
+from headgate.cli import run
+from headgate.cli.main import main
+from headgate.runner.child import Child
+
+prepare = Child.prepare
+
+def prepare_and_kill(*args, **options):
+    child = prepare(*args, **options)
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    return child
+
+Child.prepare = prepare_and_kill
+main(sys.argv[1:])
+"""
+
+
+def test_l2_an_agent_killed_before_it_could_start_is_an_agent_that_was_killed(fleet: Fleet):
+    """With one seat: its wrapper must not stand in line behind its own lease."""
+    fleet.configure("[agents]\nhost = 1\n")
+    run = fleet.start([sys.executable, "-c", CHILD_DIES, "run", "--", *fleet.sleeper("one", 0)])
+    assert run.wait(10) == 137, run
+    assert fleet.is_empty()
+    assert not fleet.lives()

@@ -1,0 +1,491 @@
+"""What SPEC says must be true of a gate, worked out by brute force from its events alone.
+
+Simple on purpose, and independent of core/: names are matched by regular expressions, seats are counted by looking at
+every lease, the line is the list of tickets. Each event is checked when it is taken in; `check` looks at the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from headgate.core import events as ev
+from headgate.core.records import Rule, Spec, Ticket
+
+CLAIM_MS = 10_000
+BUILT_IN = {("agents", "host"): 3, ("agents", "*/claude-opus-*"): 4}
+COOLDOWN_MS = {"agents": 0, "requests": 350}
+MAX_HOLD_MS = {"agents": 0, "requests": 1_800_000}
+FAMILIES = ("opus", "sonnet", "haiku")
+
+
+class Said(NamedTuple):
+    """What the strongest source says of one selector."""
+
+    cap: int | None
+    auto: bool
+    source: str
+
+    @property
+    def capped(self) -> bool:
+        return self.cap is not None or self.auto
+
+
+class Held(NamedTuple):
+    ticket: Ticket
+    model: str
+    granted_at: int
+    claimed: bool
+    child: str
+    ends_at: int
+
+
+class Limit(NamedTuple):
+    """A pool that a request needs: the selector that it follows from, and its limit (None: it is only counted)."""
+
+    selector: str
+    limit: int | None
+
+
+def glob(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+def model_parts(text: str) -> tuple[str, str, str]:
+    found = re.fullmatch(r"([^/@]+)(?:@([^/@]+))?/(.+)", text)
+    assert found is not None, text
+    return found[1], found[2] or "default", found[3]
+
+
+def selector_parts(text: str) -> tuple[str, str, str]:
+    """Provider, account and name; empty where the selector says nothing."""
+    found = re.fullmatch(r"([^/@]+)(?:@([^/@]+))?(?:/(.+))?", text)
+    assert found is not None, text
+    return found[1], found[2] or "", found[3] or ""
+
+
+def scope_of(selector: str) -> str:
+    return selector if selector in ("host", "project") else "model"
+
+
+def applies(selector: str, spec: Spec, model: str) -> bool:
+    """N2, R8: whether a request (with this candidate) is one of those that the selector is about."""
+    if selector == "host":
+        return spec.host != "" and not spec.supervisor
+    if selector == "project":
+        return True
+    if not model:
+        return False
+    patterns, parts = selector_parts(selector), model_parts(model)
+    return all(not pattern or glob(pattern, part) for pattern, part in zip(patterns, parts, strict=True))
+
+
+def pool_of(selector: str, spec: Spec, model: str) -> str:
+    """N3: the name of the one pool of the selector that the request needs."""
+    if selector in ("host", "project"):
+        return f"{selector}:{spec.host if selector == 'host' else spec.project}"
+    provider, account, name = selector_parts(selector)
+    own_provider, own_account, _ = model_parts(model)
+    if account:
+        return selector if account != "default" or "*" in provider else selector.replace("@default", "")
+    of_account = own_provider if own_account == "default" else f"{own_provider}@{own_account}"
+    if "*" in provider:
+        return f"{selector}:{of_account}"
+    return of_account + (f"/{name}" if name else "")
+
+
+def family_of(selector: str) -> str:
+    name = selector_parts(selector)[2]
+    return next((family for family in FAMILIES if "claude" in name and family in name), "none")
+
+
+class Book:
+    """Tickets, leases and rules by the model's own count."""
+
+    def __init__(self, universe: Iterable[tuple[Spec, str]]) -> None:
+        self.universe = list(universe)  # requests that between them know every pool
+        self.now = 0
+        self.tickets: dict[str, Ticket] = {}
+        self.leases: dict[str, Held] = {}
+        self.ended: dict[str, str] = {}
+        self.file: dict[tuple[str, str], Rule] = {}
+        self.runtime: dict[tuple[str, str], Rule] = {}
+        self.seen: set[tuple[str, str]] = set()
+        self.seniority_ms: int | None = None
+        self.paused: dict[tuple[str, str], int] = {}
+        self.reduced: dict[tuple[str, str], int] = {}
+        self.cooling: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
+        self.auto_caps: dict[str, int] = {}
+        self.reserved: dict[str, tuple[str, ...]] = {}  # as the engine has it: what is withheld on purpose
+
+    # Rules.
+
+    def selectors(self, kind: str) -> list[str]:
+        keys = {*self.file, *self.runtime, *self.seen, *BUILT_IN}
+        return sorted(selector for of_kind, selector in keys if of_kind == kind)
+
+    def said(self, kind: str, selector: str) -> Said | None:
+        """C2: run time over file over built-in; None: nothing, or no cap at all by `cap rm`."""
+        for source, rules in (("run time", self.runtime), ("file", self.file)):
+            rule = rules.get((kind, selector))
+            if rule is not None and rule.unlimited:
+                return Said(None, False, source)
+            if rule is not None and (rule.cap is not None or rule.auto):
+                return Said(None if rule.auto else rule.cap, rule.auto, source)
+        built_in = BUILT_IN.get((kind, selector))
+        return None if built_in is None else Said(built_in, False, "built-in")
+
+    def option(self, kind: str, selectors: list[str], name: str, default: int) -> int:
+        for selector in selectors:
+            for rules in (self.runtime, self.file):
+                rule = rules.get((kind, selector))
+                if rule is not None and getattr(rule, name) is not None:
+                    return int(getattr(rule, name))
+        return default
+
+    def groups(self, spec: Spec, model: str) -> dict[str, list[str]]:
+        """By pool, the selectors that make it for a request; those that name an account first."""
+        own = [selector for selector, _ in spec.caps]
+        matching = {text for text in [*self.selectors(spec.kind), *own] if applies(text, spec, model)}
+        groups: dict[str, list[str]] = {}
+        for selector in sorted(matching, key=lambda text: (scope_of(text) == "model", not selector_parts(text)[1])):
+            groups.setdefault(pool_of(selector, spec, model), []).append(selector)
+        return groups
+
+    def limits(self, spec: Spec, model: str) -> dict[str, Limit]:
+        """C2, C4, N3: every pool that a request needs, with its limit for this request."""
+        own, families = dict(spec.caps), dict(spec.family_caps)
+        groups = self.groups(spec, model)
+        matching = [selector for group in groups.values() for selector in group]
+        said = {selector: self.said(spec.kind, selector) for selector in matching}
+        configured = {scope_of(text) for text, of in said.items() if of is not None and of.source != "built-in"}
+        environment = {scope_of(text) for text in matching if text in own}
+        found = {}
+        for pool, group in groups.items():
+            limit = self._limit(spec, pool, group, said, own, families, configured, environment)
+            if limit is None and any((spec.kind, selector) in self.seen for selector in group):
+                limit = Limit(group[0], None)
+            if limit is not None:
+                found[pool] = limit
+        return found
+
+    def _limit(
+        self,
+        spec: Spec,
+        pool: str,
+        group: list[str],
+        said: dict[str, Said | None],
+        own: dict[str, int],
+        families: dict[str, int],
+        configured: set[str],
+        environment: set[str],
+    ) -> Limit | None:
+        reduced = self.reduced.get((spec.kind, pool), 1 << 60)
+        for selector in group:
+            of = said[selector]
+            if selector in own:
+                return Limit(selector, min(own[selector], reduced))
+            if of is None or (of.source == "built-in" and scope_of(selector) in configured):
+                continue
+            if not of.capped:
+                return None  # removed
+            if family_of(selector) in families:
+                return Limit(selector, min(families[family_of(selector)], reduced))
+            if of.source == "built-in" and scope_of(selector) in environment:
+                return Limit(selector, None)
+            cap = of.cap if of.cap is not None else self.auto_caps.get(spec.host, 1)
+            return Limit(selector, min(cap, reduced))
+        return None
+
+    # Counting.
+
+    def taken(self, kind: str, pool: str, selector: str) -> int:
+        """Seats that cannot be lent in a pool: of leases that the selector is about, cooling, of foreign agents."""
+        seats = sum(held.ticket.spec.seats for held in self.leases.values() if self._counts(selector, pool, held, kind))
+        seats += sum(seats for until, seats in self.cooling.get((kind, pool), []) if until > self.now)
+        if kind == "agents" and selector != "project":
+            for host, seen in self.foreign.items():
+                for model, number in seen:
+                    if pool in self.limits(Spec(models=(model,) if model else (), host=host), model):
+                        seats += number
+        return seats
+
+    def _counts(self, selector: str, pool: str, held: Held, kind: str) -> bool:
+        spec = held.ticket.spec
+        if spec.kind != kind or not applies(selector, spec, held.model):
+            return False
+        if pool_of(selector, spec, held.model) != pool:
+            return False
+        said = self.said(kind, selector)
+        only_built_in = said is not None and said.source == "built-in" and (kind, selector) not in self.seen
+        return not only_built_in or pool in self.limits(spec, held.model)
+
+    def blocked(self, spec: Spec, model: str, ident: str = "", reservations: bool = True) -> str:
+        """Why a request cannot enter with this candidate now; "" if it can."""
+        for pool, (selector, limit) in self.limits(spec, model).items():
+            if self.paused.get((spec.kind, pool), 0) > self.now:
+                return f"{pool} is paused"
+            if limit is None:
+                continue
+            taken = self.taken(spec.kind, pool, selector)
+            if taken + spec.seats > limit:
+                return f"{pool} is full: {taken} of {limit}"
+            if reservations and self._withheld(spec, pool, taken, ident):
+                return f"{pool} is kept for another"
+        return ""
+
+    def _withheld(self, spec: Spec, pool: str, taken: int, ident: str) -> bool:
+        for other, keys in self.reserved.items():
+            theirs = self.tickets[other].spec
+            if other == ident or theirs == spec or f"{spec.kind} {pool}" not in keys:
+                continue
+            limit = self.limits(theirs, theirs.models[0] if theirs.models else "")[pool].limit
+            if limit is not None and taken + spec.seats + theirs.seats > limit:
+                return True
+        return False
+
+    def candidates(self, spec: Spec) -> list[str]:
+        models = [str_of(model) for model in spec.models] or [""]
+        return models if spec.any else models[:1]
+
+    # Taking in what happened.
+
+    def take(self, event: ev.Event, now: int) -> None:
+        assert now >= self.now
+        self.now = now
+        handler = getattr(self, f"_{type(event).__name__.lower()}", None)
+        if handler is not None:
+            handler(event)
+
+    def _queued(self, event: ev.Queued) -> None:
+        ticket = event.ticket
+        self._new(ticket)
+        assert not ticket.away
+        self.tickets[ticket.id] = ticket
+
+    def _new(self, ticket: Ticket) -> None:
+        assert ticket.id not in self.tickets
+        assert ticket.id not in self.leases
+        since = ticket.since
+        if self.seniority_ms is not None:
+            since = max(since, ticket.queued_at - self.seniority_ms)
+        assert ticket.order == max(since - 12_000 * ticket.priority, 0), "A4: the key of the line"
+        assert ticket.queued_at == self.now
+        others = [*self.tickets.values(), *(held.ticket for held in self.leases.values())]
+        assert all(other.arrival < ticket.arrival for other in others), "arrivals tell who came first"
+        assert not ticket.key or all(other.key != ticket.key for other in others), "A10: one at a time for each key"
+
+    def _granted(self, event: ev.Granted) -> None:
+        ticket = event.ticket
+        if ticket is None:
+            ticket = self.tickets[event.id]
+            assert not ticket.away, "a ticket that is passed over asks for nothing"
+        else:
+            self._new(ticket)
+            assert event.claimed
+        spec = ticket.spec
+        cause = self.blocked(spec, event.model, ticket.id)
+        assert not cause, f"A1: {ticket.id} was admitted with {event.model}: {cause}"
+        for earlier in self.candidates(spec):
+            if earlier == event.model:
+                break
+            assert self.blocked(spec, earlier, ticket.id), f"B5: {earlier} was preferred and free"
+        else:
+            raise AssertionError(f"{event.model} is not a candidate of {ticket.id}")
+        self._check_order(ticket, event.model)
+        holds = [self._max_hold(spec, event.model, pool) for pool in self.limits(spec, event.model)]
+        longest = min((hold for hold in holds if hold), default=0)
+        assert event.ends_at == (self.now + longest if longest else 0), "L5: the longest hold"
+        self.tickets.pop(event.id, None)
+        self.reserved.pop(event.id, None)
+        self.ended.pop(event.id, None)
+        self.leases[event.id] = Held(ticket, event.model, self.now, event.claimed, "", event.ends_at)
+
+    def _max_hold(self, spec: Spec, model: str, pool: str) -> int:
+        return self.option(spec.kind, self.groups(spec, model)[pool], "max_hold_ms", MAX_HOLD_MS[spec.kind])
+
+    def _check_order(self, entered: Ticket, model: str) -> None:
+        """A4: nobody of the same flow who was ahead, asks, and needs a pool that this one takes could have entered."""
+        pools = set(self.limits(entered.spec, model))
+        for other in self.tickets.values():
+            same_line = other.spec.project == entered.spec.project and other.spec.kind == entered.spec.kind
+            ahead = (other.order, other.arrival) < (entered.order, entered.arrival)
+            if not (same_line and ahead) or other.away or other.id == entered.id:
+                continue
+            for candidate in self.candidates(other.spec):
+                if pools & set(self.limits(other.spec, candidate)):
+                    cause = self.blocked(other.spec, candidate, other.id)
+                    assert cause, f"A4: {entered.id} entered before {other.id}"
+
+    def _claimed(self, event: ev.Claimed) -> None:
+        held = self.leases[event.id]
+        self.leases[event.id] = held._replace(claimed=True, child=event.child or held.child)
+
+    def _returned(self, event: ev.Returned) -> None:
+        held = self.leases.pop(event.id)
+        assert not held.claimed
+        self.tickets[event.id] = replace(held.ticket, away=True)
+
+    def _asked(self, event: ev.Asked) -> None:
+        assert self.tickets[event.id].away
+        self.tickets[event.id] = replace(self.tickets[event.id], away=False)
+
+    def _released(self, event: ev.Released) -> None:
+        self._end(event.id, "released", event.held_ms)
+
+    def _reclaimed(self, event: ev.Reclaimed) -> None:
+        if event.cause == "overstayed":
+            held = self.leases[event.id]
+            assert held.ends_at, "L5: nothing limits its hold"
+            assert held.ends_at <= self.now
+            assert not held.child, "L5: a child is ended by its runner first"
+        self._end(event.id, event.cause, event.held_ms)
+
+    def _end(self, ident: str, how: str, held_ms: int) -> None:
+        held = self.leases.pop(ident)
+        assert held_ms == self.now - held.granted_at
+        self.ended[ident] = how
+        spec = held.ticket.spec
+        for pool in self.limits(spec, held.model):  # K1: by the cooldown in force now
+            group = self.groups(spec, held.model)[pool]
+            cooldown = self.option(spec.kind, group, "cooldown_ms", COOLDOWN_MS[spec.kind])
+            if cooldown:
+                self.cooling.setdefault((spec.kind, pool), []).append((self.now + cooldown, spec.seats))
+
+    def _cancelled(self, event: ev.Cancelled) -> None:
+        self._leave(event.id, "cancelled")
+
+    def _dropped(self, event: ev.Dropped) -> None:
+        self._leave(event.id, "dropped")
+
+    def _expired(self, event: ev.Expired) -> None:
+        assert self.tickets[event.id].expires_at <= self.now, "A8: expired too early"
+        self._leave(event.id, "expired")
+
+    def _leave(self, ident: str, how: str) -> None:
+        del self.tickets[ident]
+        self.reserved.pop(ident, None)
+        self.ended[ident] = how
+
+    def _bumped(self, event: ev.Bumped) -> None:
+        ticket = self.tickets[event.id]
+        if event.order < 0:
+            assert all(event.order < other.order for other in self.tickets.values()), "A9: to the front"
+        self.reserved.pop(event.id, None)
+        self.tickets[event.id] = replace(ticket, order=event.order, priority=event.priority)
+
+    def _reserved(self, event: ev.Reserved) -> None:
+        ticket = self.tickets[event.id]
+        assert not ticket.away
+        spec = ticket.spec
+        assert self.blocked(spec, self.candidates(spec)[0], ticket.id), "a reservation for one who could enter"
+        self.reserved[event.id] = event.pools
+
+    # Rules and observations.
+
+    def _ruleset(self, event: ev.RuleSet) -> None:
+        rule = event.rule
+        forgiven = self._governed(rule.kind, rule.selector) if event.cap_set else set()
+        before = self._governors()
+        self.runtime[rule.kind, rule.selector] = rule
+        self._forget(before, forgiven)
+
+    def _capremoved(self, event: ev.CapRemoved) -> None:
+        forgiven = self._governed(event.kind, event.selector)
+        before = self._governors()
+        old = self.runtime.get((event.kind, event.selector), Rule(event.kind, event.selector))
+        self.runtime[event.kind, event.selector] = replace(old, cap=None, auto=False, unlimited=True)
+        for key in forgiven:
+            self.paused.pop(key, None)
+        self._forget(before, forgiven)
+
+    def _capreset(self, event: ev.CapReset) -> None:
+        forgiven = self._governed(event.kind, event.selector)
+        before = self._governors()
+        del self.runtime[event.kind, event.selector]
+        self._forget(before, forgiven)
+
+    def _selectorseen(self, event: ev.SelectorSeen) -> None:
+        before = self._governors()
+        self.seen.add((event.kind, event.selector))
+        self._forget(before, set())
+
+    def _fileloaded(self, event: ev.FileLoaded) -> None:
+        before = self._governors()
+        self.file = {(rule.kind, rule.selector): rule for rule in event.rules}
+        self.seniority_ms = event.seniority_ms
+        self._forget(before, set())
+
+    def _governors(self) -> dict[tuple[str, str], tuple[str, int | None, bool]]:
+        """For every pool there can be: the selector that caps it, and how."""
+        found: dict[tuple[str, str], tuple[str, int | None, bool]] = {}
+        for spec, model in self.universe:
+            for pool, group in self.groups(spec, model).items():
+                said = [(selector, of) for selector in group if (of := self.said(spec.kind, selector)) is not None]
+                if said and said[0][1].capped:
+                    found[spec.kind, pool] = (said[0][0], said[0][1].cap, said[0][1].auto)
+                elif any((spec.kind, selector) in self.seen for selector in group):
+                    found[spec.kind, pool] = ("", None, False)
+        return found
+
+    def _governed(self, kind: str, selector: str) -> set[tuple[str, str]]:
+        return {key for key, by in self._governors().items() if key[0] == kind and by[0] == selector}
+
+    def _forget(
+        self, before: dict[tuple[str, str], tuple[str, int | None, bool]], forgiven: set[tuple[str, str]]
+    ) -> None:
+        """P3, A12: a cap that a person changed is no longer reduced; a pool without a cap is not paused either."""
+        after = self._governors()
+        for key in [key for key in self.reduced if key in forgiven or before.get(key) != after.get(key)]:
+            del self.reduced[key]
+        for key in [key for key in self.paused if not after.get(key, ("",))[0]]:
+            del self.paused[key]
+        for key in [key for key in self.cooling if key not in after]:
+            del self.cooling[key]
+
+    def _observed(self, event: ev.Observed) -> None:
+        self.foreign[event.host] = event.foreign
+        if event.auto_cap is not None:
+            assert event.auto_cap >= 1
+            self.auto_caps[event.host] = event.auto_cap
+
+    def _paused(self, event: ev.Paused) -> None:
+        key = (event.kind, event.pool)
+        if event.cause == "rate_limited":
+            assert event.until >= self.paused.get(key, 0), "P1: a report never shortens a pause"
+            assert not event.pool.startswith(("host:", "project:")), "P1: never host or project"
+        self.paused[key] = event.until
+
+    def _resumed(self, event: ev.Resumed) -> None:
+        del self.paused[event.kind, event.pool]
+
+    def _reduced(self, event: ev.Reduced) -> None:
+        key = (event.kind, event.pool)
+        assert event.limit >= 1, "P3: never below one"
+        assert event.limit == min(self.reduced.get(key, event.cap), event.cap) - 1, "P3: by one"
+        self.reduced[key] = event.limit
+
+    # What must be true between steps.
+
+    def check(self, now: int) -> None:
+        self.now = now
+        for ident, ticket in self.tickets.items():
+            assert ticket.expires_at > now, f"A8: {ident} has expired"
+            if not ticket.away:
+                for candidate in self.candidates(ticket.spec):
+                    cause = self.blocked(ticket.spec, candidate, ident)
+                    assert cause, f"{ident} waits and nothing keeps it from {candidate or 'entering'}"
+        for ident, held in self.leases.items():
+            assert held.claimed or held.granted_at + CLAIM_MS > now, f"{ident} was not claimed in time"
+            overstays = held.ends_at and held.ends_at <= now and not held.child
+            assert not overstays, f"L5: {ident} overstays"
+
+
+def str_of(model: str) -> str:
+    """A model's name as it is written in answers: the default account is left out."""
+    provider, account, name = model_parts(model)
+    return f"{provider}/{name}" if account == "default" else model

@@ -1,0 +1,215 @@
+"""An accountant who has nothing but the log, and none of the engine's code: it counts seats in the plainest way.
+
+Every event of the log is entered in order, and entering one that must not be there fails: a seat lent beyond a
+limit, in a paused pool or while it still cools down (SPEC A1, A2, K1, P1), a request that is queued twice or lent
+twice, an end of something that never began.
+
+It knows only the selectors of the simulation: `host`, `project`, a provider, and globs of models; every pool that it
+is asked about must have a rule in the file, so that built-in caps never come into it.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
+
+from headgate.core import events as ev
+from headgate.core.records import Rule, Spec, Ticket
+
+_COOLDOWN_MS = {"agents": 0, "requests": 350}
+Selector = tuple[str, str]  # kind and text
+Pool = tuple[str, str]  # kind and name
+
+
+class Books:
+    def __init__(self) -> None:
+        self.tickets: dict[str, Ticket] = {}
+        self.away: set[str] = set()
+        self.leases: dict[str, tuple[Ticket, str]] = {}
+        self.ended: set[str] = set()
+        self.claimed: set[str] = set()
+        self.deferred: set[str] = set()
+        self.file: dict[Selector, Rule] = {}
+        self.runtime: dict[Selector, Rule] = {}
+        self.cooling: list[tuple[int, Pool, int]] = []
+        self.reduced: dict[Pool, int] = {}
+        self.paused: dict[Pool, int] = {}
+        self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
+        self.at = 0
+
+    def enter(self, event: ev.Event, at: int) -> None:
+        """One event of the log, at this log time."""
+        assert at >= self.at, f"time went backwards: {at} after {self.at}"
+        self.at = at
+        match event:
+            case ev.Queued(ticket):
+                self._is_new(ticket.id)
+                self.tickets[ticket.id] = ticket
+            case ev.Deferred(id=ident):
+                assert ident not in self.leases and ident not in self.tickets, f"{ident} refused, and yet it is there"
+                self.deferred.add(ident)
+            case ev.Granted():
+                self._grant(event)
+            case ev.Claimed(id=ident):
+                assert ident in self.leases, f"{ident} claimed without a lease"
+                self.claimed.add(ident)
+            case ev.Returned(id=ident):
+                assert ident not in self.claimed, f"{ident} was claimed and went back in line"
+                self.tickets[ident] = self.leases.pop(ident)[0]
+                self.away.add(ident)
+            case ev.Asked(id=ident):
+                self.away.remove(ident)
+            case ev.Released(id=ident) | ev.Reclaimed(id=ident):
+                self._end(ident)
+            case ev.Cancelled(id=ident) | ev.Expired(id=ident) | ev.Dropped(id=ident):
+                del self.tickets[ident]
+                self.away.discard(ident)
+                self.ended.add(ident)
+            case ev.Bumped(id=ident):
+                assert ident in self.tickets
+            case _:
+                self._rule(event)
+
+    def _is_new(self, ident: str) -> None:
+        known = ident in self.tickets or ident in self.leases
+        assert not known, f"{ident} is there twice"
+
+    def _grant(self, event: ev.Granted) -> None:
+        if event.ticket is None:
+            assert event.id not in self.away, f"{event.id} was granted while it was passed over"
+            ticket = self.tickets.pop(event.id)
+        else:
+            self._is_new(event.id)
+            ticket = event.ticket
+        spec = ticket.spec
+        assert event.model in (spec.models or ("",)), f"{event.id} never asked for {event.model}"
+        for kind, name, selector in self._pools(spec, event.model):
+            limit = self._limit((kind, name), selector, spec)
+            taken = self._taken((kind, name))
+            assert taken + spec.seats <= limit, f"{event.id}: {taken} of {limit} seats of {kind} {name} were taken"
+            paused = self.paused.get((kind, name), 0)
+            assert paused <= self.at, f"{event.id} entered {kind} {name}, paused for another {paused - self.at} ms"
+        self.leases[event.id] = ticket, event.model
+        if event.claimed:
+            self.claimed.add(event.id)
+
+    def _end(self, ident: str) -> None:
+        ticket, model = self.leases.pop(ident)
+        self.claimed.discard(ident)
+        self.ended.add(ident)
+        for kind, name, selector in self._pools(ticket.spec, model):
+            cooldown = self._said(selector, "cooldown_ms", _COOLDOWN_MS[kind])
+            if cooldown:
+                self.cooling.append((self.at + cooldown, (kind, name), ticket.spec.seats))
+
+    # Which pools, and how full.
+
+    def _pools(self, spec: Spec, model: str) -> list[tuple[str, str, Selector]]:
+        """The capped pools that a request needs with this model."""
+        found = []
+        for kind, text in {**self.file, **self.runtime}:
+            if kind == spec.kind and self._cap((kind, text)) is not None:
+                name = _pool(text, spec, model)
+                if name is not None:
+                    found.append((kind, name, (kind, text)))
+        return found
+
+    def _said(self, selector: Selector, what: str, default: int) -> int:
+        for rules in (self.runtime, self.file):
+            said = getattr(rules.get(selector), what, None)
+            if said is not None:
+                return int(said)
+        return default
+
+    def _cap(self, selector: Selector) -> int | None:
+        for rules in (self.runtime, self.file):
+            rule = rules.get(selector)
+            if rule is not None and (rule.unlimited or rule.cap is not None):
+                return rule.cap
+        return None
+
+    def _limit(self, pool: Pool, selector: Selector, spec: Spec) -> int:
+        limit = dict(spec.caps).get(selector[1]) or self._cap(selector)
+        assert limit is not None
+        return min(limit, self.reduced.get(pool, limit))
+
+    def _taken(self, pool: Pool) -> int:
+        lent = sum(
+            ticket.spec.seats
+            for ticket, model in self.leases.values()
+            if any((kind, name) == pool for kind, name, _ in self._pools(ticket.spec, model))
+        )
+        cooling = sum(seats for until, where, seats in self.cooling if where == pool and until > self.at)
+        foreign = 0
+        for host, seen in self.foreign.items():
+            for model, count in seen:
+                spec = Spec(models=(model,), host=host, project="")
+                if any((kind, name) == pool for kind, name, _ in self._pools(spec, model)):
+                    foreign += count
+        return lent + cooling + foreign
+
+    # What people set, and what was seen.
+
+    def _rule(self, event: ev.Event) -> None:
+        match event:
+            case ev.RuleSet(rule):
+                self.runtime[rule.kind, rule.selector] = rule
+                if rule.cap is not None:
+                    self._forgive((rule.kind, rule.selector))
+            case ev.CapRemoved(kind, selector):
+                old = self.runtime.get((kind, selector), Rule(kind, selector))
+                self.runtime[kind, selector] = replace(old, cap=None, auto=False, unlimited=True)
+                self._forgive((kind, selector), pause=True)
+            case ev.CapReset(kind, selector):
+                del self.runtime[kind, selector]
+                self._forgive((kind, selector))
+            case ev.FileLoaded(rules=rules):
+                old, self.file = self.file, {(rule.kind, rule.selector): rule for rule in rules}
+                for key in {*old, *self.file}:
+                    if getattr(old.get(key), "cap", None) != getattr(self.file.get(key), "cap", None):
+                        self._forgive(key)
+            case ev.Observed(host, foreign):
+                self.foreign[host] = foreign
+            case ev.Paused(kind, pool, until):
+                self.paused[kind, pool] = until
+            case ev.Resumed(kind, pool):
+                del self.paused[kind, pool]
+            case ev.Reduced(kind, pool, limit):
+                self.reduced[kind, pool] = limit
+            case ev.Reserved(id=ident):
+                assert ident in self.tickets
+            case ev.SelectorSeen() | ev.Bypassed():
+                pass
+            case _:
+                raise AssertionError(f"unknown to the books: {event}")
+
+    def _forgive(self, selector: Selector, *, pause: bool = False) -> None:
+        """A person set a cap: reductions of its pools are over; what has no cap has no pause and cools nothing."""
+        kind, text = selector
+        for pools in (self.reduced, self.paused) if pause else (self.reduced,):
+            for pool in [pool for pool in pools if pool[0] == kind and _made_by(text, pool[1])]:
+                del pools[pool]
+        if self._cap(selector) is None:
+            self.cooling = [each for each in self.cooling if not (each[1][0] == kind and _made_by(text, each[1][1]))]
+
+
+def _pool(selector: str, spec: Spec, model: str) -> str | None:
+    """The name of the pool that a selector makes for a request; None: it does not apply to it."""
+    if selector == "host":
+        return f"host:{spec.host}" if spec.host and not spec.supervisor else None
+    if selector == "project":
+        return f"project:{spec.project}"
+    account, _, name = model.partition("/")
+    provider, _, tail = selector.partition("/")
+    if account.partition("@")[0] != provider or (tail and not fnmatchcase(name, tail)):
+        return None
+    return account + (f"/{tail}" if tail else "")
+
+
+def _made_by(selector: str, pool: str) -> bool:
+    """Whether a pool of this name is one that the selector makes, for whichever account, host or project."""
+    if selector in ("host", "project"):
+        return pool.startswith(f"{selector}:")
+    account, _, tail = pool.partition("/")
+    return selector == account.partition("@")[0] + (f"/{tail}" if tail else "")
