@@ -234,7 +234,6 @@ def test_a9_bump_moves_a_ticket_to_the_front_and_says_where_it_is(full: Cli):
     first, second = full.stand(), full.stand()
     assert full.ok("bump", second) == f"{second} is now at position 1: the test (process {ME} on {full.gate.host})\n"
     assert full.json("bump", first) == {"id": first, "position": 1, "priority": 0, "entered": False}
-    assert full.json("bump", second, "--priority", "-100")["position"] == 1  # it was moved to the front before
     (holder,) = full.state.leases
     full.ok("release", holder)
     assert first in full.state.leases

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -50,9 +49,7 @@ def test_k1_the_cooldown_in_force_is_shown_with_its_source(cli: Cli):
 
 def test_k1_a_cooldown_of_zero_is_instant(umans: Cli):
     assert umans.ok("cooldown", "umans", "0") == "umans (requests): cooldown 0s (run time)\n"
-    pool = umans.state.named("requests", "umans")
     umans.ok("release", umans.occupy("umans/coder", kind="requests"))
-    assert pool is not None
     assert umans.state.pools["requests umans"].cooling == []
 
 

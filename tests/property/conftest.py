@@ -13,11 +13,13 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
-_QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-
-settings.register_profile("ci", derandomize=True, deadline=None, database=None, suppress_health_check=_QUIET)
-settings.register_profile(
-    "long", deadline=None, max_examples=5_000, stateful_step_count=120, print_blob=True, suppress_health_check=_QUIET
+_COMMON = settings(
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining takes longer than all the rest
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    print_blob=True,
 )
-settings.register_profile("quick", parent=settings.get_profile("ci"), max_examples=10, phases=[Phase.generate])
+
+settings.register_profile("ci", parent=_COMMON, derandomize=True, database=None)
+settings.register_profile("long", parent=_COMMON, max_examples=2_000, stateful_step_count=120)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from time import monotonic
 
 import msgspec
@@ -13,7 +14,7 @@ from headgate.cli.run_options import RunOptions
 from headgate.cli.times import parse_since_ms, utc
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
-from headgate.config.units import parse_duration_ms
+from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest
 from headgate.core.names import parse_model, shown
@@ -23,6 +24,7 @@ from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
 from headgate.gate.waiting import Left, Waiter
+from headgate.log.protocol import StoreError
 from headgate.runner.agents import model_of
 
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -117,12 +119,12 @@ def project_name(given: str) -> str:
 class Asked:
     """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
 
-    def __init__(self, gate: DirectGate, request: Request) -> None:
+    def __init__(self, gate: DirectGate, request: Request, began: float) -> None:
         self.lease: Lease | Reason | int = 0
         self.view: TicketView | None = None
         self._gate = gate
         self._request = request
-        self._began = monotonic()
+        self._began = began
         self.waited_s = 0.0
 
     def settle(self, lease: Lease | Reason | int) -> Asked:
@@ -132,7 +134,7 @@ class Asked:
 
     def again(self) -> Asked:
         """Ask anew, with the age of the first time."""
-        return ask(self._gate, self._request)
+        return ask(self._gate, self._request, self._began)
 
     def reason_json(self, reason: Reason) -> dict[str, object]:
         until = None if reason.until is None else utc(reason.until + self._gate.wall_offset_ms())
@@ -151,36 +153,48 @@ class Asked:
         return msgspec.json.encode(told).decode()
 
 
-def ask(gate: DirectGate, request: Request) -> Asked:
-    """Ask for seats, and wait for them as long as was wished."""
-    asked = Asked(gate, request)
+def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked:
+    """Ask for seats, and wait for them as long as was wished. `began`: when it was first asked, on the monotonic clock."""
+    began = monotonic() if began is None else began
+    asked = Asked(gate, request, began)
     gate.replica.catch_up()
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
     gate.replica.address = mailbox.address if mailbox is not None else ""
-    command = _acquire(gate, request)
+    command = _acquire(gate, request, began)
     with _Signals(gate) as signals:
         try:
-            got = gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)
+            while (got := gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)) is None:
+                print("headgate: the store was replaced, and its line is gone: asking again", file=sys.stderr)
+                command = _acquire(gate, request, began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
-                gate.leave(command.id)
+                _leave(gate, command.id)
                 got = signals.caught
             return asked.settle(got)
         except _Stopped:
-            gate.leave(command.id)
+            _leave(gate, command.id)
             return asked.settle(signals.caught)
         finally:
             if mailbox is not None:
                 mailbox.close()
 
 
-def _acquire(gate: DirectGate, request: Request) -> cmd.Acquire:
+def _leave(gate: DirectGate, ident: str) -> None:
+    """Go, because of a signal: nothing is worth a delay, not even a store that fails. What is left goes with us."""
+    try:
+        gate.leave(ident)
+    except (StoreError, _Stopped):
+        pass
+
+
+def _acquire(gate: DirectGate, request: Request, began: float) -> cmd.Acquire:
     since = request.since_wall_ms
+    waited_ms = int((monotonic() - began) * 1000)
     return cmd.Acquire(
         id=new_id(),
         spec=request.spec(gate.host),
         holder=gate.me,
         wait=request.wait_s != 0,
-        since=None if since is None else since - gate.wall_offset_ms(),
+        since=gate.now() - waited_ms if since is None else since - gate.wall_offset_ms(),
         priority=request.priority,
         expires_ms=request.expires_ms,
         wake=gate.replica.address,
@@ -201,7 +215,9 @@ def _mailbox(gate: DirectGate) -> wake.Mailbox | None:
 
 def _wait(
     gate: DirectGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
-) -> Lease | Reason | int:
+) -> Lease | Reason | int | None:
+    """Stand in line. None when the whole line is gone, with the log that it was in."""
+    reloads = gate.replica.reloads
     progress = Progress(request.command or "this request", quiet=request.quiet)
     waiter = Waiter(
         gate, ident, mailbox, on_view=lambda view: progress.show(view, gate.now()), on_trouble=progress.trouble
@@ -214,11 +230,13 @@ def _wait(
     if isinstance(got, Lease):
         return got
     if isinstance(got, Left):
-        return Reason(got.why, _left(got.why, request))
+        replaced = got.why == "lost" and gate.replica.reloads > reloads
+        return None if replaced else Reason(got.why, _left(got.why, request))
+    if signals.caught:
+        _leave(gate, ident)
+        return signals.caught
     asked.view = ticket_view(gate.replica.catch_up(), ident, gate.now())
     gate.leave(ident)
-    if signals.caught:
-        return signals.caught
     reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in line")
     return Reason(
         reason.code, f"after {request.wait_s:g}s in line, {reason.text}", reason.pool, reason.pools, reason.until
@@ -227,8 +245,7 @@ def _wait(
 
 def _left(why: str, request: Request) -> str:
     if why == "expired":
-        hours = (request.expires_ms or 86_400_000) / 3_600_000
-        return f"expired after {hours:g}h in line"
+        return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in line"
     if why == "cancelled":
         return "its ticket was cancelled by somebody"
     return "its ticket is gone from the line"

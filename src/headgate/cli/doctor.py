@@ -320,8 +320,8 @@ class Inside:
         if ahead > _DRIFT_MS:
             text = (
                 f"the log's last entry is {span(ahead)} ahead of this machine: until then no time passes in the log, "
-                "and pauses and cooldowns do not end. Was it copied from a machine whose clock is ahead? Restart this one "
-                "when its clock is right, or restore a backup"
+                "and pauses and cooldowns do not end. Was it copied from a machine whose clock is ahead? Restart this "
+                "one when its clock is right, or restore a backup"
             )
             yield Finding("clock", "bad", text, "date -u")
         elif abs(drift) > _DRIFT_MS:

@@ -1,7 +1,7 @@
 """Output for people: aligned columns, calm colours on a terminal, plain text that can be grepped elsewhere.
 
 The layout is ours and the same everywhere. On a terminal it is fitted to the width: columns that may be cut are cut,
-the widest first, then those that can be spared are left out. In a pipe nothing is cut but commands. rich is imported
+the widest first; then those that can be spared are left out. In a pipe nothing is cut but commands. rich is imported
 only where there is colour to draw, or text whose letters are not one column wide.
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 GAP = "  "
 _LONGEST_IN_PIPE = 80
+_NARROWEST = 6
 _PLAIN = str.maketrans({"…": "...", "█": "#", "░": ".", "–": "-", "’": "'"})
 
 
@@ -25,7 +26,7 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """`least` is the width down to which it may be cut, 0: never. Of those that can be spared, the last goes first.
+    """`least` is the width to which it may well be cut, 0: never. Of those that can be spared, the last goes first.
 
     A name is cut in its middle, since its end tells it from others; all else is cut at its end.
     """
@@ -98,25 +99,20 @@ class Screen:
 
     def _fitted(self, columns: Sequence[Column], cells: list[list[Cell]], kept: list[int]) -> dict[int, int]:
         """The width of each column that is shown."""
-        widths = {i: max([len(columns[i].title), *(cell_width(row[i].text) for row in cells)]) for i in kept}
+        full = {i: max([len(columns[i].title), *(cell_width(row[i].text) for row in cells)]) for i in kept}
         if self.width is None:
-            for i in kept:
-                if columns[i].long:
-                    widths[i] = min(widths[i], _LONGEST_IN_PIPE)
-            return widths
+            return {i: min(width, _LONGEST_IN_PIPE) if columns[i].long else width for i, width in full.items()}
+        room = self.width + len(GAP)
+        least = {i: columns[i].least for i in kept if columns[i].least}
         while True:
-            over = sum(widths.values()) + len(GAP) * (len(widths) - 1) - self.width
-            least = {i: max(columns[i].least, len(columns[i].title)) for i in widths if columns[i].least}
-            while over > 0 and (wide := [i for i in least if widths[i] > least[i]]):
-                widest = max(wide, key=lambda i: widths[i])
-                widths[widest] -= 1
-                over -= 1
-            spare = [i for i in widths if columns[i].spare]
-            if over <= 0 or not spare:
+            widths = _narrowed(full, least, room)
+            spare = [i for i in full if columns[i].spare]
+            if sum(widths.values()) + len(GAP) * len(widths) <= room:
                 return widths
-            del widths[spare[-1]]
-            for i in widths:  # what was cut may have room again
-                widths[i] = max([len(columns[i].title), *(cell_width(row[i].text) for row in cells)])
+            if not spare:
+                return _narrowed(widths, dict.fromkeys(least, _NARROWEST), room)
+            del full[spare[-1]]
+            least.pop(spare[-1], None)
 
     def _row(self, row: Sequence[Cell], columns: Sequence[Column], widths: dict[int, int]) -> list[Cell]:
         line: list[Cell] = []
@@ -197,6 +193,16 @@ def spans(low_ms: int, high_ms: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """`1 seat`, `2 seats`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _narrowed(widths: dict[int, int], least: dict[int, int], room: int) -> dict[int, int]:
+    """The widths, those in `least` cut until all fits or no more can be cut: always the widest first."""
+    widths = dict(widths)
+    over = sum(widths.values()) + len(GAP) * len(widths) - room
+    while over > 0 and (wide := [i for i in least if widths[i] > least[i]]):
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+        over -= 1
+    return widths
 
 
 def _wrapped(text: str, room: int | None, indent: int) -> list[str]:

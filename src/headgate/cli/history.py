@@ -36,7 +36,6 @@ _LINES = 50
 _COMMAND = 60
 _INDENT = " " * 34
 _AT_ONCE = 500  # lines, written together
-_FURTHEST = 1 << 53
 
 TYPES = {cls.__struct_config__.tag: cls for cls in get_args(ev.Event)}
 
@@ -57,8 +56,8 @@ def command(follow: bool, since: str | None, types: tuple[str, ...], lines: str 
     headgate history --type paused,reduced
     headgate history --json --since 1200 | jq -r 'select(.type == "released") | .model'
     """
-    since_seq = whole_number("--since", since, 0, _FURTHEST)
-    most = whole_number("-n", lines, 0, _FURTHEST)
+    since_seq = whole_number("--since", since)
+    most = whole_number("-n", lines)
     if most is None and not as_json and since_seq is None:
         most = _LINES
     wanted = _wanted(types)

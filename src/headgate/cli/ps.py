@@ -12,13 +12,13 @@ from headgate.gate import processes
 
 _COLUMNS = (
     Column("ID"),
-    Column("MODEL", least=10, name=True),
+    Column("MODEL", least=16, name=True),
     Column("POOLS", least=8, name=True),
     Column("AGE", right=True),
     Column("PID", right=True),
-    Column("HOST", least=5, spare=True),
+    Column("HOST", least=6, spare=True),
     Column("STATE"),
-    Column("COMMAND", least=8, long=True),
+    Column("COMMAND", least=12, long=True),
 )
 
 

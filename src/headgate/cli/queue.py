@@ -13,13 +13,13 @@ from headgate.gate import processes
 _COLUMNS = (
     Column("POS", right=True),
     Column("ID"),
-    Column("MODEL", least=10, name=True),
-    Column("WHY", least=8),
+    Column("MODEL", least=18, name=True),
+    Column("WHY", least=13),
     Column("SINCE"),
     Column("STARTS"),
-    Column("PROJECT", least=6, spare=True),
-    Column("COMMAND", least=8, long=True),
-    Column("HOST", least=5, spare=True),
+    Column("PROJECT", least=7, spare=True),
+    Column("COMMAND", least=10, long=True),
+    Column("HOST", least=6, spare=True),
     Column("PID", right=True, spare=True),
 )
 _MOST_REASONS = 5
@@ -52,16 +52,15 @@ def _draw(views: list[TicketView], moments: Moments, host: str) -> None:
         screen.show()
         return
     screen.table(_COLUMNS, [_row(view, moments, host) for view in views])
-    reasons = list(dict.fromkeys(f"{view.reason.code}: {view.reason.text}" for view in views))
+    waiting = [view.reason for view in views if not processes.is_gone(view.ticket.holder)]
+    reasons = list(dict.fromkeys(f"{reason.code}: {reason.text}" for reason in waiting))
     screen.line()
     for text in reasons[:_MOST_REASONS]:
         screen.prose(text, "  ")
     if len(reasons) > _MOST_REASONS:
         screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: headgate queue --json")
-    if any(processes.is_gone(view.ticket.holder) for view in views):
-        screen.prose(
-            "gone: its process has ended; it is dropped from the line when its turn comes, or by the next request"
-        )
+    if len(waiting) < len(views):
+        screen.prose("gone: its process has ended; the next request drops it from the line", "  ")
     screen.show()
 
 
@@ -73,13 +72,13 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
         Cell(str(view.position), "bold"),
         ticket.id,
         models_shown(ticket.spec.models),
-        Cell(_why(view.reason, moments), "yellow"),
+        Cell("gone", "red") if gone else Cell(_why(view.reason, moments), "yellow"),
         moments.ago(ticket.since),
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
         ticket.command,
         "" if there == host else there,
-        f"{pid_shown(ticket.holder)} gone" if gone else pid_shown(ticket.holder),
+        pid_shown(ticket.holder),
     ]
 
 

@@ -7,7 +7,7 @@ node over a socket instead (DESIGN.md, "node"): nothing here hands out anything 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import time_ns
+from time import monotonic, sleep, time_ns
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
@@ -17,9 +17,12 @@ from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.core.state import State
 from headgate.gate import processes, wake
-from headgate.gate.surroundings import Surroundings, lost
+from headgate.gate.surroundings import Surroundings, Turns, lost
 from headgate.gate.transaction import Decided, Replica, Wake
-from headgate.log.protocol import Log
+from headgate.log.protocol import Log, LogReplaced
+
+_SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
+_AGAIN_S = 0.01
 
 
 class DirectGate:
@@ -34,6 +37,7 @@ class DirectGate:
         self.me = processes.this_process()
         self.replica = Replica(log, self.me, self._wake)
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
+        self.turns = Turns(f"{folder}/looked" if folder else "")
         self._unheard: list[str] = []
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
@@ -63,6 +67,16 @@ class DirectGate:
             self.after_lock()
         self._look_for_the_unheard()
         return decided[len(prelude) :]
+
+    def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
+        """The same for what is not worth waiting for: whether the lock could be had soon."""
+        deadline = monotonic() + _SOON_S
+        while self.replica.try_decide(commands) is None:
+            if monotonic() > deadline:
+                return False
+            sleep(_AGAIN_S)
+        self._look_for_the_unheard()
+        return True
 
     def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
         """Run one command; raises what is wrong with it."""
@@ -100,7 +114,7 @@ class DirectGate:
         observed = self.surroundings.observe(self.replica.catch_up, self.host) if command.spec.kind == "agents" else None
         if observed is not None:
             first.append(observed)
-        if first or not self.replica.engine.fits(command.spec, self.now()):
+        if first or command.key in state.keys or not self.replica.engine.fits(command.spec, self.now()):
             gone = lost(state)
             if gone is not None:
                 first.append(gone)
@@ -113,7 +127,7 @@ class DirectGate:
         return self.state.leases.get(command.id)
 
     def look_around(self) -> None:
-        """What the head of the line does every second: take back what the dead hold, count the foreign."""
+        """What one of those who wait does every second (`turns`): take back what the dead hold, count the foreign."""
         commands: list[cmd.Command] = []
         gone = lost(self.replica.catch_up())
         if gone is not None:
@@ -123,18 +137,26 @@ class DirectGate:
             commands.append(observed)
         if commands:
             self.decide(commands)
+        self.replica.announce_due()
 
     def _tells_something(self, observed: cmd.Observe) -> bool:
         return observed.room is not None or observed.foreign != self.state.foreign.get(self.host, ())
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
-        """Give up whatever an id stands for by now: a place in line, or a lease."""
+        """Give up whatever an id stands for by now, a place in line or a lease; for a process that is about to end.
+
+        If somebody keeps the lock, only what would outlive this process is waited for: the rest is taken back anyhow.
+        """
         state = self.replica.catch_up()
         lease = state.leases.get(ident)
         if lease is not None and lease.claimed:
-            self.decide([cmd.Release(ident, outcome)])
+            release = [cmd.Release(ident, outcome)]
+            if lease.lives_with != self.me:
+                self.decide(release)
+            else:
+                self.decide_soon(release)
         elif lease is not None or ident in state.tickets:
-            self.decide([cmd.Cancel(ident)])
+            self.decide_soon([cmd.Cancel(ident)])
 
     # Waking others.
 
@@ -155,7 +177,7 @@ class DirectGate:
         try:
             if self.replica.maintain(self.settings.keep_ms) and self.folder:
                 wake.sweep(wake.runtime_folder(self.folder))
-        except (HeadgateError, OSError):
+        except (HeadgateError, LogReplaced, OSError):
             return
 
     def close(self) -> None:

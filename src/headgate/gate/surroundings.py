@@ -5,7 +5,9 @@ Each is looked for outside the lock and handed to the engine as a command, only 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from time import time
 from typing import TYPE_CHECKING
 
 from headgate.config.settings import Settings
@@ -15,6 +17,40 @@ from headgate.gate import processes
 
 if TYPE_CHECKING:
     from headgate.gate.census import Seen
+
+_EVERY_S = 0.9  # a little less than the waiters' poll, or one that waits alone would look at every second poll
+
+
+class Turns:
+    """Whose turn it is to look around: whoever finds that nobody at this gate has for a second.
+
+    Not the head of the line's: it may be stopped, and does not know that it is the head when the line moves fast.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path  # a file whose age tells; "" where nobody else is
+
+    def take(self) -> bool:
+        """Whether it is ours; then it is nobody else's for a second."""
+        if not self._path:
+            return True
+        try:
+            if 0 <= time() - os.stat(self._path).st_mtime < _EVERY_S:
+                return False
+            os.utime(self._path)
+        except FileNotFoundError:
+            self._make()
+        except OSError:
+            pass  # somebody else's file: better two that look than none
+        return True
+
+    def _make(self) -> None:
+        from headgate.log.files import make_file
+
+        try:
+            os.close(make_file(self._path, exclusive=False))
+        except OSError:
+            pass
 
 
 def lost(state: State) -> cmd.Lost | None:

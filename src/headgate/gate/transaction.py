@@ -222,6 +222,14 @@ class Replica:
                 wakes.append(Wake(first.wake, b"due", first.holder))
         return wakes
 
+    def announce_due(self) -> None:
+        """A deadline that was far when it was set may be near by now: tell whoever is to act on it."""
+        if self._send is None or self.due is None or self.due - self.log.now() >= SOON_MS:
+            return
+        first = self.engine.first_to_act()
+        if first is not None and first.wake and first.wake != self.address:
+            self._send(Wake(first.wake, b"due", first.holder))
+
     # Upkeep, outside the lock and off the decision path.
 
     def maintain(self, keep_ms: int = KEEP_MS) -> bool:

@@ -3,12 +3,14 @@
 - A grant comes as a datagram. The backstop poll, once a second, reads one row.
 - A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the line; the others look
   a little later whether somebody has acted.
-- Whoever is at position p looks around every p seconds: processes gone, foreign agents, its own position. So the
-  head does it every second, and a thousand waiters together only a few times a second.
+- Processes gone and foreign agents are looked for once a second, by whoever finds that nobody has.
+- Whoever is at position p looks for its own position every p seconds: a thousand waiters together only a few times a
+  second.
 """
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Callable
 from time import monotonic
@@ -17,7 +19,7 @@ from headgate.core import commands as cmd
 from headgate.core.records import Lease
 from headgate.core.views import TicketView, ticket_view
 from headgate.gate.direct import DirectGate
-from headgate.gate.transaction import SOON_MS, TOLD
+from headgate.gate.transaction import TOLD
 from headgate.gate.wake import Mailbox
 from headgate.log.protocol import StoreError
 
@@ -57,7 +59,6 @@ class Waiter:
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
-        self._look()
         while not stopped():
             try:
                 ended = self._step()
@@ -78,7 +79,9 @@ class Waiter:
         if until is not None:
             moments.append(until)
         fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
-        select.select(fds, [], [], max(0.0, min(moments) - monotonic()))
+        ready, _, _ = select.select(fds, [], [], max(0.0, min(moments) - monotonic()))
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
 
     def _step(self) -> Lease | Left | None:
         messages = self._mailbox.drain() if self._mailbox is not None else []
@@ -119,23 +122,25 @@ class Waiter:
         return told.decode()
 
     def _poll(self) -> bool:
-        """One row: were we told something? Or is a deadline overdue that nobody acts on?"""
+        """One row: were we told something? Is it our turn to look around? Is a deadline overdue that nobody acts on?"""
         if self._gate.log.side(TOLD, self._id) is not None:
+            return True
+        if self._gate.turns.take():
+            self._gate.look_around()
             return True
         head = self._gate.log.head()
         if head is None or head.due is None:
             return False
         late = self._gate.log.now() - head.due
-        if self._position == 1 and late > -SOON_MS:
-            self._alarm = monotonic() + max(-late, 0) / 1000
         if late < _BACKUP_MS + 50 * min(self._position, 20):
             return False
         self._gate.decide([])
         return True
 
     def _look(self) -> None:
-        self._gate.look_around()
-        view = ticket_view(self._gate.state, self._id, self._gate.now())
+        """Where in line are we?"""
+        self._next_look = monotonic() + POLL_S  # also when the store fails
+        view = ticket_view(self._gate.replica.catch_up(), self._id, self._gate.now())
         if view is not None:
             self._position = view.position
             self._on_view(view)
