@@ -44,7 +44,7 @@ class Chaos:
         _ = fleet.gate
         self.runs = {}
         for number in range(runs):
-            sleeper = fleet.sleeper(f"s{number}", self.random.uniform(0.2, 0.6))
+            sleeper = fleet.sleeper(f"s{number}", self.random.uniform(0.4, 1.0))
             self.runs[f"s{number}"] = fleet.run("--quiet", "--", *sleeper)
         self.killed_in_line: set[str] = set()
         self.killed_running: dict[str, int] = {}  # wrapper killed; its agent's pid
@@ -76,15 +76,16 @@ class Chaos:
         self.stopped = self.runs[name]
         self.stopped.signal(signal.SIGSTOP)
 
-    def passed_over(self) -> bool:
+    def look_at_the_stopped(self) -> None:
+        """Continue it when its grant has been passed on; or when nobody is left to pass it on to."""
+        if self.stopped is None:
+            return
         tickets = self.fleet.state.tickets.values()
-        return any(
-            ticket.away and self.runs and processes.pid_of(ticket.holder) == self.stopped_pid for ticket in tickets
-        )
-
-    @property
-    def stopped_pid(self) -> int:
-        return self.stopped.pid if self.stopped is not None else 0
+        self.was_passed_over = any(t.away and processes.pid_of(t.holder) == self.stopped.pid for t in tickets)
+        alone = all(run.code is not None for run in self.runs.values() if run is not self.stopped)
+        if self.was_passed_over or alone:
+            self.stopped.signal(signal.SIGCONT)
+            self.stopped = None
 
     def strike(self) -> None:
         """One random death. The last few are left alone, so that somebody is there to find the dead."""
@@ -122,10 +123,7 @@ class Chaos:
                 self.strike()
                 deaths += 1
             self.watch_orphans()
-            if self.stopped is not None and self.passed_over():
-                self.was_passed_over = True
-                self.stopped.signal(signal.SIGCONT)
-                self.stopped = None
+            self.look_at_the_stopped()
             time.sleep(0.03)
 
 

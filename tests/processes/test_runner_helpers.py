@@ -17,7 +17,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 WRAPPER = """
-import os, sys
+import os, sys, time
 from headgate.runner import heard, supervise as supervising
 from headgate.runner.child import CannotRun, Child
 from headgate.runner.terminal import has_terminal
@@ -45,6 +45,8 @@ except CannotRun as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
 say("WRAPPER_PIDS", f"{os.getpid()} {child.pid}")
+while given.get("WRAPPER_WAITS_FOR") and not os.path.exists(given["WRAPPER_WAITS_FOR"]):
+    time.sleep(0.005)
 end = supervising.supervise(child, ends_in_s=ends_in)
 try:
     foreground = "mine" if os.tcgetpgrp(0) == os.getpgrp() else "not mine"
@@ -54,7 +56,8 @@ say("WRAPPER_END", f"END code={end.code} overstayed={end.overstayed} foreground=
 sys.exit(end.code)
 """
 
-# Writes down each signal it gets, and ends with code 7 at the one it is told to. USR2 it sends to its whole group.
+# Writes down each signal it gets, and ends with code 7 at the one it is told to. At USR2 a child of its own sends INT
+# to the whole group.
 RECORDER = """
 import os, signal, sys
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -64,7 +67,10 @@ def note(number, frame):
     name = signal.Signals(number).name
     os.write(out, (name + "\\n").encode())
     if name == "SIGUSR2":
-        os.kill(0, signal.SIGINT)
+        if not os.fork():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.kill(0, signal.SIGINT)
+            os._exit(0)
     if name == last:
         os._exit(7)
 

@@ -18,6 +18,7 @@ _COMMON = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining takes longer than all the rest
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     print_blob=True,
+    report_multiple_bugs=False,
 )
 
 settings.register_profile("ci", parent=_COMMON, derandomize=True, database=None)

@@ -45,28 +45,29 @@ class FaultyLog:
         self.failed_at = ""  # the step at which the fault struck
         self._left: int | None = None
         self._kind = KILL
+        self._at = ""
         if isinstance(inner, SqliteLog):
             _look_inside(inner, self)
 
     def __repr__(self) -> str:
         return f"FaultyLog({self.inner!r}, {self._left} steps left)"
 
-    def arm(self, after: int | None = None, kind: str = KILL) -> None:
-        """Fail at the n-th step from now; None: never."""
+    def arm(self, after: int | None = None, kind: str = KILL, *, at: str = "") -> None:
+        """Fail at the n-th step from now, or at the first of this name; without either, never."""
         self.steps, self.appended, self.failed_at = [], None, ""
-        self._left, self._kind = after, kind
+        self._left, self._kind, self._at = after, kind, at
 
     def step(self, name: str) -> None:
         """A step begins, or has just ended."""
         if self.dead:
             raise Killed
         self.steps.append(name)
-        if self._left is None:
+        if self._left is not None:
+            self._left -= 1
+        struck = name == self._at if self._left is None else self._left < 0
+        if not struck or (self._kind != KILL and name in _ONLY_DEATH):
             return
-        self._left -= 1
-        if self._left >= 0 or (self._kind != KILL and name in _ONLY_DEATH):
-            return
-        self._left, self.failed_at = None, name
+        self._left, self._at, self.failed_at = None, "", name
         if self._kind == KILL:
             self.dead = True
             raise Killed

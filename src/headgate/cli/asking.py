@@ -90,9 +90,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
     )
 
 
-def candidates(
-    given: str, command: list[str], environment: Environment, loaded: Loaded | None
-) -> tuple[str, ...]:
+def candidates(given: str, command: list[str], environment: Environment, loaded: Loaded | None) -> tuple[str, ...]:
     """The models to ask for: named here, by a known agent's own flag, by the environment, or by the config file."""
     if given:
         models = tuple(str(parse_model(part.strip())) for part in given.split(","))
@@ -119,26 +117,32 @@ def project_name(given: str) -> str:
 class Asked:
     """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
 
-    def __init__(self, gate: DirectGate, request: Request, began: float) -> None:
+    def __init__(self, gate: DirectGate, request: Request, began: float | None) -> None:
         self.lease: Lease | Reason | int = 0
         self.view: TicketView | None = None
         self._gate = gate
         self._request = request
-        self._began = began
+        self.began = monotonic() if began is None else began
         self.waited_s = 0.0
 
     def settle(self, lease: Lease | Reason | int) -> Asked:
         self.lease = lease
-        self.waited_s = round(monotonic() - self._began, 3)
+        self.waited_s = round(monotonic() - self.began, 3)
         return self
 
     def again(self) -> Asked:
         """Ask anew, with the age of the first time."""
-        return ask(self._gate, self._request, self._began)
+        return ask(self._gate, self._request, self.began)
 
     def reason_json(self, reason: Reason) -> dict[str, object]:
         until = None if reason.until is None else utc(reason.until + self._gate.wall_offset_ms())
-        return {"code": reason.code, "text": reason.text, "pool": reason.pool or None, "pools": reason.pools, "until": until}
+        return {
+            "code": reason.code,
+            "text": reason.text,
+            "pool": reason.pool or None,
+            "pools": reason.pools,
+            "until": until,
+        }
 
     def refusal_json(self, reason: Reason) -> str:
         """SPEC O5."""
@@ -154,8 +158,7 @@ class Asked:
 
 
 def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked:
-    """Ask for seats, and wait for them as long as was wished. `began`: when it was first asked, on the monotonic clock."""
-    began = monotonic() if began is None else began
+    """Ask for seats, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
     asked = Asked(gate, request, began)
     gate.replica.catch_up()
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
@@ -165,7 +168,7 @@ def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked
         try:
             while (got := gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)) is None:
                 print("headgate: the store was replaced, and its line is gone: asking again", file=sys.stderr)
-                command = _acquire(gate, request, began)
+                command = _acquire(gate, request, asked.began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
                 _leave(gate, command.id)
                 got = signals.caught
@@ -186,15 +189,18 @@ def _leave(gate: DirectGate, ident: str) -> None:
         pass
 
 
-def _acquire(gate: DirectGate, request: Request, began: float) -> cmd.Acquire:
-    since = request.since_wall_ms
-    waited_ms = int((monotonic() - began) * 1000)
+def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acquire:
+    since = None
+    if request.since_wall_ms is not None:
+        since = request.since_wall_ms - gate.wall_offset_ms()
+    elif began is not None:
+        since = gate.now() - int((monotonic() - began) * 1000)
     return cmd.Acquire(
         id=new_id(),
         spec=request.spec(gate.host),
         holder=gate.me,
         wait=request.wait_s != 0,
-        since=gate.now() - waited_ms if since is None else since - gate.wall_offset_ms(),
+        since=since,
         priority=request.priority,
         expires_ms=request.expires_ms,
         wake=gate.replica.address,
@@ -222,7 +228,7 @@ def _wait(
     waiter = Waiter(
         gate, ident, mailbox, on_view=lambda view: progress.show(view, gate.now()), on_trouble=progress.trouble
     )
-    until = None if request.wait_s is None else monotonic() + request.wait_s
+    until = None if request.wait_s is None else asked.began + request.wait_s
     try:
         got = waiter.wait(until, signals.fd, lambda: bool(signals.caught))
     finally:

@@ -6,8 +6,10 @@ What is set here is kept in the log and synced to disk before the command says s
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import click
+from msgspec.structs import replace
 
 from headgate.cli import exits
 from headgate.cli.cap_listing import VARIABLES, Line, cap_text, draw, lines, quoted
@@ -32,11 +34,10 @@ from headgate.config.load import LARGEST_FILE, decode
 from headgate.config.schema import read_cap_selector
 from headgate.config.values import read_cap_name, read_cap_text, read_on_429
 from headgate.core import commands as cmd
-from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import KINDS, parse_selector, shown
+from headgate.core.pools import Pool
 from headgate.core.records import Rule
-from headgate.core.rules import Cap
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
 
@@ -91,41 +92,69 @@ def set_(
 
     Exit: 0; 64 when something is not valid, and nothing was changed.
     """
-    said = {
-        "cooldown_ms": read_duration_ms("--cooldown", cooldown, zero=True),
-        "on_429": None if on_429 is None else _value("--on-429", read_on_429, on_429),
-        "max_hold_ms": read_duration_ms("--max-hold", max_hold, zero=True),
-        "name": None if name is None else _value("--name", read_cap_name, name),
-    }
-    seats, auto = _seats(selector, cap)
-    if on_429 is not None and parse_selector(selector).scope != "model":
-        raise BadRequest(f"--on-429: a rate limit never acts on {selector}; valid for providers and models")
+    rule = _read_rule(selector, cap, cooldown, on_429, max_hold, name)
+    environment = Environment.read()
     gate = opened_gate()
     state = gate.read()
-    found = kind_for(state, selector, kind)
-    if auto and found != "agents":
+    rule = replace(rule, kind=kind_for(state, selector, kind))
+    if rule.auto and rule.kind != "agents":
         raise BadRequest("auto: only the agents of a host follow free memory; valid is a whole number")
-    before = state.rules.caps.get((found, selector))
-    reduced = [pool.id for pool in state.pools.values() if pool.reduced and _of(pool.kind, pool.cap, found, selector)]
-    commands: list[cmd.Command] = [cmd.SetRule(Rule(found, selector, cap=seats, auto=auto, **said))]  # type: ignore[arg-type]
-    if auto:
+    key = (rule.kind, selector)
+    before = state.rules.caps.get(key)
+    reduced = [pool.id for pool in _pools(state, rule) if pool.reduced]
+    commands: list[cmd.Command] = [cmd.SetRule(rule)]
+    if rule.auto:
         commands.append(_observed(gate))
     events = succeeded(gate.decide(commands, durable=True))
-    _tell_set(gate, (found, selector), before, events, as_json, guessed=kind is None)
-    if reduced and not as_json:
+    line = next(
+        line for line in lines(gate.state, Environment()) if (line.kind, line.selector) == (rule.kind, selector)
+    )
+    if as_json:
+        say_json({**line.as_json(), "entered": entered(events)})
+        return exits.OK
+    was = f", was {cap_text(before.cap, before.auto)} ({before.source})" if before is not None and before.capped else ""
+    tell(f"{selector} ({rule.kind}): cap {_cap_now(gate, line)}{was}{entered_text(events)}")
+    if reduced:
         tell(f"restored after rate limits: {some(reduced)}")
+    for pool in _pools(gate.state, rule):
+        if pool.used > pool.limit:
+            tell(f"{pool.id}: {pool.used} seats are lent: nobody new enters until it fits")
+    if kind is None and rule.kind == "requests" and not was:
+        tell("this counts model calls in flight; for agent processes say --kind agents")
+    _tell_environment(environment, rule)
     return exits.OK
 
 
-def _of(kind: str, cap: Cap, wanted: str, selector: str) -> bool:
-    return kind == wanted and cap.selector.text == selector
+def _read_rule(
+    selector: str, cap: str, cooldown: str | None, on_429: str | None, max_hold: str | None, name: str | None
+) -> Rule:
+    """What was typed, checked; the kind is still to be found."""
+    seats, auto = _seats(selector, cap)
+    if on_429 is not None and parse_selector(selector).scope != "model":
+        raise BadRequest(f"--on-429: a rate limit never acts on {selector}; valid for providers and models")
+    return Rule(
+        kind="",
+        selector=selector,
+        cap=seats,
+        auto=auto,
+        cooldown_ms=read_duration_ms("--cooldown", cooldown, zero=True),
+        on_429=_value("--on-429", read_on_429, on_429),
+        max_hold_ms=read_duration_ms("--max-hold", max_hold, zero=True),
+        name=_value("--name", read_cap_name, name),
+    )
 
 
-def _value(name: str, read: object, text: str) -> object:
+def _value(name: str, read: Callable[[object], str], text: str | None) -> str | None:
     try:
-        return read(text)  # type: ignore[operator]
+        return None if text is None else read(text)
     except BadValue as error:
         raise BadRequest(f"{name}: {error}") from error
+
+
+def _pools(state: State, rule: Rule) -> list[Pool]:
+    """The pools that a rule's cap makes."""
+    pools = state.pools.values()
+    return [pool for pool in pools if pool.kind == rule.kind and pool.cap.selector.text == rule.selector]
 
 
 def _seats(selector: str, cap: str) -> tuple[int | None, bool]:
@@ -152,30 +181,12 @@ def _observed(gate: DirectGate) -> cmd.Observe:
     return cmd.Observe(gate.host, gate.state.foreign.get(gate.host, ()), room, auto.max)
 
 
-def _tell_set(
-    gate: DirectGate, key: tuple[str, str], before: Cap | None, events: list[ev.Event], as_json: bool, *, guessed: bool
-) -> None:
-    line = next(line for line in lines(gate.state, Environment()) if (line.kind, line.selector) == key)
-    if as_json:
-        say_json({**line.as_json(), "entered": entered(events)})
-        return
-    was = f", was {cap_text(before.cap, before.auto)} ({before.source})" if before is not None and before.capped else ""
-    tell(f"{line.selector} ({line.kind}): cap {_cap_now(gate, line)}{was}{entered_text(events)}")
-    over = [pool for pool in gate.state.pools.values() if _of(pool.kind, pool.cap, *key) and pool.used > pool.limit]
-    for pool in over:
-        tell(f"{pool.id}: {pool.used} seats are lent: nobody new enters until it fits")
-    if guessed and line.kind == "requests" and (before is None or not before.capped):
-        tell("this counts model calls in flight; for agent processes say --kind agents")
-    _tell_environment(key)
-
-
-def _tell_environment(key: tuple[str, str]) -> None:
+def _tell_environment(environment: Environment, rule: Rule) -> None:
     """What this shell's own environment says is above what was just set."""
-    over = Environment.read()
-    own, families = (dict(caps) for caps in over.caps_for(key[0]))
-    number = own.get(key[1], families.get(parse_selector(key[1]).family))
+    own, families = (dict(caps) for caps in environment.caps_for(rule.kind))
+    number = own.get(rule.selector, families.get(parse_selector(rule.selector).family))
     if number is not None:
-        variable = VARIABLES[key[0]] if key[1] in own else OPUS_CAP
+        variable = VARIABLES[rule.kind] if rule.selector in own else OPUS_CAP
         tell(f"note: {variable} in this environment says {number}, for the requests of processes that have it")
 
 
@@ -270,8 +281,8 @@ def _below_run_time(state: State, kind: str, selector: str) -> str:
 
 def _no_cap(state: State, kind: str, selector: str) -> str:
     read_cap_selector(selector)
-    known = [cap.selector.text for (of, _), cap in state.rules.caps.items() if of == kind and cap.capped]
-    listed = f"; capped are: {some(sorted(known))}" if known else ""
+    known = sorted(f"{cap.selector.text} ({cap.kind})" for cap in state.rules.caps.values() if cap.capped)
+    listed = f"; capped are: {some(known)}" if known else ""
     other = next(each for each in KINDS if each != kind)
     there = state.rules.caps.get((other, selector))
     hint = f"; there is one with --kind {other}" if there is not None and there.capped else ""

@@ -38,10 +38,10 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
     environment = Environment.read()
     with opened() as gate:
         spec = _spec(model, kind, project_name(project), gate.host, environment, gate.loaded)
-        state = current(gate, reap=True)
-        _count_own_selectors(state, spec)
+        found = _capacity(current(gate), spec, gate.now())
+        if found.level != "green":  # before any refusal, the dead are looked for, as when a seat is asked for
+            found = _capacity(current(gate, reap=True), spec, gate.now())
         moments = Moments(gate)
-        found = capacity(state, spec, moments.now)
         if as_json:
             say_json({**capacity_json(found, moments), "models": list(spec.models), "kind": kind})
         else:
@@ -61,12 +61,14 @@ def _spec(model: str, kind: str, project: str, host: str, environment: Environme
     )
 
 
-def _count_own_selectors(state: State, spec: Spec) -> None:
+def _capacity(state: State, spec: Spec, now: int) -> Capacity:
     """Selectors that only our environment caps are counted for this look alone; a request would have it logged."""
     unknown = [text for text, _ in spec.caps if not state.rules.counts(spec.kind, text)]
     if unknown:
+        state = State.restore(state.export())
         state.rules.seen.update(dict.fromkeys((spec.kind, text) for text in unknown))
         state.rebuild()
+    return capacity(state, spec, now)
 
 
 def _draw(found: Capacity, spec: Spec) -> None:
@@ -86,6 +88,8 @@ def _room(found: Capacity) -> str:
 
 def _line(found: Capacity) -> str:
     waiting = f"{found.queued} waiting" if found.queued else "nobody waits"
+    if found.reason is None:
+        return waiting
     if found.wait_ms is None:
         return f"{waiting}, how long it takes is not known yet"
-    return waiting if found.wait_ms == (0, 0) else f"{waiting}, about {spans(*found.wait_ms)} to wait"
+    return f"{waiting}, {f'about {spans(*found.wait_ms)}' if found.wait_ms[1] >= 1000 else 'less than 1s'} to wait"

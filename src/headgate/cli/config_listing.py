@@ -45,7 +45,7 @@ def values(state: State, environment: Environment, loaded: Loaded | None) -> lis
         _wrap(settings, environment, said),
         _duration("keep_ms", settings.keep_ms, _from(said, "history", "keep")),
         *_host_auto(settings, said),
-        *_providers(settings),
+        *_providers(settings, said),
     ]
 
 
@@ -131,7 +131,7 @@ def _host_auto(settings: Settings, said: dict[str, object]) -> list[Value]:
     ]
 
 
-def _providers(settings: Settings) -> list[Value]:
+def _providers(settings: Settings, said: dict[str, object]) -> list[Value]:
     """Where each provider is and where its key is found; of the key only whether there is one."""
     found = []
     for name, provider in sorted(settings.providers.items()):
@@ -142,7 +142,7 @@ def _providers(settings: Settings) -> list[Value]:
             text = value
             if key == "key_env":
                 text += " (set)" if os.environ.get(value) else " (not set)"
-            found.append(Value(f"providers.{name}.{key}", value, text, FILE))
+            found.append(Value(f"providers.{name}.{key}", value, text, _from(said, "providers", name, key)))
     for kind, selector in settings.usage_gates:
         found.append(Value(f"usage_gate.{kind}.{selector}", True, "on", FILE))
     return found

@@ -49,7 +49,7 @@ _LISTED = 5
 
 _ELSEWHERE = "export HEADGATE_HOME=/some/folder/of/yours"
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
-_OF_CONFIG = ("environment", "config", "caps")  # what is bad here is exit 78, all else 69
+_OF_CONFIG = ("environment", "config", "store", "caps")  # what is bad here is exit 78, all else 69
 
 
 class Finding(Struct):
@@ -64,7 +64,7 @@ class Finding(Struct):
 Findings = Iterator[Finding]
 
 
-@click.command(short_help="Check store, folder, clock, lock, holders and config; say what to do.")
+@click.command(short_help="Check everything the gate stands on; say what to do.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """Check everything that the gate stands on, and say what to do where something is wrong.
@@ -124,6 +124,7 @@ class Visit:
     def __init__(self) -> None:
         self.home = ""  # the folder of the store
         self.loaded: Loaded | None = None
+        self.readable = False  # the config file is valid, or there is none
         self.locked = False  # somebody keeps the write lock
         self.anchor: int | None = None  # the offset of this boot's clock
         self.sound = False  # a database is there and can be read
@@ -148,6 +149,7 @@ class Visit:
     def config(self) -> Findings:
         path = config_path()
         self.loaded = load_config()
+        self.readable = True
         if self.loaded is None:
             yield Finding("config", "ok", f"no file at {path}: the built-in caps hold")
         else:
@@ -361,9 +363,11 @@ class Inside:
         """Whether the file is in force, and what of it is hidden by run-time values (SPEC C2)."""
         state, loaded = self.gate.state, self.visit.loaded
         if loaded is None:
-            if state.rules.file:
-                text = f"the caps of {state.file_path} are still in force, though there is no valid file now"
-                yield Finding("caps", "warn", f"{text}. An empty one takes them back:", f"touch {quote(config_path())}")
+            if state.rules.file and self.visit.readable:
+                path = config_path()
+                text = f"the caps of {state.file_path} are still in force, though there is no file at {path}"
+                how = f"mkdir -p {quote(os.path.dirname(path))} && touch {quote(path)}"
+                yield Finding("caps", "warn", f"{text}. An empty one takes them back:", how)
             return
         if loaded.digest == state.file_digest:
             hidden = list(_hidden(state, loaded))
@@ -372,8 +376,8 @@ class Inside:
             yield Finding("caps", "ok", f"{loaded.path} is newer than what is in force; the next command brings it in")
         else:
             other = "" if state.file_path == loaded.path else f" of {state.file_path}"
-            text = f"{loaded.path} is not in force: another content{other}, written later, is. To make it the newest:"
-            yield Finding("caps", "warn", text, f"touch {quote(loaded.path)}")
+            text = f"{loaded.path} is not in force: another content{other}, written later, is"
+            yield Finding("caps", "warn", text, "headgate config apply")
 
     def sockets(self) -> Findings:
         try:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 GAP = "  "
 _LONGEST_IN_PIPE = 80
 _NARROWEST = 6
+_NARROW_BELOW = "\u0300"  # up to here are the letters of the West, each one column wide
 _PLAIN = str.maketrans({"…": "...", "█": "#", "░": ".", "–": "-", "’": "'"})
 
 
@@ -164,7 +165,7 @@ def printable(text: str) -> str:
 
 def cell_width(text: str) -> int:
     """How many columns a text takes."""
-    if text.isascii():
+    if text.isascii() or all(char < _NARROW_BELOW or char in "…█░–" for char in text):
         return len(text)
     from rich.cells import cell_len
 

@@ -32,7 +32,7 @@ def open_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Direc
 def _explain_waits(gate: DirectGate) -> None:
     import signal
 
-    def explain(number: int, frame: object) -> None:
+    def explain(*_: object) -> None:
         from headgate.gate.processes import describe
 
         owner = gate.log.lock_owner()

@@ -10,13 +10,14 @@ from headgate.config.units import format_duration
 from headgate.core.views import TicketView
 
 _PLAIN_EVERY_S = 60.0
+_COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has room beside it
 
 
 class Progress:
     """Says where in line we are, on stderr. `quiet` says nothing."""
 
     def __init__(self, what: str, *, quiet: bool) -> None:
-        self._what = what
+        self._what = _short(what)
         self._quiet = quiet
         self._terminal = not quiet and os.isatty(2)
         self._drawn = False
@@ -24,18 +25,18 @@ class Progress:
         self._last_at = 0.0
         self._began = monotonic()
         self._trouble = ""
+        self._trouble_at = 0.0
 
     def show(self, view: TicketView, now: int) -> None:
         if self._quiet:
             return
-        self._trouble = ""
         reason = view.reason
         text = f"position {view.position}: {reason.text}"
         if reason.until is not None and reason.until - now < 10**11:
             text += f", for {_about(reason.until - now)}"
         if view.estimate_ms is not None:
-            low, high = view.estimate_ms
-            text += f"; about {_about(low)} to {_about(high)}" if _about(low) != _about(high) else f"; about {_about(high)}"
+            low, high = (_about(ms) for ms in view.estimate_ms)
+            text += f"; about {low} to {high}" if low != high else f"; about {high}"
         if self._terminal:
             waited = format_duration(int(monotonic() - self._began) * 1000, 2)
             self._draw(f"headgate: {self._what} waits {waited}, {text}")
@@ -49,9 +50,9 @@ class Progress:
             print(f"headgate: {self._what} waits, {text}", file=sys.stderr, flush=True)
 
     def trouble(self, text: str) -> None:
-        """Something is wrong and may pass by itself: say so once."""
-        if text != self._trouble:
-            self._trouble = text
+        """Something is wrong and may pass by itself: say so once, and now and then as long as it lasts."""
+        if text != self._trouble or monotonic() - self._trouble_at > _PLAIN_EVERY_S:
+            self._trouble, self._trouble_at = text, monotonic()
             self.clear()
             print(f"headgate: {text} (still trying)", file=sys.stderr, flush=True)
 
@@ -72,6 +73,12 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._drawn = False
+
+
+def _short(command: str) -> str:
+    """A command for a line of ours: prompts among its arguments are long, and may hold newlines and escapes."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in command).split())
+    return line if len(line) <= _COMMAND_CHARS else line[: _COMMAND_CHARS - 1] + "…"
 
 
 def _about(ms: int) -> str:

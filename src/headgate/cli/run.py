@@ -48,29 +48,30 @@ def _run(options: RunOptions, status: Status) -> int:
     loaded = load_config()
     request = read_request(options, environment, loaded)
     if environment.bypass:
-        return _bypass(options, environment, request.models, status)
+        return _bypass(options, request.models, status)
     gate = open_gate(loaded)
     asked = ask(gate, request)
     if not isinstance(asked.lease, Lease):
         return _refused(options, asked, status)
     while True:
-        end, lease = _under_lease(gate, options, environment, asked.lease)
+        lease = asked.lease
+        status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
+        end, lease = _under_lease(gate, options, environment, lease)
         if end is not None:
             break
         asked = asked.again()  # the grant was taken back before the agent was started
         if not isinstance(asked.lease, Lease):
             return _refused(options, asked, status)
     code = end.code
-    gate.decide([_release(lease.id, end)])
+    try:
+        gate.decide([_release(lease.id, end)])
+    except StoreError as error:  # the agent has run, and its code is what counts
+        print(f"headgate: its seat will be found free by whoever asks next, as now {error}", file=sys.stderr)
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
         print(f"headgate: ended after {limit}, the longest hold of its pool", file=sys.stderr)
         code = exits.DEFERRED
     status.write(
-        admitted=True,
-        model=lease.model or None,
-        lease=lease.id,
-        waited_s=asked.waited_s,
         exit_code=code,
         signal=end.signal,
         outcome={"kind": _outcome(end), "scope": None, "retry_at": None, "evidence": None},
@@ -92,9 +93,9 @@ def _under_lease(
         argv = _filled_in(_wrapped(gate, environment, options.command), lease.model)
         env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
         child = Child.prepare(argv, env, own_group=not has_terminal())
-        identity = processes.identify(child.pid)
-        claimed = gate.decide([cmd.Claim(lease.id, identity or "")])[0]
-        if claimed.error is not None or lease.id not in gate.state.leases or not identity:
+        identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
+        claimed = gate.decide([cmd.Claim(lease.id, identity)])[0]
+        if claimed.error is not None or lease.id not in gate.state.leases:
             child.abandon()
             return None, lease
         child.start()
@@ -137,6 +138,7 @@ def _outcome(end: End) -> str:
 
 def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
     """Not admitted: say why, in the way that was asked for."""
+    status.note(admitted=False, model=None, lease=None, waited_s=asked.waited_s)
     reason = asked.lease
     if isinstance(reason, Reason):
         told = asked.reason_json(reason)
@@ -144,27 +146,28 @@ def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
             print(asked.refusal_json(reason), flush=True)
         else:
             print(f"headgate: not admitted: {reason.text} ({reason.code})", file=sys.stderr)
-        status.write(admitted=False, waited_s=asked.waited_s, exit_code=exits.DEFERRED, reason=told)
+        status.write(exit_code=exits.DEFERRED, reason=told)
         return exits.DEFERRED
     assert isinstance(reason, int)
     code = 128 + reason
-    status.write(admitted=False, waited_s=asked.waited_s, exit_code=code, signal=reason)
+    status.write(exit_code=code, signal=reason)
     return code
 
 
-def _bypass(options: RunOptions, environment: Environment, models: tuple[str, ...], status: Status) -> int:
+def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int:
     """HEADGATE_BYPASS=1: run without asking. It is recorded where that can be done, and never held up by it."""
     began = monotonic()
     model = models[0] if models else ""
     try:
         gate = open_gate(configured=False)
-        gate.decide([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])])
+        if not gate.decide_soon([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])]):
+            raise StoreError(f"process {gate.log.lock_owner()} keeps the store's lock")
     except StoreError as error:
         print(f"headgate: bypass not recorded: {error}", file=sys.stderr)
+    status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))
     env = {**os.environ, "HEADGATE_MODEL": model}
     child = Child.prepare(_filled_in(options.command, model), env, own_group=not has_terminal())
     child.start()
     end = supervise(child)
-    waited_s = round(monotonic() - began, 3)
-    status.write(admitted=True, model=model or None, waited_s=waited_s, exit_code=end.code, signal=end.signal)
+    status.write(exit_code=end.code, signal=end.signal)
     return end.code

@@ -16,17 +16,22 @@ class Status:
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path) if path else ""
+        self._facts: dict[str, object] = dict.fromkeys(_FIELDS) | {"admitted": False}
         if self._path and (os.path.isdir(self._path) or not os.access(os.path.dirname(self._path), os.W_OK)):
             raise BadRequest(f"--status-file {path}: cannot be written there")
 
+    def note(self, **facts: object) -> None:
+        """What is known by now."""
+        self._facts |= facts
+
     def write(self, **facts: object) -> None:
+        self.note(**facts)
         if not self._path:
             return
-        document = dict.fromkeys(_FIELDS, None) | {"admitted": False} | facts
         draft = f"{self._path}.{os.getpid()}.tmp"
         try:
             with open(draft, "wb") as file:
-                file.write(msgspec.json.encode(document) + b"\n")
+                file.write(msgspec.json.encode(self._facts) + b"\n")
             os.replace(draft, self._path)
         except OSError as error:
             import sys

@@ -124,7 +124,9 @@ class Engine:
         return next((head for queue in self.state.queues.values() if (head := queue.head()) is not None), None)
 
     def fits(self, spec: Spec, now: int) -> bool:
-        """Whether such a request would enter now. Changes nothing that is logged."""
+        """Whether such a request is known to enter now. Changes nothing that is logged."""
+        if not all(self.state.rules.counts(spec.kind, text) for text, _ in spec.caps):
+            return False  # nobody has counted who is there
         queue = self.state.queue(spec)
         return not queue.waiting and self._choose(queue, now) is not None
 

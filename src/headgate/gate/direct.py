@@ -111,9 +111,10 @@ class DirectGate:
         """
         state = self.replica.catch_up()
         first: list[cmd.Command] = []
-        observed = self.surroundings.observe(self.replica.catch_up, self.host) if command.spec.kind == "agents" else None
-        if observed is not None:
-            first.append(observed)
+        if command.spec.kind == "agents":
+            observed = self.surroundings.observe(self.replica.catch_up, self.host)
+            if observed is not None:
+                first.append(observed)
         if first or command.key in state.keys or not self.replica.engine.fits(command.spec, self.now()):
             gone = lost(state)
             if gone is not None:

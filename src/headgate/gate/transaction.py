@@ -22,13 +22,14 @@ from headgate.core.engine import Engine
 from headgate.core.errors import HeadgateError, InternalError
 from headgate.core.snapshots import FORMAT, Snapshot
 from headgate.core.state import State
-from headgate.log.protocol import START, Log, LogReplaced, Position, SideWrite, StoreError
+from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
 KEEP_MS = 30 * 86_400_000
 SOON_MS = 2_000  # the head of the line is told of a deadline so near; of others it learns by its poll
 _STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
 _SNAPSHOT_EVERY = 2_000  # events, or half of what there is to write down, whichever is more
+_TRIES = 5  # a log that is another one each time that it is read is not waited for any longer
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Snapshot).decode
@@ -103,11 +104,14 @@ class Replica:
 
     def _locked(self, commands: Sequence[cmd.Command], durable: bool) -> list[Decided]:
         try:
-            try:
-                decided, wakes = self._transact(commands, durable)
-            except LogReplaced:  # another log than the one we knew: nothing was decided yet
-                self._engine = None
-                decided, wakes = self._transact(commands, durable)
+            for _ in range(_TRIES):
+                try:
+                    decided, wakes = self._transact(commands, durable)
+                    break
+                except LogReplaced:  # another log than the one we knew: nothing was decided yet
+                    self._engine = None
+            else:
+                raise _restless()
         finally:
             self.log.unlock()
         for wake in wakes:
@@ -127,11 +131,14 @@ class Replica:
             events = engine.handle(cmd.Tick(), now)
             decided = []
             for command in commands:
+                seq = engine.state.seq
                 try:
                     out = engine.handle(command, now)
                 except InternalError:
                     raise
                 except HeadgateError as error:
+                    if engine.state.seq != seq:
+                        raise InternalError(f"a command was refused after it had changed something: {error}") from error
                     decided.append(Decided([], error))
                 else:
                     events = events + out if events else out
@@ -155,21 +162,37 @@ class Replica:
         """Feed the engine everything behind our position; LogReplaced when the log does not know it."""
         while True:
             commits = self.log.read(self.position)
+            if commits:
+                self._feed(engine, commits)
+            if len(commits) < 10_000:
+                break
+        self._fed_at = monotonic()
+
+    def _feed(self, engine: Engine, commits: list[Commit]) -> None:
+        try:
             for commit in commits:
                 engine.replay(commit.events, commit.at)
                 if self.listens:
                     self.seen.extend(commit.events)
                 self._since_snapshot += len(commit.events)
-            if commits:
-                self.position = commits[-1].position
-                self.due = commits[-1].due
-            if len(commits) < 10_000:
-                break
-        self._fed_at = monotonic()
+            self.position = commits[-1].position
+            self.due = commits[-1].due
+        except BaseException:
+            self._engine = None  # interrupted half-way: it would take in the first half twice
+            raise
 
     def _load(self) -> None:
-        """Start from the newest snapshot, or from the beginning."""
+        """Start from the newest snapshot, or from the beginning; anew when others prune in the meantime."""
         self.reloads += 1
+        for _ in range(_TRIES):
+            try:
+                self._engine = self._loaded()
+                return
+            except LogReplaced:
+                continue
+        raise _restless()
+
+    def _loaded(self) -> Engine:
         self.seen.clear()
         stored = self.log.snapshot()
         state = State()
@@ -180,12 +203,14 @@ class Replica:
             if stored is not None:
                 state = State.restore(_read_snapshot(stored.data))
                 self.position = stored.position
+                head = self.log.head()
+                self.due = head.due if head is not None else None
             engine = Engine(state, self.me)
             self._follow(engine)
         finally:
             if collecting:
                 gc.enable()
-        self._engine = engine
+        return engine
 
     # After the commit.
 
@@ -265,6 +290,10 @@ class Replica:
                 raise
         finally:
             self.log.unlock()
+
+
+def _restless() -> StoreError:
+    return StoreError("the store was replaced by another each time that it was read: is a backup being restored?")
 
 
 def _read_snapshot(data: bytes) -> Snapshot:

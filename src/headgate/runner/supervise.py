@@ -84,17 +84,19 @@ def supervise(
     if child.mask is None:
         raise InternalError(f"{child!r} cannot be supervised: it is not running")
     mask, child.mask = child.mask, None
-    watch = _Watch(child)
     try:
-        if ends_in_s is not None:
-            watch.ends_at = _now_ms() + ends_in_s * 1000
-        if every_s is not None and on_tick is not None:
-            watch.tick_every(every_s * 1000, on_tick)
-        if fd is not None and on_readable is not None:
-            watch.read_from(fd, on_readable)
-        return watch.until_it_ends()
+        watch = _Watch(child)
+        try:
+            if ends_in_s is not None:
+                watch.ends_at = _now_ms() + ends_in_s * 1000
+            if every_s is not None and on_tick is not None:
+                watch.tick_every(every_s * 1000, on_tick)
+            if fd is not None and on_readable is not None:
+                watch.read_from(fd, on_readable)
+            return watch.until_it_ends()
+        finally:
+            watch.close()
     finally:
-        watch.close()
         let_go(mask)
 
 
@@ -141,6 +143,7 @@ class _Watch:
             if self._stopped_by and not self._followed:
                 self._followed = True
                 self._follow_stop(self._stopped_by)
+                continue  # and look again: much may have happened meanwhile
             for fd, event in self._poll.poll(self._timeout_ms()):
                 if fd == self._fd:
                     self._read(event)
@@ -195,6 +198,7 @@ class _Watch:
         self._hear()  # now, as after the stop the terminal may be another's and tell us nothing about these
         self._look()
         if self._stopped_by and self._end is None:
+            self._followed = True
             os.kill(os.getpid(), by)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (by,))  # here we stand still
         signal.signal(by, signal.SIG_DFL if before is None else before)
@@ -202,11 +206,11 @@ class _Watch:
 
     def _go_on(self) -> None:
         """We were continued: so is the child, with the terminal if it had it."""
-        self._look()
+        self._look()  # it may have been continued with us
         if self._end is not None:
             return
-        if not self._stopped_by and not self._child.own_group:
-            return  # whoever continued us continued our whole group
+        if not self._child.own_group and not (self._stopped_by and self._followed):
+            return  # whoever continued us continued our whole group; a stop not followed yet is newer than that
         group = os.getpgid(self._child.pid)
         if self._lend_again and self._terminal().foreground() == self._group:
             self._lend_to(group)
@@ -223,24 +227,32 @@ class _Watch:
             self._pass_on(one)
 
     def _pass_on(self, one: Signal) -> None:
-        if one.number == signal.SIGCHLD:
-            return  # the child is looked at after every wait
+        if one.number == signal.SIGCHLD or self._end is not None:
+            return  # the child is looked at after every wait; once reaped, its pid may be somebody else's
         if one.number == signal.SIGCONT:
             self._go_on()
-        elif self._child.own_group or not self._knows(one):
+        elif self._child.own_group:
             self._signal_child(one.number)
+        elif not self._from_terminal(one):
+            if not (one.sender and _descends(one.sender, self._child.pid)):  # the family signals its whole group
+                self._signal_child(one.number)
+        elif (group := os.getpgid(self._child.pid)) != self._group:
+            _send(os.killpg, group, one.number)  # it left our group: do as the terminal did
 
-    def _knows(self, one: Signal) -> bool:
-        """Whether a child in our group got this signal when we did."""
+    def _from_terminal(self, one: Signal) -> bool:
+        """Whether a signal went to our whole group.
+
+        A stranger's signal to the group (`kill %1`) looks like one to us alone, and the child gets it twice:
+        better than not at all.
+        """
         if one.number == signal.SIGHUP and os.getsid(0) == os.getpid():
             return False  # a terminal that hangs up tells the session's leader alone
         if one.by_kernel is None:
             return one.number in _FROM_TERMINAL and self._terminal().foreground() == self._group
-        # The kernel speaks for the terminal. The child's family reaches us when it signals its whole group.
-        return one.by_kernel or _descends(one.sender, self._child.pid)
+        return one.by_kernel
 
     def _signal_child(self, number: int) -> None:
-        if self._end is None:  # or the pid may be somebody else's by now
+        if self._end is None:
             _send(os.killpg if self._child.own_group else os.kill, self._child.pid, number)
 
     # --- the terminal

@@ -1,0 +1,148 @@
+"""What became of a call or of a process: one of eight outcomes, how far it reaches, and on what evidence.
+
+The rule kept here: no outcome carries a secret, and no evidence is longer than a line. `outcome()` is the way to make
+one: it puts in the scope that goes with the kind and cleans what was seen. Nobody else calls `Outcome(...)` with text
+from outside.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+RATE_LIMITED = "rate_limited"
+USAGE_WINDOW = "usage_window"
+QUOTA = "quota"
+OVERLOADED = "overloaded"
+AUTH = "auth"
+SERVER_ERROR = "server_error"
+LOCAL_ERROR = "local_error"
+
+KINDS = ("ok", RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH, SERVER_ERROR, LOCAL_ERROR)
+
+# What a kind benches when nothing more precise is known (SPEC B1).
+DEFAULT_SCOPES = {
+    "ok": "",
+    RATE_LIMITED: "model",
+    USAGE_WINDOW: "account",
+    QUOTA: "account",
+    OVERLOADED: "model",
+    AUTH: "account",
+    SERVER_ERROR: "model",
+    LOCAL_ERROR: "",
+}
+
+EVIDENCE_CHARS = 300
+_LOOKED_AT_CHARS = 4096
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """How a lease ended, as far as it concerns others."""
+
+    kind: str  # one of KINDS
+    scope: str = ""  # "model", "family", "account", or "" for none
+    family: str = ""  # with scope "family": a glob over model names, such as `claude-opus-*`
+    wait_ms: int | None = None  # what the provider hinted at, from now; never negative
+    rule: str = ""  # which rule fired, such as `anthropic.429.rate_limit_error`
+    evidence: str = ""  # what was seen: one line, at most 300 characters, without secrets
+
+
+OK = Outcome("ok")
+
+
+def outcome(
+    kind: str, rule: str, seen: str = "", *, wait_ms: int | None = None, scope: str = "", family: str = ""
+) -> Outcome:
+    """An outcome with the scope of its kind (a family wins), a wait that is not negative, and clean evidence."""
+    if family:
+        scope = "family"
+    return Outcome(
+        kind,
+        scope or DEFAULT_SCOPES[kind],
+        family,
+        None if wait_ms is None else max(0, wait_ms),
+        rule,
+        evidence_of(seen),
+    )
+
+
+def evidence_of(text: str) -> str:
+    """Text from outside, fit to be stored and shown."""
+    return shorten(cut_secrets(text))
+
+
+def shorten(text: str, limit: int = EVIDENCE_CHARS) -> str:
+    """One line of at most `limit` characters; what is left out shows as an ellipsis."""
+    line = " ".join(text[: 16 * limit].split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------
+
+MASK = "***"
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
+_USERINFO = re.compile(r"(?<=://)[^/\s@?#]+@")
+# `Bearer x`, `Basic x`: also the word after them in prose, which is no loss.
+_SCHEMES = re.compile(r"\b(bearer|basic)\s+[\w.~+/=*%-]{8,}", re.IGNORECASE)
+_JWT = re.compile(r"eyJ[\w-]{6,}(?:\.[\w-]*){1,4}")
+# Keys that show what they are. Stars and dots: providers quote a refused key with its middle left out.
+_KEYS = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"(?:sk|pk|rk|csk|sess|pplx|xai|nvapi|fw|glpat)[-_][\w*.…-]{6,}"
+    r"|(?:gsk|hf|r8|tgp|ghp|gho|ghu|ghs|ghr|github_pat|npm)_[\w*.…-]{6,}"
+    r"|AIza[\w*.…-]{6,}|ya29\.[\w.-]{6,}|xox[a-z]-[\w-]{6,}|(?:AKIA|ASIA)[0-9A-Z]{12,})"
+)
+_NAMED = re.compile(
+    r"((?:api[-_ ]?key|authorization|cookie|(?:access|refresh|auth|id|session|security)[-_]?token|secret|passw(?:or)?d"
+    r"|credentials?|signature)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4})(?:(?:bearer|basic)\s+)?[^\s\"'\\,;&})\]]+",
+    re.IGNORECASE,
+)
+_PARAMS = re.compile(r"([?&;\s](?:key|token|sig|pwd)=)[^\s&#\"'\\;,]+", re.IGNORECASE)
+_LONG = re.compile(r"[\w+/-]{32,}={0,2}")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_REQUEST_ID = re.compile(r"(?:req|request|msg|resp|chatcmpl|gen|ses)[-_][0-9A-Za-z]{8,48}")
+_WORDY = re.compile(r"(?:[A-Z]?[a-z]*[0-9]{0,4}[a-z]*[0-9]{0,2}|[A-Z]+|[0-9]{1,8}[a-z]*)")
+
+
+def cut_secrets(text: str) -> str:
+    """The text without keys, credentials, long random strings and control characters.
+
+    Errs on the side of cutting. Only the first 4096 characters are looked at, and no more are given back.
+    """
+    text = _printable(_start_of(text))
+    text = _USERINFO.sub(MASK + "@", text)
+    text = _NAMED.sub(rf"\1{MASK}", text)
+    text = _SCHEMES.sub(rf"\1 {MASK}", text)
+    text = _PARAMS.sub(rf"\1{MASK}", text)
+    text = _JWT.sub(MASK, text)
+    text = _KEYS.sub(MASK, text)
+    return _LONG.sub(_unless_readable, text)
+
+
+def _start_of(text: str) -> str:
+    """The part that is looked at: it does not end inside a word, for half a key is not known as a key."""
+    if len(text) <= _LOOKED_AT_CHARS:
+        return text
+    words = text[:_LOOKED_AT_CHARS].rsplit(maxsplit=1)
+    return words[0] if len(words) == 2 else ""
+
+
+def _printable(text: str) -> str:
+    """Without escape sequences and characters that steer a terminal or hide text; white space becomes a space."""
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
+
+
+def _unless_readable(match: re.Match[str]) -> str:
+    """Keeps ids of requests, and long names such as `GenerateRequestsPerDayPerProjectPerModel-FreeTier`."""
+    run = match.group()
+    if _UUID.fullmatch(run) or _REQUEST_ID.fullmatch(run) or not any(c.isdigit() for c in run):
+        return run
+    if all(_WORDY.fullmatch(part) for part in re.split(r"[/_+=-]", run)):
+        return run
+    return MASK

@@ -1,0 +1,318 @@
+"""`headgate history` (SPEC O7, A7, T1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import pytest
+
+from headgate.cli.history import TYPES, event_json, sentence
+from headgate.cli.listing import Moments
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Reason, Rule, Spec, Ticket
+from headgate.log.sqlite import SqliteLog
+from tests.cli.changing import Cli, opened
+
+OPUS = "anthropic@work/claude-opus-4-6"
+ME = "box|boot|1|42|7"
+SPEC = Spec(models=(OPUS,), host="box", project="website")
+TICKET = Ticket("abcdefghij", SPEC, ME, 1, 1, 1000, 2000, 9000, command="aider", wake="/run/x.wake")
+REASON = Reason("concurrency_cap", "4 of 4 seats of p are taken; raise it", "p", ["p"], None, 4, 4, OPUS)
+
+# One of each type, and what its sentence must say.
+EXAMPLES: list[tuple[ev.Event, str]] = [
+    (ev.Queued(TICKET, REASON), f"abcdefghij waits for {OPUS}: 4 of 4 seats of p are taken [aider]"),
+    (
+        ev.Deferred("i", SPEC, ME, REASON, "x" * 99),
+        f"i was told no (concurrency_cap): 4 of 4 seats of p are taken [{'x' * 59}…]",
+    ),
+    (ev.Granted("i", OPUS, 1, ticket=TICKET), f"i got {OPUS} [aider]"),
+    (ev.Granted("i", "", 1, waited_ms=61_000), "i got a seat after 1m in line"),
+    (ev.Claimed("i", ME), "i runs as process 42 on box"),
+    (ev.Claimed("i"), "i took its seat"),
+    (ev.Returned("i"), "i did not take its seat"),
+    (ev.Asked("i"), "i stands in line again"),
+    (ev.Released("i", "ok", OPUS, 1, 90_000, exit_code=0), f"i ended: ok, exit 0; held {OPUS} for 1m"),
+    (
+        ev.Released("i", "local_error", "", 1, 1, signal=9, evidence="oom"),
+        "i ended: local_error, signal 9, oom; held a seat",
+    ),
+    (ev.Reclaimed("i", "lost", OPUS, 5000), f"i was taken back, its process is gone; held {OPUS} for 5s"),
+    (ev.Reclaimed("i", "forced", OPUS, 5000, "root"), "i was taken back, by force (root)"),
+    (ev.Reclaimed("i", "overstayed", OPUS, 5000), "it held longer than its pool allows"),
+    (ev.Cancelled("i", "root", command="aider"), "i left the line, cancelled by root [aider]"),
+    (ev.Expired("i", 86_400_000), "i left the line: expired after 1d"),
+    (ev.Dropped("i"), "i left the line: its process is gone"),
+    (ev.Bumped("i", -1, 0), "i was moved to the front"),
+    (ev.Bumped("i", 1, 5), "i has priority 5 now"),
+    (ev.Reserved("i", ("agents p", "agents host:box")), "what frees up in p, host:box is kept for i"),
+    (
+        ev.RuleSet(Rule("requests", "umans", 4, False, 350, "step", 60_000, "um")),
+        "umans (requests) cap 4, cooldown 350ms, on_429 step, longest hold 1m, name um",
+    ),
+    (ev.RuleSet(Rule("agents", "host", auto=True)), "host (agents) cap auto"),
+    (ev.RuleSet(Rule("agents", "host", unlimited=True)), "host (agents) no cap"),
+    (ev.CapRemoved("requests", "umans"), "umans (requests) has no cap any more"),
+    (ev.CapReset("requests", "umans"), "umans (requests) is as the file says again"),
+    (ev.SelectorSeen("agents", "umans"), "umans (agents) is counted from now on"),
+    (ev.FileLoaded("/c.toml", "d", 5, (Rule("agents", "host", 3),)), "/c.toml is in force now, with 1 cap"),
+    (ev.Observed("box", ((OPUS, 2), ("", 1)), 5), f"2 {OPUS}, 1 without a model; room for 5 agents"),
+    (ev.Observed("box"), "on box, started outside Headgate: none"),
+    (ev.Paused("requests", "umans", 31_000, "rate_limited"), "umans (requests) is paused for 30s after a rate limit"),
+    (ev.Paused("requests", "umans", 1 << 53), "umans (requests) is paused until it is resumed"),
+    (ev.Resumed("requests", "umans"), "umans (requests) is open again"),
+    (ev.Reduced("requests", "umans", 3, 4), "umans (requests) is auto-reduced to 3 (cap 4)"),
+    (ev.Bypassed(ME, (OPUS,), "aider"), "process 42 on box ran without asking (HEADGATE_BYPASS) [aider]"),
+]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    with opened(monkeypatch, capsys) as cli:
+        yield cli
+
+
+def told(cli: Cli, *argv: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in cli.ok("history", "--json", *argv).splitlines()]
+
+
+def one_run(cli: Cli) -> str:
+    ident = cli.occupy(OPUS)
+    cli.gate.one(cmd.Release(ident, exit_code=0))
+    return ident
+
+
+# What is told.
+
+
+def test_o7_every_event_type_has_an_example_here():
+    assert {type(event) for event, _ in EXAMPLES} == set(get_args(ev.Event))
+
+
+@pytest.mark.parametrize(("event", "says"), EXAMPLES, ids=lambda value: type(value).__name__)
+def test_o7_every_event_is_a_sentence_and_an_object(cli: Cli, event: ev.Event, says: str):
+    assert says in sentence(event, 1000)
+    document = event_json(7, 1000, event, Moments(cli.gate))
+    assert list(document)[:3] == ["seq", "at", "type"]
+    assert TYPES[str(document["type"])] is type(event)
+    assert "wake" not in json.dumps(document)
+
+
+def test_o7_a_finished_run_has_all_its_facts(cli: Cli):
+    ident = one_run(cli)
+    event = told(cli)[-1]
+    keys = {
+        "role",
+        "session",
+        "model",
+        "provider",
+        "account",
+        "outcome",
+        "exit_code",
+        "activity",
+        "waited_ms",
+        "held_ms",
+    }
+    assert set(event) >= keys
+    assert (event["type"], event["id"], event["outcome"], event["exit_code"]) == ("released", ident, "ok", 0)
+    assert (event["provider"], event["account"], event["model"]) == ("anthropic", "work", OPUS)
+    assert event["role"] is event["session"] is event["activity"] is None
+
+
+def test_o7_times_are_utc_and_the_same_each_time(cli: Cli):
+    one_run(cli)
+    first, again = told(cli), told(cli)
+    assert first == again
+    assert all(event["at"].endswith("Z") for event in first)
+    assert [event["seq"] for event in first] == list(range(1, len(first) + 1))
+
+
+def test_o7_a_queued_event_has_the_id_of_its_ticket(cli: Cli):
+    cli.gate.one(cmd.SetRule(Rule("agents", "host", 1)))
+    cli.occupy(OPUS)
+    ident = cli.stand(OPUS)
+    event = told(cli)[-1]
+    assert (event["type"], event["id"], event["ticket"]["id"]) == ("queued", ident, ident)
+    assert event["ticket"]["expires_at"].endswith("Z")
+    assert event["ticket"]["holder"] == {"host": cli.gate.host, "pid": os.getpid()}
+    assert (event["reason"]["code"], event["reason"]["in_flight"], event["reason"]["limit"]) == (
+        "concurrency_cap",
+        1,
+        1,
+    )
+
+
+def test_a7_a_deferral_is_an_event_with_count_limit_and_model(cli: Cli):
+    cli.gate.one(cmd.SetRule(Rule("agents", "host", 1)))
+    cli.occupy(OPUS)
+    cli.gate.one(cmd.Acquire("aaaaaaaaaa", Spec(models=(OPUS,), host=cli.gate.host), cli.gate.me, wait=False))
+    event = told(cli, "--type", "deferred")[0]
+    assert (event["reason"]["in_flight"], event["reason"]["limit"], event["reason"]["model"]) == (1, 1, OPUS)
+
+
+# Which of it.
+
+
+def test_o7_people_see_the_last_fifty_and_programs_all(cli: Cli):
+    for _ in range(30):
+        one_run(cli)
+    lines = cli.ok("history").splitlines()
+    assert len(lines) == 50
+    assert "released" in lines[-1].split()
+    assert len(told(cli)) == 61
+    assert len(cli.ok("history", "--since", "0").splitlines()) == 61
+
+
+def test_o7_n_takes_the_last_and_since_what_came_after(cli: Cli):
+    one_run(cli)
+    one_run(cli)
+    assert [event["seq"] for event in told(cli, "-n", "2")] == [4, 5]
+    assert [event["seq"] for event in told(cli, "--since", "3")] == [4, 5]
+    assert [event["seq"] for event in told(cli, "--since", "1", "-n", "1")] == [5]
+    assert [event["seq"] for event in told(cli, "--type", "granted", "-n", "1")] == [4]
+    assert told(cli, "-n", "0") == told(cli, "--since", "5") == []
+
+
+def test_o7_types_can_be_chosen(cli: Cli):
+    one_run(cli)
+    assert {event["type"] for event in told(cli, "--type", "granted, released")} == {"granted", "released"}
+    assert [event["type"] for event in told(cli, "--type", "granted", "--type", "released")] == ["granted", "released"]
+
+
+def test_t1_a_log_that_ends_before_since_is_told_on_stderr(cli: Cli):
+    said = cli("history", "--json", "--since", "500")
+    assert (said.code, said.out) == (0, "")
+    assert "the log ends at 1, before --since 500: was it restored from a backup?" in said.err
+
+
+def test_t1_events_that_are_no_longer_kept_are_told_on_stderr(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    one_run(cli)
+    history = SqliteLog.history
+    monkeypatch.setattr(SqliteLog, "history", lambda self, since=0: history(self, max(since, 1)))
+    said = cli("history", "--json", "--since", "0")
+    assert "events 1 to 1 are no longer kept" in said.err
+    assert len(said.out.splitlines()) == 2
+
+
+def test_o7_an_empty_log_says_what_to_do(cli: Cli):
+    cli.env("HEADGATE_HOME", str(cli.folder / "empty"))
+    said = cli("history")
+    assert (said.code, said.out) == (0, "")
+    assert "nothing has happened yet (to run something: headgate run" in said.err
+
+
+def test_o7_when_nothing_is_found_it_says_where_the_log_ends(cli: Cli):
+    assert "no such event; the log ends at 1\n" in cli("history", "--type", "bypassed").err
+    assert "nothing since 1; the log ends at 1\n" in cli("history", "--since", "1").err
+
+
+def test_o7_it_works_with_a_broken_config_file(cli: Cli):
+    one_run(cli)
+    cli.config.write_text("nonsense")
+    assert told(cli)[-1]["type"] == "released"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--type", "nonsense"), f"--type 'nonsense': valid are {', '.join(TYPES)}"),
+        (("--type", "granted,"), "--type '': valid are queued"),
+        (("--since", "yesterday"), "--since 'yesterday': valid is a whole number, 0 or more"),
+        (("--since", "-1"), "--since '-1': valid is"),
+        (("--since", "1.5"), "--since '1.5': valid is"),
+        (("--since", "9" * 40), "valid is a whole number"),
+        (("--since", "\u0661"), "valid is a whole number"),
+        (("-n", "ten"), "-n 'ten': valid is a whole number, 0 or more"),
+        (("-n",), "requires an argument"),
+        (("extra",), "unexpected extra argument"),
+    ],
+)
+def test_q1_bad_values_are_usage_errors(cli: Cli, argv: tuple[str, ...], says: str):
+    assert says in cli.refused("history", *argv)
+
+
+# Following, as a process of its own.
+
+
+@contextmanager
+def following(cli: Cli, *argv: str) -> Iterator[subprocess.Popen[str]]:
+    """`headgate history -f`, which has told all that was there when its first line has been read."""
+    command = [sys.executable, "-m", "headgate", "history", "-f", *argv]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_event(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    event: dict[str, Any] = json.loads(process.stdout.readline())
+    return event
+
+
+def test_o7_following_tells_what_happens_from_now_on(cli: Cli):
+    one_run(cli)
+    with following(cli, "--json", "-n", "1") as process:
+        assert next_event(process)["type"] == "released"
+        ident = one_run(cli)
+        assert [(next_event(process)["type"]) for _ in range(2)] == ["granted", "released"]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, "", ""), ident
+
+
+def test_o7_following_keeps_to_the_types_and_to_since(cli: Cli):
+    one_run(cli)
+    with following(cli, "--json", "--type", "released", "--since", "2") as process:
+        assert next_event(process)["seq"] == 3
+        one_run(cli)
+        assert next_event(process)["seq"] == 5
+
+
+def test_o7_following_ends_by_itself_when_nobody_reads_any_more(cli: Cli):
+    one_run(cli)
+    with following(cli, "--json") as process:
+        next_event(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait() == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_o7_following_goes_on_when_the_log_is_replaced(cli: Cli):
+    one_run(cli)
+    cli.close()
+    home, backup = cli.folder / "s", cli.folder / "backup"
+    shutil.copytree(home, backup)
+    for _ in range(3):
+        one_run(cli)
+    with following(cli, "--json", "-n", "1") as process:
+        assert next_event(process)["seq"] == 9
+        cli.close()
+        home.rename(cli.folder / "old")
+        backup.rename(home)
+        assert process.stderr is not None
+        assert "the log was replaced" in process.stderr.readline()
+        one_run(cli)
+        assert [next_event(process)["seq"] for _ in range(2)] == [4, 5]
+
+
+def test_o7_a_reader_that_leaves_is_not_worth_a_word(cli: Cli):
+    for _ in range(600):
+        cli.gate.decide([cmd.Bypass(cli.gate.me, (OPUS,), "x" * 150)])
+    script = f"{sys.executable} -m headgate history --json | head -n 1; echo ${{PIPESTATUS[@]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 0"
+    assert done.stderr == ""

@@ -1,0 +1,171 @@
+"""Many waiters (DESIGN.md, "Waking"): each seat is handed over once, soon, and nobody else is bothered by it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Spec
+from headgate.gate import processes
+from headgate.gate.ids import new_id
+from tests.processes.fleet import PYTHON, Fleet, Run, cpu_s, rss_mb
+
+pytestmark = pytest.mark.processes
+
+CROWD = int(os.environ.get("HEADGATE_TEST_CROWD", "60"))
+SEATS = 2
+
+# Waits in line for a model call's seat, as a script of Headgate's own would, and says when it got it.
+CALLER = """
+import sys
+from headgate.cli.asking import ask, read_request
+from headgate.cli.opening import load_config, open_gate
+from headgate.cli.run_options import RunOptions
+from headgate.config.environment import Environment
+from headgate.core import commands as cmd
+from headgate.core.records import Lease
+from headgate.log.clock import boot_ms
+
+loaded = load_config()
+gate = open_gate(loaded)
+request = read_request(RunOptions(["caller"], model="umans/coder", quiet=True), Environment.read(), loaded, "requests")
+asked = ask(gate, request)
+assert isinstance(asked.lease, Lease), asked.lease
+print(boot_ms(), flush=True)
+if sys.argv[1] == "hold":
+    sys.stdin.read()
+gate.decide([cmd.Release(asked.lease.id)])
+"""
+
+
+# --- cooldown, between processes
+
+
+def caller(fleet: Fleet, what: str = "") -> Run:
+    return fleet.start([sys.executable, "-c", CALLER, what])
+
+
+@pytest.mark.parametrize("cooldown_ms", [700, 3000])
+def test_k1_a_waiter_enters_when_the_cooldown_ends_and_the_releasing_process_is_gone(fleet: Fleet, cooldown_ms: int):
+    """The head of the line keeps the time itself, whether the end was near when it began, or far."""
+    fleet.configure(f'[requests]\numans = {{ cap = 1, cooldown = "{cooldown_ms}ms" }}\n')
+    seat = fleet.occupy("umans/coder", kind="requests")
+    waiters = [caller(fleet) for _ in range(3)]
+    fleet.until(lambda: fleet.in_line() == 3)
+    fleet.free(seat)
+    fleet.close_gate()
+    first = fleet.until(lambda: [run for run in waiters if run.out], 10)[0]
+    fleet.until(lambda: first.code is not None)
+    released = [at for at, _ in fleet.events_of(ev.Released)]
+    granted = [(at, event) for at, event in fleet.events_of(ev.Granted)]
+    ends = released[0] + cooldown_ms
+    late_ms = granted[1][0] - ends
+    assert 0 <= late_ms < 150, f"granted {late_ms} ms after the cooldown\n{fleet.dump()}"
+    entered = int(first.out) + fleet.log_offset_ms()
+    assert ends <= entered < ends + 250, f"it knew {entered - ends} ms after the cooldown"
+    for run in waiters:
+        assert run.wait(15) == 0, run
+    granted = fleet.events_of(ev.Granted)
+    released = [at for at, _ in fleet.events_of(ev.Released)]
+    gaps = [at - before for (at, _), before in zip(granted[1:], released, strict=False)]
+    assert all(cooldown_ms <= gap < cooldown_ms + 300 for gap in gaps), gaps
+
+
+# --- a crowd
+
+
+def hand_overs(fleet: Fleet) -> list[int]:
+    """How long each seat that was waited for stood free, in ms."""
+    freed: list[int] = []
+    gaps = []
+    waiting = 0
+    for at, event in fleet.events():
+        if isinstance(event, ev.Queued):
+            waiting += 1
+        elif isinstance(event, ev.Released | ev.Reclaimed):
+            freed.append(at)
+        elif isinstance(event, ev.Granted) and event.ticket is None:
+            waiting -= 1
+            gaps.append(at - freed.pop(0))
+        elif isinstance(event, ev.Granted) and freed:
+            freed.pop(0)
+    return gaps
+
+
+@pytest.mark.timeout(120)
+def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
+    fleet.configure(f"[agents]\nhost = {SEATS}\n")
+    fleet.seats = SEATS
+    seats = [fleet.occupy() for _ in range(SEATS)]
+    # Ten at a time, so that their starts do not count as waiting.
+    runs: list[Run] = []
+    for number in range(CROWD):
+        runs.append(fleet.run("--quiet", "--", *fleet.sleeper(f"s{number}", 0.1)))
+        if number % 10 == 9:
+            fleet.until(lambda: fleet.in_line() == len(runs), 60)
+    rest = [cpu_s(run.pid) for run in runs]
+    began = time.monotonic()
+    fleet.until(lambda: time.monotonic() - began > 3)  # the thing measured
+    idle_s = sum(cpu_s(run.pid) for run in runs) - sum(rest)
+    used = {run.pid: cpu_s(run.pid) for run in runs}
+    assert idle_s < 0.05 * 3 * 2 * len(runs) / 10 + 0.5, f"{len(runs)} that only wait used {idle_s:.2f} s of 3 s"
+    fleet.free(*seats)
+    last: dict[int, float] = {}
+    deadline = time.monotonic() + 60
+    while any(run.code is None for run in runs):
+        assert time.monotonic() < deadline, fleet.dump()
+        for run in runs:
+            try:
+                last[run.pid] = cpu_s(run.pid)
+            except (OSError, IndexError):
+                continue
+        time.sleep(0.1)
+    assert [run.code for run in runs] == [0] * len(runs)
+    assert not fleet.notes("over")
+    assert fleet.most_at_once() <= SEATS
+    gaps = hand_overs(fleet)
+    assert len(gaps) == len(runs)
+    assert max(gaps) < 1000, gaps
+    # And from the commit of the grant to the agent's own first line.
+    offset = fleet.log_offset_ms()
+    started = {life.pid: life.started + offset for life in fleet.lives()}
+    granted = {event.id: at for at, event in fleet.events_of(ev.Granted)}
+    claims = [event for _, event in fleet.events_of(ev.Claimed) if event.child]
+    slow = [started[processes.pid_of(event.child) or 0] - granted[event.id] for event in claims]
+    assert max(slow) < 1000, slow
+    each_s = sum(last[pid] - used[pid] for pid in last if pid in used) / len(runs)
+    print(
+        f"handed over in {sorted(gaps)[len(gaps) // 2]} ms, started in {sorted(slow)[len(slow) // 2]} ms; {each_s=:.3f}"
+    )
+    assert each_s < 0.3, f"a waiter used {each_s:.2f} s of processor time until its turn"
+
+
+def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_line(fleet: Fleet):
+    fleet.configure("[agents]\nhost = 1\n")
+    fleet.occupy()
+    sleeper = fleet.start([*PYTHON, "-c", "import time; time.sleep(300)"])
+    holder = processes.identify(sleeper.pid)
+    assert holder is not None
+    spec = Spec(host=fleet.gate.host)
+    fleet.gate.decide([cmd.Acquire(new_id(), spec, holder, command=f"agent {number}") for number in range(1000)])
+    assert fleet.in_line() == 1000
+    run = fleet.waiting("--", "true")
+    fleet.until(lambda: re.search(r"position 1001\b", run.err))
+    before = cpu_s(run.pid)
+    began = time.monotonic()
+    fleet.until(lambda: time.monotonic() - began > 2)  # the thing measured
+    assert rss_mb(run.pid) < 40, f"{rss_mb(run.pid):.1f} MB"
+    assert cpu_s(run.pid) - before < 0.4, "it does not rest"
+    assert run.code is None
+    # All of them die with their process, and the one that is left goes in.
+    sleeper.process.kill()
+    sleeper.wait()
+    fleet.free(*fleet.state.leases)
+    assert run.wait(10) == 0, run
+    fleet.until(fleet.is_empty)
