@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
     from headgate.core.records import Reason
     from headgate.core.views import PoolView, TicketView
-    from headgate.gate.handles import Deferred, NotAdmitted, RateLimited
+    from headgate.gate.handles import Deferred, Leased, NotAdmitted, RateLimited
     from headgate.gate.opening import open_gate
-    from headgate.gate.service import Gate, Leased
+    from headgate.gate.service import Gate
     from headgate.log.protocol import StoreError
 
 __version__ = "0.1.0.dev0"
@@ -48,7 +48,7 @@ _WHERE = {
     "Deferred": "gate.handles",
     "Gate": "gate.service",
     "HeadgateError": "core.errors",
-    "Leased": "gate.service",
+    "Leased": "gate.handles",
     "NotAdmitted": "gate.handles",
     "NotFound": "core.errors",
     "PoolView": "core.views",

@@ -1,6 +1,7 @@
 """The gate for synchronous programs (SPEC Y2): `with headgate.sync.open_gate() as gate: with gate.lease(…): …`.
 
-From any thread. One background thread runs the asyncio gate, so that leases of all threads share transactions.
+From any thread. One background thread runs the asyncio gate, so that leases of all threads share transactions. A
+thread that is interrupted while it waits (Ctrl-C) gives up what it asked for; what it gives back is given back.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.core.views import PoolView, TicketView
-from headgate.gate import opening, service
-from headgate.gate.handles import Deferred, RateLimited
+from headgate.gate import handles, opening, service
+from headgate.gate.handles import Deferred, NotAdmitted, RateLimited
 
 T = TypeVar("T")
+
+_UNOPENED = "this gate is not open: use it inside `with headgate.sync.open_gate() as gate:`"
+_CLOSED = "this gate is closed"
 
 
 def open_gate(store: str | None = None, config: opening.Config = None) -> Gate:
@@ -32,29 +36,41 @@ class Gate:
     def __init__(self, store: str | None = None, config: opening.Config = None) -> None:
         self._store = store
         self._config = config
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._mutex = threading.Lock()  # nothing is handed to the loop once it was told to stop
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
 
     def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise HeadgateError("a gate is opened once: make another with `headgate.sync.open_gate(…)`")
         ready: Future[service.Gate] = Future()
         self._thread = threading.Thread(target=self._serve, args=(ready,), name="headgate", daemon=True)
         self._thread.start()
-        self._gate = ready.result()
+        try:
+            self._gate = ready.result()
+        except BaseException:
+            if not ready.cancel() and ready.exception() is None:
+                self.close()  # interrupted when it had just been opened
+            self._closed = True
+            raise
         return self
 
     def _serve(self, ready: Future[service.Gate]) -> None:
-        loop = asyncio.new_event_loop()
         try:
-            gate = opening.open_gate(self._store, self._config)
-            loop.run_until_complete(gate.__aenter__())
+            asyncio.run(self._run(ready))
         except BaseException as error:
-            loop.close()
-            ready.set_exception(error)
-            return
-        self._loop = loop
-        ready.set_result(gate)
-        loop.run_forever()
-        loop.close()
+            if not ready.done():
+                ready.set_exception(error)
+
+    async def _run(self, ready: Future[service.Gate]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with opening.open_gate(self._store, self._config) as gate:
+            if ready.set_running_or_notify_cancel():
+                ready.set_result(gate)
+                await self._stop.wait()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -63,27 +79,46 @@ class Gate:
 
     def close(self) -> None:
         """Give everything back and let go of the store. Harmless when done twice."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
+        if self._thread is None:
             return
-        try:
-            self._call(self._gate.close())
-        finally:
-            self._loop = None
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HeadgateError(_CLOSED)
+        if self._thread is None:
+            raise HeadgateError(_UNOPENED)
+
+    def _call(self, work: Coroutine[Any, Any, T], *, withdraw: str = "", finish: bool = False) -> T:
+        """Do something in the gate's thread. Interrupted here, it is given up: with the lease that it may have
+        brought (`withdraw`), unless it is to `finish` all the same.
+        """
+        try:
+            with self._mutex:
+                self._check_open()
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
             work.close()
-            raise HeadgateError("this gate is not open: use it inside `with headgate.sync.open_gate() as gate:`")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise
         try:
             return future.result()
+        except CancelledError:
+            raise HeadgateError(_CLOSED) from None
         except BaseException:
-            # Interrupted here (Ctrl-C): what was asked for must not be given to nobody.
-            future.cancel()
+            if not future.done() and not finish:
+                future.cancel()
+            if withdraw:
+                self._withdraw(withdraw)
             raise
+
+    def _withdraw(self, ident: str) -> None:
+        with self._mutex:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(self._gate._give_up, ident)
 
     def lease(
         self,
@@ -99,6 +134,7 @@ class Gate:
         key: str = "",
     ) -> Leased:
         """A lease, to be entered with `with`: waits in line for it. See `headgate.Gate.lease`."""
+        self._check_open()
         leased = self._gate.lease(
             model,
             kind=kind,
@@ -125,63 +161,73 @@ class Gate:
         key: str = "",
     ) -> Leased | Deferred:
         """Answer at once: a lease, or a Deferred with the reason."""
-        work = self._gate.try_lease(
-            model, kind=kind, since=since, priority=priority, flow=flow, seats=seats, any=any, key=key
-        )
-        got = self._call(work)
-        return got if isinstance(got, Deferred) else Leased(self, got)
+        self._check_open()
+        spec = self._gate._spec(model, kind, seats, flow, any)
+        leased = self._gate._leased(spec, False, since, priority, key, None)
+        got = self._call(leased.acquire(), withdraw=leased.id)
+        return got if isinstance(got, Deferred) else Leased(self, leased)
 
     def set_cap(self, selector: str, cap: int, *, kind: str = "requests", **options: Any) -> None:
         """Set a cap; on disk when this returns. Options as in `headgate.Gate.set_cap`."""
+        self._check_open()
         self._call(self._gate.set_cap(selector, cap, kind=kind, **options))
 
     def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
         """No cap on this selector any more."""
+        self._check_open()
         self._call(self._gate.remove_cap(selector, kind=kind))
 
     def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
         """How long a released seat stays taken, from the next release on."""
+        self._check_open()
         self._call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
 
     def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
         """Nobody new enters a pool, for a while or until `resume`."""
+        self._check_open()
         self._call(self._gate.pause(pool, kind=kind, for_s=for_s))
 
     def resume(self, pool: str, *, kind: str = "requests") -> None:
         """End a pause."""
+        self._check_open()
         self._call(self._gate.resume(pool, kind=kind))
 
     def cancel(self, ident: str) -> None:
         """Take a ticket out of the line."""
+        self._check_open()
         self._call(self._gate.cancel(ident))
 
     def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
         """A rate limit that was seen, for a lease or for a pool."""
+        self._check_open()
         self._call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
 
     def status(self) -> list[PoolView]:
         """Every capped pool."""
+        self._check_open()
         return self._call(self._gate.status())
 
     def queue(self) -> list[TicketView]:
         """The whole line, by position."""
+        self._check_open()
         return self._call(self._gate.queue())
 
     def events(self, since: int | None = None) -> Iterator[tuple[int, int, ev.Event]]:
         """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
+        self._check_open()
         stream = self._gate.events(since)
         try:
             while True:
                 yield self._call(_next(stream))
         finally:
-            if self._loop is not None:
-                self._call(_close(stream))
+            if not self._closed:
+                self._call(_close(stream), finish=True)
 
 
 class Leased:
     """Seats of a gate while the block lasts. `model` is the candidate that was chosen."""
 
-    def __init__(self, gate: Gate, leased: service.Leased) -> None:
+    def __init__(self, gate: Gate, leased: handles.Leased) -> None:
         self._gate = gate
         self._leased = leased
 
@@ -195,20 +241,26 @@ class Leased:
 
     def release(self, outcome: str = "ok") -> None:
         """Give the seats back. Harmless when done twice."""
-        self._gate._call(self._leased.release(outcome))
+        if not self._gate._closed:  # else it was given back then
+            self._gate._call(self._leased.release(outcome), finish=True)
 
     def report(self, outcome: RateLimited) -> None:
         """Tell the gate what the provider said to this call."""
         self._gate._call(self._leased.report(outcome))
 
     def __enter__(self) -> Self:
-        self._gate._call(self._leased.__aenter__())
+        self._gate._call(self._leased.__aenter__(), withdraw=self.id)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release("ok" if error is None else "local_error")
+        try:
+            self.release("ok" if error is None else "local_error")
+        except HeadgateError:
+            if error is None:
+                raise
+            # What left the block is what matters; the gate gives the seats back as soon as the store works.
 
 
 async def _next(stream: Any) -> Any:

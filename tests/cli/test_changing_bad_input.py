@@ -247,4 +247,8 @@ def test_l2_a_lease_whose_id_nobody_can_read_is_given_back(cli: Cli):
     reader.stdin.close()
     assert done.returncode == 74, done
     assert "nobody reads it" in done.stderr
+    closed = ["sh", "-c", f"{shlex.join(command)} >&-"]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert done.returncode != 0, done
+    assert "standard output is closed" in done.stderr
     assert not cli.state.leases

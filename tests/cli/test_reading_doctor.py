@@ -142,10 +142,21 @@ def test_q2_a_folder_that_is_shared_with_its_group_is_well(cli: Cli):
     assert found(cli, "folder") == [("ok", f"{home(cli)} is open to its owner and its group alone", None)]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_q2_files_that_cannot_be_read_are_bad(cli: Cli):
-    (home(cli) / "headgate.db").chmod(0)
-    assert found(cli, "folder", code=69)[0][0] == "bad"
+def test_q2_a_folder_that_cannot_be_read_is_bad_and_looked_into_no_further(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
+    ((level, text, do),) = found(cli, "folder", code=69)
+    assert level == "bad"
+    assert "this user cannot read and write" in text
+    assert do == f"chmod -R u+rwX {home(cli)}"
+    assert found(cli, "database", code=69) == []
+
+
+def test_q2_a_folder_of_somebody_else_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    ((level, text, do),) = found(cli, "folder", code=69)
+    assert (level, do) == ("bad", "export HEADGATE_HOME=/some/folder/of/yours")
+    assert f"{home(cli)} belongs to " in text
 
 
 def test_r6_a_network_file_system_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):

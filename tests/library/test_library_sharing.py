@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from time import monotonic
 
+import msgspec
 import pytest
 
 import headgate
@@ -227,8 +228,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
         await in_line(gate, 2)
         operator = Replica(SqliteLog(folder), "operator")
         operator.decide([cmd.Release(holder.id), cmd.Cancel(cancelled.id, "operator")])
-        monkeypatch.setattr("headgate.gate.transaction._SNAPSHOT_EVERY", 0)
-        operator.maintain()
+        operator.log.save_snapshot(msgspec.json.encode(operator.state.export()), operator.position)
         operator.log.close()
         gate._replica._engine = None  # as after a commit that failed
         await gate.status()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from typing import Any
 
@@ -310,3 +311,80 @@ def test_r1_quiet_says_nothing(full: Fleet):
     full.free(*full.state.leases)
     assert run.wait() == 0
     assert (run.out, run.err) == ("", "")
+
+
+# --- unfriendly surroundings
+
+
+def test_r6_many_first_runs_at_once_make_one_store_and_each_is_in_its_history(fleet: Fleet):
+    """Nobody takes back the seat of an agent that has just ended, before its wrapper could say how."""
+    runs = [fleet.run("--", "sh", "-c", f"exit {number}") for number in range(16)]
+    assert [run.wait(30) for run in runs] == list(range(16)), fleet.dump()
+    assert sorted(event.exit_code or 0 for _, event in fleet.events_of(ev.Released)) == list(range(16))
+    assert not fleet.events_of(ev.Reclaimed)
+    fleet.check_log()
+
+
+def test_l2_the_seat_of_an_agent_that_ended_is_free_also_when_its_wrapper_is_stopped(fleet: Fleet):
+    fleet.configure(ONE)
+    run = fleet.run("--", *fleet.sleeper("one", 60))
+    fleet.until(lambda: fleet.has_started("one"))
+    run.signal(signal.SIGSTOP)
+    fleet.kill_sleeper(fleet.lives()[0].pid)
+    assert fleet.done("--wait", "3s", "--", "true").code == 0
+    run.signal(signal.SIGCONT)
+    assert run.wait() == 137
+
+
+@pytest.mark.parametrize("how", ["a long path", "no place for sockets"])
+def test_r6_where_it_cannot_be_woken_as_usual_a_run_enters_all_the_same(fleet: Fleet, how: str):
+    if how == "a long path":
+        fleet.home = fleet.folder / ("long" * 30)
+    else:
+        fleet.home.mkdir()
+        (fleet.home / "run").write_text("not a folder")
+    fleet.configure(ONE)
+    seat = fleet.occupy()
+    run = fleet.waiting("--", "true")
+    fleet.free(seat)
+    assert run.wait(4) == 0
+    assert fleet.is_empty()
+
+
+def closed(run: str, files: str) -> list[str]:
+    """A shell that runs something with files of its own closed, and writes down its exit code."""
+    return ["sh", "-c", f"{run} {files}; echo $? > code"]
+
+
+@pytest.mark.parametrize("files", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_r3_with_closed_files_the_code_is_still_the_agents(fleet: Fleet, files: str):
+    run = fleet.start(closed(f"{HEADGATE[0]} run -- sh -c 'exit 5'", files))
+    run.wait()
+    assert (fleet.folder / "code").read_text() == "5\n", run
+    assert fleet.done("--no-wait", "--", "true").code == 0
+    fleet.check_log()
+
+
+def test_r3_with_closed_files_waiting_is_waiting(full: Fleet):
+    run = full.start(closed(f"{HEADGATE[0]} run -- sh -c 'exit 5'", "<&- >&- 2>&-"))
+    full.until(lambda: full.in_line() == 1)
+    full.free(*full.state.leases)
+    run.wait()
+    assert (full.folder / "code").read_text() == "5\n", run
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_r1_a_run_whose_reader_has_left_waits_and_runs_all_the_same(full: Fleet, code: int):
+    """`headgate run … 2>&1 | head -1`: nobody hears what it says, and that must not keep the agent from running."""
+    reader, writer = os.pipe()
+    argv = [*HEADGATE, "run", "--status-file", "status.json", "--", *full.sleeper("one", 0, code)]
+    process = subprocess.Popen(argv, env=full.env(), cwd=full.folder, stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(reader)
+    os.close(writer)
+    with process:
+        full.until(lambda: full.in_line() == 1 or process.poll() is not None)
+        began = time.monotonic()
+        full.until(lambda: time.monotonic() - began > 1.2)  # it has spoken by now
+        full.free(*full.state.leases)
+        assert process.wait(10) == code
+    assert full.has_started("one")

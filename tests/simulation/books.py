@@ -153,9 +153,9 @@ class Books:
 
     def _rule(self, event: ev.Event) -> None:
         match event:
-            case ev.RuleSet(rule):
+            case ev.RuleSet(rule, cap_set):
                 self.runtime[rule.kind, rule.selector] = rule
-                if rule.cap is not None:
+                if cap_set:
                     self._forgive((rule.kind, rule.selector))
             case ev.CapRemoved(kind, selector):
                 old = self.runtime.get((kind, selector), Rule(kind, selector))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
@@ -35,6 +36,8 @@ class CannotTell(HeadgateError):
 
 
 def _call(pid: str | None, kind: str, **values: object) -> int:
+    if getattr(sys, "stdout", None) is None:  # `>&-`
+        raise CannotTell("standard output is closed, and the lease's id is printed there")
     given = {name: value for name, value in values.items() if value not in (None, False)}
     options = RunOptions([], **given)  # type: ignore[arg-type]
     environment = Environment.read()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from time import monotonic
 
 import msgspec
 
-from headgate.cli.progress import Progress
+from headgate.cli.progress import Progress, say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.times import parse_since_ms, utc
 from headgate.config.environment import Environment
@@ -167,7 +166,7 @@ def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked
     with _Signals(gate) as signals:
         try:
             while (got := gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)) is None:
-                print("headgate: the store was replaced, and its line is gone: asking again", file=sys.stderr)
+                say("the store was replaced, and its line is gone: asking again")
                 command = _acquire(gate, request, asked.began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
                 _leave(gate, command.id)

@@ -95,7 +95,9 @@ def examine() -> list[Finding]:
     visit = Visit()
     findings = [*visit.look(versions, environment, visit.config, visit.store)]
     if visit.home:
-        findings += visit.look(visit.folder, visit.disk, visit.lock, visit.database)
+        findings += visit.look(visit.folder, visit.disk)
+    if visit.reachable:
+        findings += visit.look(visit.lock, visit.database)
     if visit.sound:
         findings += visit.look(visit.books)
     return findings
@@ -125,6 +127,7 @@ class Visit:
         self.home = ""  # the folder of the store
         self.loaded: Loaded | None = None
         self.readable = False  # the config file is valid, or there is none
+        self.reachable = False  # the folder is there, and this user may read and write it
         self.locked = False  # somebody keeps the write lock
         self.anchor: int | None = None  # the offset of this boot's clock
         self.sound = False  # a database is there and can be read
@@ -169,7 +172,9 @@ class Visit:
     def folder(self) -> Findings:
         folder = self.home
         if os.path.isdir(folder):
-            yield _rights(folder)
+            finding = _rights(folder)
+            self.reachable = finding.level != "bad"
+            yield finding
         elif os.path.lexists(folder):
             yield Finding("folder", "bad", f"{folder} is not a folder", _ELSEWHERE)
         elif os.access(above := _nearest(folder), os.W_OK | os.X_OK):
@@ -220,8 +225,7 @@ class Visit:
         """The file itself, read-only and without Headgate's own code in between."""
         path = f"{self.home}/headgate.db"
         if not os.path.lexists(path):
-            if os.path.isdir(self.home):
-                yield Finding("database", "ok", "none yet; the first `headgate run` makes it")
+            yield Finding("database", "ok", "none yet; the first `headgate run` makes it")
             return
         try:
             text = self._read_only(path)
@@ -420,11 +424,15 @@ def environment() -> Findings:
 
 
 def _rights(folder: str) -> Finding:
-    mode = os.stat(folder).st_mode
+    seen = os.stat(folder)
+    mode = seen.st_mode
     closed = [path for path in (folder, *_files(folder)) if not os.access(path, os.R_OK | os.W_OK)]
-    if closed:
+    if closed and seen.st_uid == os.geteuid():
         text = f"this user cannot read and write {', '.join(closed[:_LISTED])}"
-        return Finding("folder", "bad", text, f"sudo chown -R {os.geteuid()} {quote(folder)}")
+        return Finding("folder", "bad", text, f"chmod -R u+rwX {quote(folder)}")
+    if closed:
+        text = f"{folder} belongs to {_user(seen.st_uid)}, and this user cannot read and write it: use another"
+        return Finding("folder", "bad", text, _ELSEWHERE)
     if mode & 0o007:
         can = "write to" if mode & 0o002 else "look into"
         text = f"every user of this machine can {can} {folder}, where the agents' command lines are kept"
@@ -504,6 +512,15 @@ def _nearest(path: str) -> str:
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _files(folder: str) -> list[str]:

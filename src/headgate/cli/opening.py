@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
@@ -33,12 +32,13 @@ def _explain_waits(gate: DirectGate) -> None:
     import signal
 
     def explain(*_: object) -> None:
+        from headgate.cli.progress import say
         from headgate.gate.processes import describe
 
         owner = gate.log.lock_owner()
         who = f"process {owner} ({describe(owner)})" if owner else "another process"
         hint = f"; if it is stopped: kill -CONT {owner}, or kill -9 {owner}" if owner else ""
-        print(f"headgate: still waiting for the store: {who} holds its lock{hint}", file=sys.stderr, flush=True)
+        say(f"still waiting for the store: {who} holds its lock{hint}")
 
     def start() -> None:
         signal.setitimer(signal.ITIMER_REAL, LOCK_PATIENCE_S, 6 * LOCK_PATIENCE_S)

@@ -13,6 +13,19 @@ _PLAIN_EVERY_S = 60.0
 _COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has room beside it
 
 
+def say(text: str) -> None:
+    """A line of ours on stderr. Who reads it may have left, or never been there: the agent is run all the same."""
+    _write(f"headgate: {text}\n")
+
+
+def _write(text: str) -> None:
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    try:
+        os.write(2, text.encode(encoding, "backslashreplace"))  # no buffer, that main() would fail to flush
+    except OSError:
+        pass
+
+
 class Progress:
     """Says where in line we are, on stderr. `quiet` says nothing."""
 
@@ -47,14 +60,14 @@ class Progress:
         changed = text.partition(";")[0] != self._last.partition(";")[0]
         if changed or monotonic() - self._last_at > _PLAIN_EVERY_S:
             self._last, self._last_at = text, monotonic()
-            print(f"headgate: {self._what} waits, {text}", file=sys.stderr, flush=True)
+            say(f"{self._what} waits, {text}")
 
     def trouble(self, text: str) -> None:
         """Something is wrong and may pass by itself: say so once, and now and then as long as it lasts."""
         if text != self._trouble or monotonic() - self._trouble_at > _PLAIN_EVERY_S:
             self._trouble, self._trouble_at = text, monotonic()
             self.clear()
-            print(f"headgate: {text} (still trying)", file=sys.stderr, flush=True)
+            say(f"{text} (still trying)")
 
     def _draw(self, text: str) -> None:
         try:
@@ -63,15 +76,13 @@ class Progress:
             width = 80
         if len(text) >= width:
             text = text[: max(width - 2, 1)] + "…"
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
+        _write(f"\r\x1b[K{text}")
         self._drawn = True
 
     def clear(self) -> None:
         """Leave the terminal as it was, for the child."""
         if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            _write("\r\x1b[K")
             self._drawn = False
 
 

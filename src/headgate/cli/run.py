@@ -12,6 +12,7 @@ from time import monotonic
 from headgate.cli import exits
 from headgate.cli.asking import Asked, ask, read_request
 from headgate.cli.opening import load_config, open_gate
+from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
 from headgate.config.environment import Environment
@@ -32,6 +33,7 @@ _UPKEEP_S = 10.0
 
 def run(options: RunOptions) -> int:
     """The whole of it; the exit code. Whatever happens is also written to the status file."""
+    _fill_standard_files()
     status = Status(options.status_file)
     try:
         code = _run(options, status)
@@ -39,6 +41,15 @@ def run(options: RunOptions) -> int:
         status.write(exit_code=exits.exit_code(error), reason={"code": "error", "text": str(error)})
         raise
     return code
+
+
+def _fill_standard_files() -> None:
+    """Where stdin, stdout or stderr is closed, nothing of ours may get its number. The child finds it closed again."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
 
 
 def _run(options: RunOptions, status: Status) -> int:
@@ -66,10 +77,10 @@ def _run(options: RunOptions, status: Status) -> int:
     try:
         gate.decide([_release(lease.id, end)])
     except StoreError as error:  # the agent has run, and its code is what counts
-        print(f"headgate: its seat will be found free by whoever asks next, as now {error}", file=sys.stderr)
+        say(f"its seat will be found free by whoever asks next, as now {error}")
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
-        print(f"headgate: ended after {limit}, the longest hold of its pool", file=sys.stderr)
+        say(f"ended after {limit}, the longest hold of its pool")
         code = exits.DEFERRED
     status.write(
         exit_code=code,
@@ -145,7 +156,7 @@ def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
         if options.json:
             print(asked.refusal_json(reason), flush=True)
         else:
-            print(f"headgate: not admitted: {reason.text} ({reason.code})", file=sys.stderr)
+            say(f"not admitted: {reason.text} ({reason.code})")
         status.write(exit_code=exits.DEFERRED, reason=told)
         return exits.DEFERRED
     assert isinstance(reason, int)
@@ -163,7 +174,7 @@ def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int
         if not gate.decide_soon([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])]):
             raise StoreError(f"process {gate.log.lock_owner()} keeps the store's lock")
     except StoreError as error:
-        print(f"headgate: bypass not recorded: {error}", file=sys.stderr)
+        say(f"bypass not recorded: {error}")
     status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))
     env = {**os.environ, "HEADGATE_MODEL": model}
     child = Child.prepare(_filled_in(options.command, model), env, own_group=not has_terminal())

@@ -34,6 +34,6 @@ class Status:
                 file.write(msgspec.json.encode(self._facts) + b"\n")
             os.replace(draft, self._path)
         except OSError as error:
-            import sys
+            from headgate.cli.progress import say
 
-            print(f"headgate: the status file could not be written: {error}", file=sys.stderr)
+            say(f"the status file could not be written: {error}")

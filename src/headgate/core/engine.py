@@ -12,7 +12,6 @@ The rules that every path keeps:
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,15 +27,11 @@ from headgate.core.pools import Pool
 from headgate.core.reasons import key_taken, reason_for
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import ON_429
+from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
+from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, Timers
 
-CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 EXPIRES_MS = 24 * 3_600_000
-RESERVE_AFTER_MS = 30_000  # a ticket that is overtaken in several pools for so long gets a reservation
-FOREVER = 1 << 53  # a pause without an end; fits every JSON reader
-
-# What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-_POOL, _RESERVE, _CLAIM, _HOLD, _EXPIRY = range(5)
 
 
 class Engine:
@@ -46,8 +41,8 @@ class Engine:
         self.state = state or State()
         self.me = me
         self.address = address
-        self._timers: list[tuple[int, int, str]] = []
-        self._parkings = 0
+        self._timers = Timers(self.state)
+        self._line = Settling(self.state, self._timers, self._grant_head, self._emit)
         self._out: list[ev.Event] = []
         self._now = 0
         self._handlers: dict[type, Callable[[Any, int], None]] = {
@@ -70,17 +65,6 @@ class Engine:
             cmd.Bypass: self._bypass,
             cmd.Tick: self._tick,
         }
-        self._arming: dict[type, Callable[[Any], None]] = {
-            ev.Queued: self._arm_queued,
-            ev.Granted: self._arm_granted,
-            ev.Returned: self._arm_returned,
-            ev.RuleSet: self._arm_anew,
-            ev.CapRemoved: self._arm_anew,
-            ev.CapReset: self._arm_anew,
-            ev.SelectorSeen: self._arm_anew,
-            ev.FileLoaded: self._arm_anew,
-        }
-        self.rearm()
 
     def __repr__(self) -> str:
         return f"<Engine {self.state!r}, next deadline {self.next_deadline()}>"
@@ -95,7 +79,7 @@ class Engine:
         self._now = now
         self._handlers[type(command)](command, now)
         if self.state.fresh or self.state.dirty:
-            self._settle(now)
+            self._line.settle(now)
         return out
 
     def replay(self, events: list[ev.Event], at: int) -> None:
@@ -106,29 +90,19 @@ class Engine:
 
     def next_deadline(self) -> int | None:
         """When `Tick` next has something to do. Exact after `handle`; None: nothing is due, ever."""
-        timers = self._timers
-        while timers and not self._timer_stands(timers[0]):
-            heappop(timers)
-        return timers[0][0] if timers else None
+        timer = self._timers.first()
+        return timer[0] if timer is not None else None
 
     def first_to_act(self) -> Ticket | None:
-        """The ticket whose holder should arm the next deadline: the head of the line at the pool that it is about."""
-        self.next_deadline()
-        if not self._timers:
-            return None
-        _, what, name = self._timers[0]
-        if what == _POOL:
-            return self.state.pools[name].first_parked()
-        if what == _EXPIRY:
-            return self.state.tickets[name]
-        return next((head for queue in self.state.queues.values() if (head := queue.head()) is not None), None)
+        """The ticket whose holder should see to the next deadline."""
+        return self._timers.first_to_act()
 
     def fits(self, spec: Spec, now: int) -> bool:
         """Whether such a request is known to enter now. Changes nothing that is logged."""
         if not all(self.state.rules.counts(spec.kind, text) for text, _ in spec.caps):
             return False  # nobody has counted who is there
         queue = self.state.queue(spec)
-        return not queue.waiting and self._choose(queue, now) is not None
+        return not queue.waiting and self._line.choose(queue, now) is not None
 
     def _emit(self, event: ev.Event) -> None:
         self._take_in(event)
@@ -137,9 +111,7 @@ class Engine:
     def _take_in(self, event: ev.Event) -> None:
         """Make an event part of the state, whoever decided it, and set the timers that follow from it."""
         self.state.apply(event, self._now)
-        arm = self._arming.get(type(event))
-        if arm is not None:
-            arm(event)
+        self._timers.follow(event, self._now)
 
     # Asking for seats.
 
@@ -153,7 +125,7 @@ class Engine:
             self._emit(ev.Deferred(command.id, spec, command.holder, key_taken(state, command.key), command.command))
             return
         if not queue.waiting:
-            candidate = self._choose(queue, now)
+            candidate = self._line.choose(queue, now)
             if candidate is not None:
                 self._grant(self._ticket(command, now), candidate, now, from_line=False)
                 return
@@ -177,7 +149,7 @@ class Engine:
                 if not state.rules.counts(spec.kind, text):
                     self._emit(ev.SelectorSeen(spec.kind, text))
             if state.fresh:
-                self._settle(now)
+                self._line.settle(now)
             queue = state.queue(spec)
             queue.valid = True
         return queue
@@ -229,16 +201,8 @@ class Engine:
         pool, most = too_small
         raise BadRequest(f"needs {spec.seats} seats of {pool}, whose cap is {most}: ask for fewer or raise the cap")
 
-    def _choose(self, queue: Queue, now: int) -> Candidate | None:
-        """The candidate that the head of this queue can enter with now."""
-        seats = queue.spec.seats
-        for candidate in queue.usable:
-            for pool, own_limit in candidate.needs:
-                if pool.blocks(seats, own_limit, queue, now):
-                    break
-            else:
-                return candidate
-        return None
+    def _grant_head(self, ticket: Ticket, candidate: Candidate, now: int) -> None:
+        self._grant(ticket, candidate, now, from_line=True)
 
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
         claimed = not from_line or (ticket.holder == self.me and ticket.wake == self.address)
@@ -254,125 +218,6 @@ class Engine:
                 waited_ms=now - ticket.queued_at,
             )
         )
-
-    # Settling the line.
-
-    def _settle(self, now: int) -> None:
-        """Let in everybody who can enter, in order."""
-        while (queue := self._next(now)) is not None:
-            head = queue.head()
-            candidate = self._choose(queue, now)
-            if head is None:
-                raise InternalError(f"{queue} was chosen and is empty")
-            if candidate is not None:  # else the seat is kept for another since
-                self._grant(head, candidate, now, from_line=True)
-
-    def _next(self, now: int) -> Queue | None:
-        """The queue whose head enters next; everything that cannot enter is parked on the way."""
-        state = self.state
-        best: Queue | None = None
-        for spec, queue in list(state.fresh.items()):
-            if queue.head() is None:
-                del state.fresh[spec]
-            elif self._choose(queue, now) is None:
-                self._park(queue, now)
-                del state.fresh[spec]
-            elif best is None or _before(queue, best):
-                best = queue
-        for key, pool in list(state.dirty.items()):
-            top = self._top(pool, now)
-            if top is None:
-                del state.dirty[key]
-                self._watch(pool, now)
-            elif best is None or _before(top, best):
-                best = top
-        return self._oldest(best, now) if best is not None else None
-
-    def _oldest(self, best: Queue, now: int) -> Queue:
-        """The oldest of a flow whose turn it is: shares differ from pool to pool, and must not change its order."""
-        flow = best.flow
-        for queue in self.state.fresh.values():
-            if queue.flow == flow and _before(queue, best):
-                best = queue
-        for pool in self.state.dirty.values():
-            top = self._top(pool, now, flow)
-            if top is not None and _before(top, best):
-                best = top
-        return best
-
-    def _top(self, pool: Pool, now: int, flow: str | None = None) -> Queue | None:
-        """The first queue (of a flow) parked here that can enter; those that something else blocks move there."""
-        while (queue := pool.top(now) if flow is None else pool.top_of(flow, now)) is not None:
-            if self._choose(queue, now) is not None:
-                return queue
-            self._park(queue, now)
-        return None
-
-    def _park(self, queue: Queue, now: int) -> None:
-        """Leave a queue where it will be looked at again: for each candidate, on one pool that blocks it."""
-        head = queue.head()
-        if head is None:
-            raise InternalError(f"{queue} was parked and is empty")
-        if head.id in self.state.reserved:
-            self._reserve(queue, head, now)
-        self._parkings += 1
-        queue.parking = self._parkings
-        seats = queue.spec.seats
-        for candidate in queue.usable:
-            for pool, own_limit in candidate.needs:
-                if pool.blocks(seats, own_limit, queue, now):
-                    pool.park(queue, seats, own_limit)
-                    self._watch(pool, now)
-                    break
-        # At multiples of its waiting time, so that all processes agree when.
-        due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
-        if queue.watch != (due, head.id):
-            queue.watch = (due, head.id)
-            heappush(self._timers, (due, _RESERVE, head.id))
-
-    def _watch(self, pool: Pool, now: int) -> None:
-        """See to it that somebody looks when time alone frees something in a pool that is waited for."""
-        if not pool.has_parked:
-            return
-        due = pool.changes_at(now)
-        if due and due < FOREVER and (pool.timer_at <= now or due < pool.timer_at):
-            pool.timer_at = due
-            heappush(self._timers, (due, _POOL, pool.key))
-
-    # Keeping seats for those who are overtaken.
-
-    def _consider_reserving(self, ticket: Ticket, now: int) -> None:
-        """A head has waited for a while: if others overtake it, keep for it what frees up."""
-        queue = self.state.queue(ticket.spec)
-        if ticket.id in self.state.reserved or (queue.can_enter(now) and self._overtaken(queue, ticket, now)):
-            self._reserve(queue, ticket, now)
-        self.state.look_at(queue)
-
-    def _overtaken(self, queue: Queue, head: Ticket, now: int) -> bool:
-        """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
-        passed = False
-        for pool, own_limit in queue.candidates[0].needs:
-            share = pool.share(queue.flow)
-            if pool.reserved_for is not None:
-                return False
-            if pool.blocks(queue.spec.seats, own_limit, queue, now):
-                passed = share.start < pool.virtual or (share.latest > head.order and share.latest_at > head.queued_at)
-                if not passed:
-                    return False
-        return passed
-
-    def _reserve(self, queue: Queue, head: Ticket, now: int) -> None:
-        """Keep the seats of one more pool for a ticket, once those kept so far are free.
-
-        One pool after the other, the slowest first: so a pool that stays full leaves no seat of another idle.
-        """
-        kept = self.state.reserved.get(head.id, ())
-        blocking = [pool for pool, own in queue.candidates[0].needs if pool.blocks(queue.spec.seats, own, queue, now)]
-        if not blocking or any(pool.key in kept for pool in blocking):
-            return
-        slowest = max(blocking, key=lambda pool: pool.hold_mean_ms // pool.limit)
-        if slowest.reserved_for is None:
-            self._emit(ev.Reserved(head.id, (*kept, slowest.key)))
 
     # What a holder says of its ticket or lease.
 
@@ -580,101 +425,28 @@ class Engine:
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
-        state, timers = self.state, self._timers
-        while timers and timers[0][0] <= now:
-            timer = heappop(timers)
-            if timer[1] != _POOL and (state.fresh or state.dirty):
-                self._settle(now)  # what freed up is lent before anything is taken away
-            if self._timer_stands(timer):
-                self._fire(timer[1], timer[2], now)
+        while (timer := self._timers.first()) is not None and timer[0] <= now:
+            if timer[1] != POOL and (self.state.fresh or self.state.dirty):
+                self._line.settle(now)  # what freed up is lent before anything is taken away
+                continue
+            self._timers.pop()
+            self._fire(timer[1], timer[2], now)
 
     def _fire(self, what: int, name: str, now: int) -> None:
         state = self.state
-        if what == _POOL:
+        if what == POOL:
             pool = state.pools[name]
             pool.timer_at = 0
             state.touch(pool)
-        elif what == _EXPIRY:
+        elif what == EXPIRY:
             ticket = state.tickets[name]
             self._emit(ev.Expired(name, now - ticket.queued_at, ticket.holder, ticket.wake, ticket.command))
-        elif what == _CLAIM:
+        elif what == CLAIM:
             self._emit(ev.Returned(name))
-        elif what == _HOLD:
+        elif what == HOLD:
             self._take(state.leases[name], "overstayed", now)
         else:
-            self._consider_reserving(state.tickets[name], now)
-
-    def _timer_stands(self, timer: tuple[int, int, str]) -> bool:
-        """Whether a timer still means something; what it was set for may be long gone."""
-        at, what, name = timer
-        state = self.state
-        if what == _POOL:
-            pool = state.pools.get(name)
-            return pool is not None and pool.timer_at == at
-        if what in (_EXPIRY, _RESERVE):
-            ticket = state.tickets.get(name)
-            if ticket is None or what == _EXPIRY:
-                return ticket is not None and ticket.expires_at == at
-            queue = state.queue(ticket.spec)
-            return queue.watch == (at, name) and queue.head() is ticket
-        lease = state.leases.get(name)
-        if lease is None:
-            return False
-        if what == _CLAIM:
-            return not lease.claimed and lease.granted_at + CLAIM_MS == at
-        return lease.ends_at == at and not lease.child  # a child is ended by its runner, and lost then
-
-    def _push_hold(self, at: int, name: str) -> None:
-        """Leases come and go by the million: forget the timers of those that are gone now and then."""
-        timers = self._timers
-        heappush(timers, (at, _HOLD, name))
-        if len(timers) > 4096 and len(timers) > 4 * (len(self.state.leases) + len(self.state.tickets)):
-            timers[:] = [timer for timer in timers if self._timer_stands(timer)]
-            heapify(timers)
-
-    def rearm(self) -> None:
-        """Set all timers anew from the state: after a snapshot, or when pools were made anew."""
-        state = self.state
-        timers = [(ticket.expires_at, _EXPIRY, ticket.id) for ticket in state.tickets.values()]
-        for lease in state.leases.values():
-            if not lease.claimed:
-                timers.append((lease.granted_at + CLAIM_MS, _CLAIM, lease.id))
-            if lease.ends_at:
-                timers.append((lease.ends_at, _HOLD, lease.id))
-        heapify(timers)
-        self._timers = timers
-        for pool in state.pools.values():
-            pool.timer_at = 0
-
-    def _arm_queued(self, event: ev.Queued) -> None:
-        heappush(self._timers, (event.ticket.expires_at, _EXPIRY, event.ticket.id))
-
-    def _arm_granted(self, event: ev.Granted) -> None:
-        if not event.claimed:
-            heappush(self._timers, (self._now + CLAIM_MS, _CLAIM, event.id))
-        if event.ends_at:
-            self._push_hold(event.ends_at, event.id)
-
-    def _arm_returned(self, event: ev.Returned) -> None:
-        heappush(self._timers, (self.state.tickets[event.id].expires_at, _EXPIRY, event.id))
-
-    def _arm_anew(self, event: ev.Event) -> None:
-        self.rearm()
-
-
-def _before(one: Queue, other: Queue) -> bool:
-    """Which of two heads enters first: by age within a flow, by fair share in the first pool that both need."""
-    a, b = one.head(), other.head()
-    if a is None or b is None:
-        raise InternalError("an empty queue was compared")
-    by_age = (a.order, a.arrival) < (b.order, b.arrival)
-    if one.flow == other.flow or a.order < 0 or b.order < 0:
-        return by_age
-    keys = {pool.key for pool in other.pools}
-    for pool in one.pools:
-        if pool.key in keys:
-            return pool.rank(one) < pool.rank(other)
-    return by_age
+            self._line.consider_reserving(state.tickets[name], now)
 
 
 def _to_blame(candidate: Candidate) -> Pool | None:

@@ -77,13 +77,15 @@ class Queue:
         self._heap.extend((ticket.order, ticket.arrival, ticket.id) for ticket in tickets)
         heapify(self._heap)
 
-    def removed(self) -> None:
-        """A ticket that was counted as waiting has gone; its entry is dropped when it comes to the top."""
+    def removed(self, ticket: Ticket) -> bool:
+        """A ticket no longer asks; whether it was the head. Its entry is dropped when it comes to the top."""
+        was_head = self._heap[0][2] == ticket.id
         self.waiting -= 1
         if len(self._heap) > 64 and len(self._heap) > 4 * self.waiting:
             tickets = self._tickets
             self._heap = [entry for entry in self._heap if entry[2] in tickets and _stands(tickets[entry[2]], entry)]
             heapify(self._heap)
+        return was_head
 
     def head(self) -> Ticket | None:
         """The first ticket that asks."""

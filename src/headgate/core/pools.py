@@ -225,8 +225,8 @@ class Pool:
         elif order >= share.latest:
             share.latest = order
             share.latest_at = now
-        if share.start > self.virtual:
-            self.virtual = share.start
+        # One that is behind waited for something else, while this pool went to others: that is no credit either.
+        self.virtual = share.start = max(share.start, self.virtual)
         cost = charge_ms * seats + share.debit
         if cost > 0:
             share.start += cost
@@ -241,7 +241,7 @@ class Pool:
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
-        self.share(flow).debit += settle_ms + cooldown * seats
+        self._settle(flow, settle_ms + cooldown * seats)
         # Running mean and mean deviation; the first few count in full.
         self.holds += 1
         weight = self.holds if self.holds < 8 else 8
@@ -252,7 +252,13 @@ class Pool:
     def give_back(self, seats: int, flow: str, settle_ms: int) -> None:
         """A grant that was never used: nothing to cool down, nothing learned."""
         self.used -= seats
-        self.share(flow).debit += settle_ms
+        self._settle(flow, settle_ms)
+
+    def _settle(self, flow: str, ms: int) -> None:
+        share = self.share(flow)
+        if not share.waiting:
+            share.rest(self.virtual)
+        share.debit += ms
 
     def top(self, now: int) -> Queue | None:
         """The first of the queues parked here that this pool has room for."""

@@ -158,11 +158,11 @@ class State:
     def _step_back(self, ticket: Ticket) -> None:
         """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
         queue = self.queue(ticket.spec)
-        queue.removed()
+        if queue.removed(ticket):
+            self.look_at(queue)
         for pool in queue.pools:
             pool.share(queue.flow).waiting -= 1
         self._unreserve(ticket.id)
-        self.look_at(queue)
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self.tickets.pop(event.id)
@@ -251,7 +251,7 @@ class State:
     # The line's to-do list.
 
     def look_at(self, queue: Queue) -> None:
-        queue.parking = 0  # wherever it was parked, it no longer is
+        queue.parking, queue.watch = 0, (0, "")  # wherever it was parked, it no longer is
         self.fresh[queue.spec] = queue
 
     def touch(self, pool: Pool) -> None:

@@ -86,7 +86,7 @@ class Capacity(Struct):
 def pool_views(state: State, now: int, host: str = "") -> list[PoolView]:
     """Every capped pool; caps of `host` and of default accounts also before any traffic."""
     _make_listed(state, host)
-    views = [_pool_view(pool, now) for pool in state.pools.values() if _listed(state, pool)]
+    views = [_pool_view(pool, now) for pool in state.pools.values() if _listed(pool)]
     return sorted(views, key=lambda view: (view.kind, view.pool))
 
 
@@ -101,7 +101,7 @@ def _make_listed(state: State, host: str) -> None:
             state.named(cap.kind, selector.text.replace("@default", "", 1))
 
 
-def _listed(state: State, pool: Pool) -> bool:
+def _listed(pool: Pool) -> bool:
     if not pool.cap.capped:
         return False
     shadowed = pool.cap.source == "built-in" and pool.cap.selector.scope == "model" and not pool.used

@@ -2,42 +2,66 @@
 
 Group commit: commands that come while a transaction is under way go into the next one together; a single one is
 committed at once. The transaction runs inline when the lock is free, since a hop to a thread costs more than it
-does, and in a thread when somebody else has the lock, so that the loop never waits.
+does, and in a thread when somebody else has the lock, so that the loop never waits. While a thread is at work
+(`_busy`), nothing here touches the log or the state.
 
 Leaving a `lease` block by any door releases: an exception, a cancellation, also one that comes before the seat does.
+What could not be released because the store failed is released as soon as it works again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 from time import time_ns
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.reasons import reason_for
 from headgate.core.records import Lease, Reason, Rule, Spec
 from headgate.core.state import State
 from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, ticket_views
 from headgate.gate import processes, wake
 from headgate.gate.direct import load_file
-from headgate.gate.handles import Deferred, NotAdmitted, RateLimited
+from headgate.gate.handles import (
+    Deferred,
+    Leased,
+    NotAdmitted,
+    RateLimited,
+    Since,
+    checked,
+    epoch_ms,
+    milliseconds,
+    number,
+)
 from headgate.gate.ids import new_id
 from headgate.gate.surroundings import Surroundings, lost
-from headgate.gate.transaction import Decided, Replica, Wake
+from headgate.gate.transaction import TOLD, Decided, Replica, Wake
 from headgate.log.protocol import Log
 
 POLL_S = 1.0
 UPKEEP_S = 10.0
 _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
+_EVENTS_AT_ONCE = 500
+_MOST_SPECS = 1024
 
-Since = float | datetime | None
+_UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
+_CLOSED = "this gate is closed"
+
+Batch = list[tuple[cmd.Command, "asyncio.Future[Decided] | None"]]
+
+
+class Waiting(NamedTuple):
+    """One who waits here, and what it asked for."""
+
+    command: cmd.Acquire
+    future: asyncio.Future[Lease | Deferred]
 
 
 class Gate:
@@ -52,20 +76,25 @@ class Gate:
         self._me = processes.this_process()
         self._replica = Replica(log, self._me, self._send)
         self._replica.listens = True
+        self._reloads = 0  # of the replica, when we last compared ourselves with it
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._mailbox: wake.Mailbox | None = None
-        self._batch: list[tuple[cmd.Command, asyncio.Future[Decided] | None]] = []
+        self._batch: Batch = []
         self._durable = False
         self._scheduled = False
-        self._deciding = False
+        self._busy = False  # a thread is at work on the log
         self._mail = False
-        self._waiting: dict[str, asyncio.Future[Lease | Deferred]] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._mine: dict[str, Lease] = {}
+        self._doubtful: set[str] = set()  # given up, and then the store failed
         self._unheard: set[str] = set()
+        self._specs: dict[object, Spec] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._changed = asyncio.Event()
-        self._closed = False
+        self._changed = asyncio.Event()  # set, and replaced, when something was committed
+        self._opened = self._closed = False
+        self._loop: asyncio.AbstractEventLoop
+        self._gone: asyncio.Future[None]  # done when everything was let go of
 
     def __repr__(self) -> str:
         return f"<Gate on {self._log!r}: {len(self._mine)} leases, {len(self._waiting)} waiting>"
@@ -73,8 +102,23 @@ class Gate:
     # Opening and closing.
 
     async def __aenter__(self) -> Self:
+        if self._opened:
+            raise HeadgateError("a gate is opened once: make another with `headgate.open_gate(…)`")
+        self._opened = True
         self._loop = asyncio.get_running_loop()
-        self._replica.catch_up()
+        self._gone = self._loop.create_future()
+        try:
+            self._replica.catch_up()
+            self._listen()
+            if self._loaded is not None:
+                await self._ask(load_file(self._loaded))
+        except BaseException:
+            await self.close()
+            raise
+        self._tasks = [self._loop.create_task(self._poll()), self._loop.create_task(self._upkeep())]
+        return self
+
+    def _listen(self) -> None:
         try:
             self._mailbox = wake.Mailbox(wake.runtime_folder(self._folder)) if self._folder else None
         except OSError:
@@ -84,10 +128,6 @@ class Gate:
             self._loop.add_reader(self._mailbox.fileno(), self._on_mail)
         else:
             self._replica.address = f"local:{id(self):x}"
-        if self._loaded is not None:
-            await self._ask(load_file(self._loaded))
-        self._tasks = [self._loop.create_task(self._poll()), self._loop.create_task(self._upkeep())]
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,24 +136,38 @@ class Gate:
 
     async def close(self) -> None:
         """Give everything back and let go of the store. Harmless when done twice."""
-        if self._closed:
+        if not self._opened:
+            self._opened = self._closed = True
+            self._log.close()
             return
+        if not self._closed:
+            self._begin_to_close()
+        await asyncio.shield(self._gone)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin_to_close(self) -> None:
+        told = [waiting.future for waiting in self._waiting.values()]
+        for ident in {**self._waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
+            self._leave(ident)
+        self._closed = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for ident in [*self._waiting, *self._mine]:
-            self._leave(ident)
-        if self._batch or self._deciding:
-            await asyncio.gather(self._post(cmd.Tick()), return_exceptions=True)
-        self._closed = True
+        for future in told:
+            if not future.done():
+                future.set_exception(HeadgateError(_CLOSED))
+        if not self._batch and not self._busy:
+            self._let_go()
+        elif not self._busy:
+            self._flush()
+
+    def _let_go(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        for future in self._waiting.values():
-            future.cancel()
         if self._mailbox is not None:
             self._loop.remove_reader(self._mailbox.fileno())
             self._mailbox.close()
         self._log.close()
+        self._gone.set_result(None)
 
     # Leases.
 
@@ -137,10 +191,7 @@ class Gate:
         NotAdmitted when it is not admitted within `timeout_s`, or its ticket is cancelled or expires.
         """
         spec = self._spec(model, kind, seats, flow, any)
-        command = cmd.Acquire(
-            new_id(), spec, self._me, True, self._log_time(since), priority, wake=self._replica.address, key=key
-        )
-        return Leased(self, command, timeout_s)
+        return self._leased(spec, True, since, priority, key, timeout_s)
 
     async def try_lease(
         self,
@@ -156,27 +207,46 @@ class Gate:
     ) -> Leased | Deferred:
         """Answer at once: a lease (release it, or use it with `async with`), or a Deferred with the reason."""
         spec = self._spec(model, kind, seats, flow, any)
-        command = cmd.Acquire(
-            new_id(), spec, self._me, False, self._log_time(since), priority, wake=self._replica.address, key=key
-        )
-        leased = Leased(self, command, None)
-        got = await leased.acquire()
-        return got if isinstance(got, Deferred) else leased
+        return await self._leased(spec, False, since, priority, key, None).acquire()
+
+    def _leased(
+        self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None
+    ) -> Leased:
+        at = None if since is None else epoch_ms(since) - time_ns() // 1_000_000 + self._log.now()
+        command = cmd.Acquire(new_id(), spec, self._me, wait, at, priority, wake=self._replica.address, key=key)
+        if at is not None or key or type(priority) is not int or type(key) is not str:
+            command = checked(command)
+        return Leased(self, command, None if timeout_s is None else number("timeout_s", timeout_s))
 
     def _spec(self, model: str | Sequence[str], kind: str, seats: int, flow: str, any_candidate: bool) -> Spec:
-        models = (model,) if isinstance(model, str) else tuple(model)
-        host = self.host if kind == "agents" else ""
-        return Spec(models, kind, seats, host, flow, any_candidate)
+        """What decides which pools are needed; checked once for each that is different."""
+        try:
+            models = (model,) if isinstance(model, str) else tuple(model)
+            spec = self._specs.get((models, kind, seats, flow, any_candidate))
+        except TypeError:
+            raise BadRequest(f"not a model, nor several: {model!r}") from None
+        if spec is None:
+            host = self.host if kind == "agents" else ""
+            spec = checked(Spec(models, kind, seats, host, flow, any_candidate))
+            if len(self._specs) >= _MOST_SPECS:
+                self._specs.clear()
+            self._specs[models, kind, seats, flow, any_candidate] = spec
+        return spec
 
-    def _log_time(self, since: Since) -> int | None:
-        if since is None:
-            return None
-        wall_s = since.timestamp() if isinstance(since, datetime) else since
-        return int(wall_s * 1000) - time_ns() // 1_000_000 + self._log.now()
+    async def _acquire(self, command: cmd.Acquire, timeout_s: float | None) -> Lease | Deferred:
+        self._check_open()
+        if timeout_s is None:
+            return await self._wait_for(command)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._wait_for(command)
+        except TimeoutError:
+            reason = self._why(command)
+            raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
 
-    async def _acquire(self, command: cmd.Acquire) -> Lease | Deferred:
+    async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
         future: asyncio.Future[Lease | Deferred] = self._loop.create_future()
-        self._waiting[command.id] = future
+        self._waiting[command.id] = Waiting(command, future)
         self._put(command, None)
         try:
             return await future
@@ -189,8 +259,13 @@ class Gate:
         self._waiting.pop(ident, None)
         self._mine.pop(ident, None)
         if not self._closed:
+            self._put(cmd.Cancel(ident), None)  # a place in line, or a grant that nobody has used yet
             self._put(cmd.Release(ident, "ok"), None)
-            self._put(cmd.Cancel(ident), None)
+
+    def _give_up(self, ident: str) -> None:
+        """Leave, if it was granted and the one who asked has gone away."""
+        if ident in self._mine:
+            self._leave(ident)
 
     async def _release(self, command: cmd.Release) -> None:
         if self._mine.pop(command.id, None) is not None and not self._closed:
@@ -214,9 +289,9 @@ class Gate:
             kind,
             selector,
             cap,
-            cooldown_ms=None if cooldown_s is None else int(cooldown_s * 1000),
+            cooldown_ms=milliseconds("cooldown_s", cooldown_s),
             on_429=on_429,
-            max_hold_ms=None if max_hold_s is None else int(max_hold_s * 1000),
+            max_hold_ms=milliseconds("max_hold_s", max_hold_s),
             name=name,
         )
         await self._ask(cmd.SetRule(rule), durable=True)
@@ -227,11 +302,12 @@ class Gate:
 
     async def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
         """How long a released seat stays taken, from the next release on."""
-        await self._ask(cmd.SetRule(Rule(kind, selector, cooldown_ms=int(cooldown_s * 1000))), durable=True)
+        cooldown_ms = int(number("cooldown_s", cooldown_s, 0) * 1000)
+        await self._ask(cmd.SetRule(Rule(kind, selector, cooldown_ms=cooldown_ms)), durable=True)
 
     async def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
         """Nobody new enters a pool, for a while or until `resume`."""
-        await self._ask(cmd.Pause(kind, pool, None if for_s is None else int(for_s * 1000)), durable=True)
+        await self._ask(cmd.Pause(kind, pool, milliseconds("for_s", for_s)), durable=True)
 
     async def resume(self, pool: str, *, kind: str = "requests") -> None:
         """End a pause."""
@@ -243,8 +319,10 @@ class Gate:
 
     async def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
         """A rate limit that was seen, for a lease or for a pool."""
-        after = None if outcome.retry_after_s is None else int(outcome.retry_after_s * 1000)
-        await self._ask(cmd.Report(lease, kind, pool, after))
+        after = outcome.retry_after_s
+        if after is not None:
+            after = max(number("retry_after_s", after), 0)  # a moment that has passed is now
+        await self._ask(cmd.Report(lease, kind, pool, milliseconds("retry_after_s", after)))
 
     async def status(self) -> list[PoolView]:
         """Every capped pool."""
@@ -260,32 +338,42 @@ class Gate:
         """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
         seq = (await self._current()).seq if since is None else since
         while True:
-            self._changed.clear()
-            for number, at, event in self._log.history(seq):
-                seq = number
-                yield number, at, event
-            try:
-                async with asyncio.timeout(POLL_S / 2):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+            await self._current()  # no thread is at work now: what is read is committed
+            changed = self._changed
+            told = list(islice(self._log.history(seq), _EVENTS_AT_ONCE))
+            for seq, at, event in told:
+                yield seq, at, event
+            if not told:
+                try:
+                    async with asyncio.timeout(POLL_S / 2):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
 
     async def _current(self) -> State:
-        if self._deciding:
+        """The state, with everything in it that was asked for before."""
+        self._check_open()
+        if self._busy or self._batch:
             await self._post(cmd.Tick())
         else:
-            self._replica.catch_up()
-            self._after()
+            self._take_in()
         return self._replica.state
 
     def _now(self) -> int:
         return max(self._log.now(), self._replica.state.at)
 
     async def _ask(self, command: cmd.Command, *, durable: bool = False) -> Decided:
-        decided = await self._post(command, durable=durable)
+        self._check_open()
+        decided = await self._post(checked(command), durable=durable)
         if decided.error is not None:
             raise decided.error
         return decided
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HeadgateError(_CLOSED)
+        if not self._opened:
+            raise HeadgateError(_UNOPENED)
 
     # Group commit.
 
@@ -296,65 +384,87 @@ class Gate:
         return future
 
     def _put(self, command: cmd.Command, future: asyncio.Future[Decided] | None) -> None:
-        if self._closed:
-            raise HeadgateError("this gate is closed")
         self._batch.append((command, future))
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled and not self._deciding:
+        if not self._scheduled and not self._busy:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._scheduled = False
-        if self._deciding or self._closed:
+        if self._busy or self._gone.done():
             return
         batch, self._batch = self._batch, []
         durable, self._durable = self._durable, False
+        self._mail = False
         commands = [command for command, _ in batch]
         try:
             decided = self._replica.try_decide(commands, durable=durable)
+            if decided is None:
+                self._in_thread(
+                    lambda: self._replica.decide(commands, durable=durable), lambda done: self._decided(batch, done)
+                )
+                return
         except Exception as error:
             self._failed(batch, error)
-            return
-        if decided is not None:
+        else:
             self._done(batch, decided)
-            return
-        self._deciding = True
-        work = self._loop.run_in_executor(None, lambda: self._replica.decide(commands, durable=durable))
-        work.add_done_callback(lambda done: self._back(batch, done))
+        self._go_on()
 
-    def _back(
-        self, batch: list[tuple[cmd.Command, asyncio.Future[Decided] | None]], done: asyncio.Future[list[Decided]]
-    ) -> None:
-        self._deciding = False
+    def _in_thread(self, work: Callable[[], object], done: Callable[[asyncio.Future[object]], None]) -> None:
+        """Do something with the log that may have to wait for its lock."""
+        self._busy = True
+
+        def back(future: asyncio.Future[object]) -> None:
+            self._busy = False
+            done(future)
+            self._go_on()
+
+        try:
+            self._loop.run_in_executor(None, work).add_done_callback(back)
+        except BaseException:
+            self._busy = False
+            raise
+
+    def _decided(self, batch: Batch, done: asyncio.Future[object]) -> None:
         error = done.exception()
         if error is not None:
             self._failed(batch, error)
         else:
-            self._done(batch, done.result())
-        if self._batch or self._mail:
-            self._schedule()
+            self._done(batch, done.result())  # type: ignore[arg-type]
 
-    def _failed(self, batch: list[tuple[cmd.Command, asyncio.Future[Decided] | None]], error: BaseException) -> None:
-        """Nothing of this batch happened; everybody in it is told so."""
+    def _go_on(self) -> None:
+        """After a transaction: the next one, if there is anything to do; or the end."""
+        if self._batch or (self._mail and not self._closed):
+            self._schedule()
+        elif self._closed and not self._busy and not self._gone.done():
+            self._let_go()
+
+    def _failed(self, batch: Batch, error: BaseException) -> None:
+        """Nothing of this batch happened, or nobody knows; everybody in it is told so."""
         for command, future in batch:
-            if type(command) is cmd.Acquire:
-                waiting = self._waiting.pop(command.id, None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_exception(error)
+            kind = type(command)
+            if kind is cmd.Acquire:
+                waiting = self._waiting.pop(command.id, None)  # type: ignore[union-attr]
+                if waiting is not None and not waiting.future.done():
+                    waiting.future.set_exception(error)
+            elif kind is cmd.Release or (kind is cmd.Cancel and future is None):
+                self._doubtful.add(command.id)  # type: ignore[union-attr]
             if future is not None and not future.done():
                 future.set_exception(error)
 
-    def _done(
-        self, batch: list[tuple[cmd.Command, asyncio.Future[Decided] | None]], decided: list[Decided]
-    ) -> None:
+    def _done(self, batch: Batch, decided: list[Decided]) -> None:
         for (command, future), one in zip(batch, decided, strict=True):
             if type(command) is cmd.Acquire:
                 self._answer(command, one)
             elif future is not None and not future.done():
                 future.set_result(one)
+        if self._doubtful and not self._closed:
+            doubtful, self._doubtful = self._doubtful, set()
+            for ident in doubtful:
+                self._leave(ident)
         self._after()
 
     def _answer(self, command: cmd.Acquire, decided: Decided) -> None:
@@ -362,24 +472,29 @@ class Gate:
         if decided.error is None and (not decided.events or type(decided.events[-1]) is not ev.Deferred):
             return
         waiting = self._waiting.pop(command.id, None)
-        if waiting is None or waiting.done():
+        if waiting is None or waiting.future.done():
             return
         if decided.error is not None:
-            waiting.set_exception(decided.error)
+            waiting.future.set_exception(decided.error)
         else:
-            waiting.set_result(Deferred(decided.events[-1].reason))  # type: ignore[union-attr]
+            waiting.future.set_result(Deferred(decided.events[-1].reason))  # type: ignore[union-attr]
+
+    # What became of those who wait here.
 
     def _after(self) -> None:
         """Tell those who wait here what became of them, whoever decided it; then see to the next deadline."""
         replica = self._replica
-        for event in replica.made:
-            self._hear(event)
-        replica.made = []
+        events, replica.made = replica.made, []
         if replica.seen:
-            seen, replica.seen = replica.seen, []
-            for event in seen:
-                self._hear(event)
-        self._changed.set()
+            events, replica.seen = replica.seen + events, []
+        for event in events:
+            self._hear(event)
+        if events:
+            self._changed.set()
+            self._changed = asyncio.Event()
+        if replica.reloads != self._reloads:
+            self._reloads = replica.reloads
+            self._compare()
         self._arm()
         if self._unheard:
             self._look_for_the_unheard()
@@ -388,26 +503,51 @@ class Gate:
         kind = type(event)
         if kind is ev.Granted or kind is ev.Claimed:
             ident = event.id  # type: ignore[union-attr]
-            waiting = self._waiting.get(ident)
-            if waiting is None:
-                return
-            lease = self._replica.state.leases.get(ident)
-            if lease is None:
-                return
-            if not lease.claimed:
-                self._put(cmd.Claim(ident), None)
-                return
-            del self._waiting[ident]
-            if not waiting.done():
-                self._mine[ident] = lease
-                waiting.set_result(lease)
-        elif kind is ev.Returned and event.id in self._waiting:  # type: ignore[union-attr]
-            self._put(cmd.Ask(event.id), None)  # type: ignore[union-attr]
-        elif kind is ev.Expired or kind is ev.Cancelled or kind is ev.Dropped:
-            waiting = self._waiting.pop(event.id, None)  # type: ignore[union-attr]
-            if waiting is not None and not waiting.done():
-                word = kind.__name__.lower()
-                waiting.set_exception(NotAdmitted(f"the ticket was {word}", Reason(word, f"the ticket was {word}")))
+            if ident in self._waiting:
+                lease = self._replica.state.leases.get(ident)
+                if lease is not None:
+                    self._granted(ident, lease)
+        elif kind is ev.Returned:
+            if event.id in self._waiting:  # type: ignore[union-attr]
+                self._put(cmd.Ask(event.id), None)  # type: ignore[union-attr]
+        elif kind in _LEFT:
+            self._left(event.id, _LEFT[kind])  # type: ignore[union-attr]
+
+    def _granted(self, ident: str, lease: Lease) -> None:
+        if not lease.claimed:
+            self._put(cmd.Claim(ident), None)
+            return
+        waiting = self._waiting.pop(ident)
+        if not waiting.future.done():
+            self._mine[ident] = lease
+            waiting.future.set_result(lease)
+
+    def _left(self, ident: str, why: str) -> None:
+        waiting = self._waiting.pop(ident, None)
+        if waiting is not None and not waiting.future.done():
+            sentence = f"the ticket was {why}"
+            waiting.future.set_exception(NotAdmitted(sentence, Reason(why, sentence)))
+
+    def _compare(self) -> None:
+        """What became of those who wait here, by the state: events may have gone by unheard.
+
+        A snapshot that was loaded has swallowed them, a log that was restored never had them, and a claim may fail.
+        """
+        state = self._replica.state
+        unsent = {command.id for command, _ in self._batch if type(command) is cmd.Acquire}
+        for ident, waiting in list(self._waiting.items()):
+            lease, ticket = state.leases.get(ident), state.tickets.get(ident)
+            if lease is not None:
+                self._granted(ident, lease)
+            elif ticket is not None:
+                if ticket.away:
+                    self._put(cmd.Ask(ident), None)
+            elif ident not in unsent:
+                told = self._log.side(TOLD, ident)
+                if told is None:
+                    self._put(waiting.command, None)  # nobody took it out: ask again, under the same id
+                else:
+                    self._left(ident, told.decode())
 
     # Deadlines, wake-ups, polling, upkeep.
 
@@ -426,13 +566,15 @@ class Gate:
     def _on_mail(self) -> None:
         assert self._mailbox is not None
         self._mailbox.drain()
-        if self._deciding:
+        if self._busy:
             self._mail = True
-        else:
+            return
+        try:
             self._take_in()
+        except HeadgateError:
+            pass  # the poll will see to it
 
     def _take_in(self) -> None:
-        self._mail = False
         self._replica.catch_up()
         self._after()
 
@@ -450,32 +592,41 @@ class Gate:
         """The backstop: once a second while anybody waits here."""
         while True:
             await asyncio.sleep(POLL_S)
-            if self._deciding or not self._waiting:
+            if self._busy or not self._waiting:
                 continue
             try:
                 self._take_in()
+                self._compare()
                 gone = lost(self._replica.state)
                 if gone is not None:
                     self._put(gone, None)
                 observed = self._surroundings.observe(lambda: self._replica.state, self.host)
                 if observed is not None:
                     self._put(observed, None)
-            except HeadgateError:
+            except (HeadgateError, OSError):
                 continue  # the store is in trouble: those who ask are told; the poll goes on
 
     async def _upkeep(self) -> None:
         """Snapshots and pruning; and leases in our name that nobody here holds are given back."""
         while True:
             await asyncio.sleep(UPKEEP_S)
-            if self._deciding:
-                continue
-            try:
-                self._replica.catch_up()
-                self._replica.maintain(self._settings.keep_ms)
-            except HeadgateError:
-                continue
-            for ident in self._strangers():
-                self._leave(ident)
+            if not self._busy:
+                self._in_thread(self._maintain, self._maintained)
+
+    def _maintain(self) -> None:
+        self._replica.catch_up()
+        self._replica.maintain(self._settings.keep_ms)
+
+    def _maintained(self, done: asyncio.Future[object]) -> None:
+        done.exception()  # the store is in trouble, or the log was replaced: next time
+        if self._closed:
+            return
+        try:
+            self._take_in()
+        except HeadgateError:
+            return
+        for ident in self._strangers():
+            self._leave(ident)
 
     def _strangers(self) -> list[str]:
         state, address = self._replica.state, self._replica.address
@@ -487,68 +638,23 @@ class Gate:
             if ticket.holder == self._me and ticket.wake == address and ticket.id not in known
         ]
 
-    def _why(self, ident: str, spec: Spec) -> Reason:
+    def _why(self, command: cmd.Acquire) -> Reason:
         """Why a request of ours still waits."""
-        view = ticket_view(self._replica.state, ident, self._now())
+        if self._busy:
+            owner = self._log.lock_owner()
+            by = f" by process {owner}" if owner is not None else ""
+            return Reason("store_busy", f"the store's write lock is held{by}")
+        view = ticket_view(self._replica.state, command.id, self._now())
         if view is not None:
             return view.reason
-        return reason_for(self._replica.state, self._replica.state.queue(spec), self._now())
+        return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
 
 
-class Leased:
-    """Seats of a gate while the block lasts. `model` is the candidate that was chosen."""
-
-    def __init__(self, gate: Gate, command: cmd.Acquire, timeout_s: float | None) -> None:
-        self._gate = gate
-        self._command = command
-        self._timeout_s = timeout_s
-        self._lease: Lease | None = None
-
-    def __repr__(self) -> str:
-        return f"<Leased {self.id} {self._lease.model if self._lease else 'not held'}>"
-
-    @property
-    def id(self) -> str:
-        return self._command.id
-
-    @property
-    def model(self) -> str:
-        if self._lease is None:
-            raise HeadgateError("the lease is not held")
-        return self._lease.model
-
-    async def acquire(self) -> Self | Deferred:
-        """Wait for the seats."""
-        if self._timeout_s is None:
-            got = await self._gate._acquire(self._command)
-        else:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    got = await self._gate._acquire(self._command)
-            except TimeoutError:
-                reason = self._gate._why(self.id, self._command.spec)
-                raise NotAdmitted(f"not admitted within {self._timeout_s:g} s: {reason.text}", reason) from None
-        if isinstance(got, Deferred):
-            return got
-        self._lease = got
-        return self
-
-    async def release(self, outcome: str = "ok") -> None:
-        """Give the seats back. Harmless when done twice."""
-        if self._lease is not None:
-            await self._gate._release(cmd.Release(self.id, outcome))
-
-    async def report(self, outcome: RateLimited) -> None:
-        """Tell the gate what the provider said to this call."""
-        await self._gate.report(outcome, lease=self.id)
-
-    async def __aenter__(self) -> Self:
-        if self._lease is None:
-            await self.acquire()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.release("ok" if error is None else "local_error")
-
+# How a ticket or a grant of ours may end without us.
+_LEFT: dict[type, str] = {
+    ev.Expired: "expired",
+    ev.Cancelled: "cancelled",
+    ev.Dropped: "dropped",
+    ev.Released: "released",
+    ev.Reclaimed: "reclaimed",
+}

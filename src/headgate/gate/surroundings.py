@@ -54,7 +54,10 @@ class Turns:
 
 
 def lost(state: State) -> cmd.Lost | None:
-    """The processes in the books that are certainly gone; None when all live or cannot be judged from here."""
+    """The processes in the books that are certainly gone; None when all live or cannot be judged from here.
+
+    Not an agent whose wrapper lives: that one is about to say how the agent ended, and only it can.
+    """
     judged: dict[str, bool] = {}
 
     def is_gone(process: str) -> bool:
@@ -63,13 +66,28 @@ def lost(state: State) -> cmd.Lost | None:
             known = judged[process] = processes.is_gone(process) is True
         return known
 
-    gone = {lease.lives_with for lease in state.leases.values() if is_gone(lease.lives_with)}
+    gone = set()
+    for lease in state.leases.values():
+        if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
+            gone.add(lease.lives_with)
     for ticket in state.tickets.values():
         if is_gone(ticket.holder):
             gone.add(ticket.holder)
         if ticket.bound and is_gone(ticket.bound):
             gone.add(ticket.bound)
     return cmd.Lost(tuple(sorted(gone))) if gone else None
+
+
+def _speaks(process: str) -> bool:
+    """Whether a process lives and is not stopped."""
+    pid = processes.local_pid(process)
+    if pid is None or processes.is_gone(process) is not False:
+        return False
+    try:
+        stat = processes.read(f"/proc/{pid}/stat", most=1)
+    except OSError:
+        return True  # no /proc here, or gone in this instant
+    return stat[stat.rindex(b")") + 2 :][:1] not in (b"T", b"t")
 
 
 class Surroundings:

@@ -285,6 +285,8 @@ class Replica:
                 side = [SideWrite(TOLD, ident, None) for ident in idents]
                 now = max(self.log.now(), self.engine.state.at)
                 self.position = self.log.append(self.position, now, [], self.due, side)
+            except LogReplaced:
+                self._engine = None  # and with the log, its rows
             except BaseException:
                 self.log.rollback()
                 raise

@@ -1,15 +1,15 @@
 """The body of an error response, in one form for all providers: its codes, its message, its other telling fields.
 
 Bodies come as JSON in a dozen shapes, as JSON cut off or wrapped into the message of another, as HTML of something on
-the way, as text, compressed, or not at all. Only the parts that a provider writes about the error are looked into, never
-what it quotes of the request (SPEC S2); only the first 64 KB; and no body makes this raise.
+the way, as text, compressed, or not at all. Only the parts that a provider writes about the error are looked into, and
+never what it quotes of the request (SPEC S2); only the first 64 KB; and no body makes this raise.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec import Struct
@@ -21,17 +21,25 @@ _DEPTH = 10
 _FIELDS = 400  # looked at in one body; the largest seen has about 40
 _CODE_CHARS = 80
 
-# Where providers put the error, and what they call its kind.
+# Where providers put the error, and what they call its kind; all in lower case.
 _CONTAINERS = frozenset(
-    ("error", "errors", "details", "detail", "metadata", "violations", "quotaDimensions", "headers", "innererror")
+    ("error", "errors", "details", "detail", "metadata", "violations", "quotadimensions", "headers", "innererror")
 )
-_CODES = frozenset(("type", "code", "status", "reason", "error_code", "errorCode", "error_type", "__type"))
-_MESSAGES = frozenset(("message", "error", "detail", "msg", "error_message", "errorMessage", "error_description"))
-_OTHERS = frozenset(
-    ("quotaId", "quota_limit", "quotaValue", "model", "limit_source", "raw")
-    + ("retryDelay", "quotaResetDelay", "quotaResetTimeStamp", "resets_in_seconds", "resets_at")
-    + ("retry_after_ms", "retry_after", "retry_after_seconds", "Retry-After", "X-RateLimit-Reset")
-)
+_CODES = frozenset(("type", "code", "status", "reason", "error_code", "errorcode", "error_type", "__type"))
+_MESSAGES = frozenset(("message", "error", "detail", "msg", "error_message", "errormessage", "error_description"))
+_WAITS: dict[str, Callable[[str, int], int | None]] = {  # in the order in which they are believed
+    "resets_in_seconds": lambda value, _now: wait_from_seconds(value),
+    "retrydelay": lambda value, _now: wait_from_duration(value),
+    "quotaresetdelay": lambda value, _now: wait_from_duration(value),
+    "retry_after_ms": lambda value, _now: wait_from_seconds(value, unit_ms=1),
+    "resets_at": wait_from_reset,
+    "quotaresettimestamp": wait_from_reset,
+    "retry_after": wait_from_reset,
+    "retry_after_seconds": wait_from_reset,
+    "retry-after": wait_from_reset,
+    "x-ratelimit-reset": wait_from_reset,
+}
+_OTHERS = frozenset(("quotaid", "quota_limit", "quotavalue", "model", "limit_source", "raw", *_WAITS))
 _TELLING = _CODES | _MESSAGES | _OTHERS
 _SCRAP = re.compile(r'"(\w[\w-]{1,24})"\s{0,9}:\s{0,9}(?:"((?:[^"\\]|\\.){0,4000})|(-?[0-9][0-9.]{0,20}))')
 _TITLE = re.compile(r"<title[^>]{0,99}>([^<]{1,300})", re.IGNORECASE)
@@ -39,7 +47,7 @@ _TAG = re.compile(r"<[^>]{0,200}>")
 
 
 class ErrorBody(Struct):
-    """What a body says. `fields` has, by name, the values of the other telling fields, as text."""
+    """What a body says. `fields` has the values of its other telling fields, as text, by name in lower case."""
 
     shape: str = "empty"  # "json", "html", "text" or "empty"
     codes: list[str] = []  # in lower case, the outermost first, without the word "error"
@@ -83,26 +91,9 @@ def body_of(data: object) -> ErrorBody:
 
 def body_wait(body: ErrorBody, now_wall_ms: int) -> int | None:
     """The wait that a body names: in a field of its own, else in its message, else in what it quotes of another."""
-    for name, read in (
-        ("resets_in_seconds", wait_from_seconds),
-        ("retryDelay", wait_from_duration),
-        ("quotaResetDelay", wait_from_duration),
-        ("retry_after_ms", lambda value: wait_from_seconds(value, unit_ms=1)),
-    ):
+    for name, read in _WAITS.items():
         for value in body.fields.get(name, ()):
-            if (wait_ms := read(value)) is not None:
-                return wait_ms
-    names = (
-        "resets_at",
-        "quotaResetTimeStamp",
-        "retry_after",
-        "retry_after_seconds",
-        "Retry-After",
-        "X-RateLimit-Reset",
-    )
-    for name in names:
-        for value in body.fields.get(name, ()):
-            if (wait_ms := wait_from_reset(value, now_wall_ms)) is not None:
+            if (wait_ms := read(value, now_wall_ms)) is not None:
                 return wait_ms
     if body.shape == "html":
         return None
@@ -141,7 +132,7 @@ def _from_scraps(text: str) -> ErrorBody:
     found = ErrorBody("json")
     messages: list[str] = []
     for scrap in _SCRAP.finditer(text):
-        name, quoted, number = scrap.groups()
+        name, quoted, number = scrap[1].lower(), scrap[2], scrap[3]
         if name in _TELLING:
             value = number or decode_json(f'"{quoted}"') or quoted
             _put(found, messages, name, str(value))
@@ -180,7 +171,7 @@ def _items(level: list[object]) -> Iterator[tuple[str, object]]:
     """What is in objects by its name, what is in lists without one."""
     for item in level:
         if isinstance(item, dict):
-            yield from item.items()
+            yield from ((str(name).lower(), value) for name, value in item.items())
         elif isinstance(item, list):
             yield from (("", value) for value in item[:50])
 

@@ -1,8 +1,8 @@
 """Response headers: the wait they ask for, and the windows that they say are used up.
 
-Names are compared in lower case, values as text. The providers' headers differ in their spelling only, so they are read by
-shape: `anthropic-ratelimit-WINDOW-remaining`, `x-ratelimit-remaining-WINDOW`, `ratelimit-remaining`. Plans of a week or five
-hours have headers of their own: Anthropic's `unified`, and the Codex back end's `x-codex-primary` and `-secondary`.
+Names are compared in lower case. The providers' headers differ in their spelling only, so they are read by shape:
+`anthropic-ratelimit-WINDOW-remaining`, `x-ratelimit-remaining-WINDOW`, `ratelimit-remaining`. Plans by the week or by
+five hours have headers of their own: Anthropic's `unified`, and the Codex back end's `x-codex-primary`, `-secondary`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PoolHint(Struct, frozen=True):
     what: str  # "requests", "tokens", or "usage" for the window of a plan
     remaining: int
     wait_ms: int
-    header: str = ""  # which one said so
+    source: str = ""  # the header that said so, or the name of the plan's window
 
 
 class Window(Struct):
@@ -151,6 +151,8 @@ def pools_hint(provider: str, headers: Mapping[str, str], now_wall_ms: int) -> l
         wait_ms = window.wait_ms(now_wall_ms) if window.used_up else None
         if wait_ms:
             hints.append(PoolHint(window.what, 0, wait_ms, window.header))
+    if _value(headers, "x-codex-credits-has-credits").lower() == "true":
+        return hints  # a plan at 100 % that goes on, paid with credits
     for name, wait_ms in plan_rejections(headers, now_wall_ms).items():
         if wait_ms:
             hints.append(PoolHint("usage", 0, wait_ms, name))

@@ -1,8 +1,8 @@
 """What became of a call: the status, headers and body of a provider's response, or an error inside its stream (SPEC S).
 
-Order matters more than any single rule. The status says who speaks, codes go before sentences, and what only a person can mend
-goes before what time mends: a spend limit that comes as a rate limit is a spend limit. A refusal that names nothing is
-judged by its status alone.
+Order matters more than any single rule. The status says who speaks, codes go before sentences, and what only a person
+can mend goes before what time mends: a spend limit that comes as a rate limit is a spend limit. A refusal that names
+nothing is judged by its status alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from headgate.signals.outcome import (
     Outcome,
     outcome,
 )
-from headgate.signals.times import wait_until
 
 __all__ = ["classify_response", "classify_stream_error", "pools_hint"]
 
@@ -101,21 +100,21 @@ def _judge(reply: _Reply) -> Outcome:
 def _limited(reply: _Reply) -> Outcome:
     """429: from what only a person can mend to what is over in a moment."""
     body, message = reply.body, reply.body.message
-    if say.speaks_of_size(message):
+    if say.TOO_LARGE.search(message):
         return _outcome(reply, LOCAL_ERROR, "request_too_large")
-    if say.speaks_of_limit_zero(message) or "0" in body.fields.get("quotaValue", ()):
+    if say.LIMIT_ZERO.search(message) or "0" in body.fields.get("quotavalue", ()):
         return _outcome(reply, QUOTA, "limit_0")
     if code := reply.has(say.QUOTA_CODES):
         return _outcome(reply, QUOTA, code)
-    if say.speaks_of_spending(message):
+    if say.SPENT.search(message):
         return _outcome(reply, QUOTA, "spending")
     if window := _window(reply):
         return window
     if code := reply.has(say.OVERLOADED_CODES):
         return _outcome(reply, OVERLOADED, code)
-    if say.speaks_of_load(message):
+    if say.BUSY.search(message):
         return _outcome(reply, OVERLOADED, "high_demand")
-    if say.speaks_of_quota(message) and not _soon_over(reply):
+    if say.QUOTA.search(message) and not _soon_over(reply):
         return _outcome(reply, QUOTA, "exceeded_quota")
     if "free-models-per-min" in message:
         return _outcome(reply, RATE_LIMITED, "free_models_per_min", family="*:free")
@@ -126,33 +125,34 @@ def _limited(reply: _Reply) -> Outcome:
 def _window(reply: _Reply) -> Outcome | None:
     """A plan's window, or a limit by day: used up until a known time."""
     body, message = reply.body, reply.body.message
-    if say.per_day(body.fields.get("quotaId", []) + body.fields.get("quota_limit", [])):
-        return _outcome(reply, USAGE_WINDOW, "per_day", family=say.just(body.first("model") or reply.model))
-    rejected = plan_rejections(reply.headers, reply.now_wall_ms)
-    if rejected:
-        return _plan_window(reply, list(rejected))
+    if _by_day(reply):
+        return _outcome(reply, USAGE_WINDOW, "per_day", family=say.only(body.first("model") or reply.model))
+    if rejected := list(plan_rejections(reply.headers, reply.now_wall_ms)):
+        families = [say.family_of_window(name, reply.model) for name in rejected]
+        tag = "plan_" + "_".join(name or "limit" for name in rejected)
+        # One that is about some models only, unless one over all of them is used up too.
+        return _outcome(reply, USAGE_WINDOW, tag, family=families[0] if all(families) else "")
     if code := reply.has(say.WINDOW_CODES):
         return _outcome(reply, USAGE_WINDOW, code)
     if "free-models-per-day" in message:
         return _outcome(reply, USAGE_WINDOW, "free_models_per_day", family="*:free")
-    if any(header.endswith("-month") and reply.headers[header] == "0" for header in reply.headers):
+    if reply.headers.get("x-ratelimit-remaining-tokens-month") == "0":
         return _outcome(reply, USAGE_WINDOW, "month")
-    if say.speaks_of_window(message):
+    if say.WINDOW.search(message):
         return _outcome(reply, USAGE_WINDOW, "usage_limit")
     return None
 
 
-def _plan_window(reply: _Reply, windows: list[str]) -> Outcome:
-    """Of a plan's windows, one for some models only concerns these, unless one for all is used up too."""
-    shared = any(name in ("", "5h", "7d", "five_hour", "seven_day", "primary", "secondary") for name in windows)
-    named = next((family for name in windows if (family := say.family_named(name))), "")
-    family = "" if shared else named or say.just(reply.model)
-    return _outcome(reply, USAGE_WINDOW, "plan_" + "_".join(name or "limit" for name in windows), family=family)
+def _by_day(reply: _Reply) -> bool:
+    """Gemini names what was exceeded: a quota by day?"""
+    names = reply.body.fields.get("quotaid", []) + reply.body.fields.get("quota_limit", [])
+    return any(say.PER_DAY.search(name) for name in names)
 
 
 def _soon_over(reply: _Reply) -> bool:
     """Whether a body that speaks of quota means a limit by the minute: it names a wait, or the minute."""
-    return body_wait(reply.body, reply.now_wall_ms) is not None or say.per_minute(reply.body.fields.get("quotaId", []))
+    names = reply.body.fields.get("quotaid", [])
+    return body_wait(reply.body, reply.now_wall_ms) is not None or any(say.PER_MINUTE.search(name) for name in names)
 
 
 def _payment(reply: _Reply) -> Outcome:
@@ -169,15 +169,15 @@ def _forbidden(reply: _Reply) -> Outcome:
         return _outcome(reply, SERVER_ERROR, body.shape)
     if code := reply.has(say.QUOTA_CODES):
         return _outcome(reply, QUOTA, code)
-    if say.speaks_of_spending(message):
+    if say.SPENT.search(message):
         return _outcome(reply, QUOTA, "spending")
     if code := reply.has(say.AUTH_CODES):
         return _outcome(reply, AUTH, code)
-    if say.speaks_of_gateway(message):
+    if say.GATEWAY.search(message):
         return _outcome(reply, SERVER_ERROR, "gateway")
-    if say.speaks_of_rate(message) or reply.has(say.RATE_CODES):
+    if say.RATE.search(message) or reply.has(say.RATE_CODES):
         return _outcome(reply, RATE_LIMITED, body.code)
-    if say.speaks_of_key(message):
+    if say.KEY.search(message):
         return _outcome(reply, AUTH, "key")
     return _outcome(reply, LOCAL_ERROR if body.shape == "json" else SERVER_ERROR, body.code)
 
@@ -186,9 +186,9 @@ def _failed(reply: _Reply) -> Outcome:
     message = reply.body.message
     if reply.status == 529:
         return _outcome(reply, OVERLOADED, reply.has(say.OVERLOADED_CODES))
-    if code := reply.has(say.OVERLOADED_CODES - {"service_unavailable"}):
+    if code := reply.has(say.OVERLOADED_CODES):
         return _outcome(reply, OVERLOADED, code)
-    if reply.body.shape in ("json", "text") and say.speaks_of_load(message):
+    if reply.body.shape in ("json", "text") and say.BUSY.search(message):
         return _outcome(reply, OVERLOADED, "high_demand")
     if code := reply.has(say.RATE_CODES):
         return _outcome(reply, RATE_LIMITED, code)
@@ -199,9 +199,9 @@ def _bad_request(reply: _Reply) -> Outcome:
     """Anything else is about the request; but a 400 may also be an empty account, or a key that is none."""
     message = say.unquoted(reply.body.message)
     if reply.status == 400 and reply.body.shape == "json":
-        if reply.has(say.QUOTA_CODES) or say.speaks_of_spending(message):
+        if reply.has(say.QUOTA_CODES) or say.SPENT.search(message):
             return _outcome(reply, QUOTA, reply.has(say.QUOTA_CODES) or "spending")
-        if reply.has(say.AUTH_CODES) or say.refuses_key(message):
+        if reply.has(say.AUTH_CODES) or say.BAD_KEY.search(message):
             return _outcome(reply, AUTH, reply.has(say.AUTH_CODES) or "key")
     return _outcome(reply, LOCAL_ERROR, reply.body.code)
 
@@ -244,7 +244,7 @@ def _window_wait(reply: _Reply, named: list[int | None]) -> int | None:
     now = reply.now_wall_ms
     named += plan_rejections(reply.headers, now).values()
     known = [wait_ms for wait_ms in named if wait_ms is not None]
-    if say.per_day(reply.body.fields.get("quotaId", [])) and max(known, default=0) < _HOUR_MS:
+    if _by_day(reply) and max(known, default=0) < _HOUR_MS:
         # Gemini says "retry in 40s" for quotas by day, too. They are renewed at midnight in California.
         midnight = next_midnight_ms("America/Los_Angeles", -8, now)
         known += [] if midnight is None else [midnight - now]
@@ -255,20 +255,24 @@ def _window_wait(reply: _Reply, named: list[int | None]) -> int | None:
 
 
 def _event_data(event: bytes | str) -> object:
-    """Decoded, if it can be an error at all: the words in quotes cannot be in a model's prose, where they are escaped."""
+    """Decoded, if it can be an error: a model's prose has no such words in quotes, there they are escaped."""
     text = event.decode("utf-8", "replace") if isinstance(event, bytes) else event
     if '"error"' not in text and '"response.failed"' not in text:
         return None
-    start = text.find("{")
-    return decode_json(text[start:]) if start >= 0 else None
+    lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    data = decode_json("\n".join(lines) if lines else text.strip())
+    return data[0] if isinstance(data, list) and data else data
 
 
 def _error_in(data: Mapping[str, object]) -> object:
     """The part of an event that speaks of an error; None where it is not one."""
-    if data.get("type") == "response.failed":
+    kind = data.get("type")
+    if kind == "response.failed":
         response = data.get("response")
         return (response.get("error") if isinstance(response, Mapping) else None) or {}
-    if data.get("type") == "error" or data.get("error"):
+    if isinstance(kind, str) and kind.startswith("response."):
+        return None
+    if kind == "error" or data.get("error"):
         return dict(data)
     choices = data.get("choices")
     for choice in choices if isinstance(choices, list) else ():
@@ -291,7 +295,7 @@ def _status_of(reply: _Reply) -> int:
     ):
         if reply.has(codes):
             return status
-    if any(say.REQUEST_CODES.fullmatch(code) for code in reply.body.codes):
+    if any(say.REQUEST_CODE.fullmatch(code) for code in reply.body.codes):
         return 400
     message = reply.body.message
-    return 429 if say.speaks_of_rate(message) or say.speaks_of_window(message) else 500
+    return 429 if say.RATE.search(message) or say.WINDOW.search(message) else 500

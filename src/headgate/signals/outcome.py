@@ -82,28 +82,39 @@ def shorten(text: str, limit: int = EVIDENCE_CHARS) -> str:
 
 MASK = "***"
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
-_USERINFO = re.compile(r"(?<=://)[^/\s@?#]+@")
-# `Bearer x`, `Basic x`: also the word after them in prose, which is no loss.
-_SCHEMES = re.compile(r"\b(bearer|basic)\s+[\w.~+/=*%-]{8,}", re.IGNORECASE)
-_JWT = re.compile(r"eyJ[\w-]{6,}(?:\.[\w-]*){1,4}")
-# Keys that show what they are. Stars and dots: providers quote a refused key with its middle left out.
-_KEYS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"(?:sk|pk|rk|csk|sess|pplx|xai|nvapi|fw|glpat)[-_][\w*.…-]{6,}"
-    r"|(?:gsk|hf|r8|tgp|ghp|gho|ghu|ghs|ghr|github_pat|npm)_[\w*.…-]{6,}"
-    r"|AIza[\w*.…-]{6,}|ya29\.[\w.-]{6,}|xox[a-z]-[\w-]{6,}|(?:AKIA|ASIA)[0-9A-Z]{12,})"
+# In the order in which they are cut out. As text: compiled when the first evidence is taken, not on import.
+_SECRETS = (
+    (r"(?<=://)[^/\s@?#]+@", MASK + "@"),
+    (r"(?i)(\bcookie[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4})[^\"'\\]+", rf"\1{MASK}"),
+    # What stands under a telling name: a header, a variable, a field of JSON, also with its quotes escaped.
+    (
+        (
+            r"(?i)((?:api[-_ ]?key|authorization|(?:access|refresh|auth|id|session|security)[-_]?token|secret|passw(?:or)?d"
+            r"|credentials?|signature)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4})"
+            r"(?:(?:bearer|basic|token|digest|key)\s+)?[^\s\"'\\,;&})\]]+"
+        ),
+        rf"\1{MASK}",
+    ),
+    # Also the word after them in prose, which is no loss.
+    (r"(?i)\b(bearer|basic)\s+[\w.~+/=*%-]{8,}", rf"\1 {MASK}"),
+    (r"(?i)([?&;\s](?:key|token|sig|pwd)=)[^\s&#\"'\\;,]+", rf"\1{MASK}"),
+    (r"(?<![\w-])eyJ[\w-]{6,}(?:\.[\w-]*){1,4}", MASK),
+    # Keys that show what they are. Stars and dots: providers quote a refused key with its middle left out.
+    (
+        (
+            r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|csk|sess|pplx|xai|nvapi|fw|glpat)[-_][\w*.…-]{6,}"
+            r"|(?:gsk|hf|r8|tgp|ghp|gho|ghu|ghs|ghr|github_pat|npm)_[\w*.…-]{6,}"
+            r"|AIza[\w*.…-]{6,}|ya29\.[\w.-]{6,}|xox[a-z]-[\w-]{6,}|(?:AKIA|ASIA)[0-9A-Z]{12,})"
+        ),
+        MASK,
+    ),
 )
-_NAMED = re.compile(
-    r"((?:api[-_ ]?key|authorization|cookie|(?:access|refresh|auth|id|session|security)[-_]?token|secret|passw(?:or)?d"
-    r"|credentials?|signature)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4})(?:(?:bearer|basic)\s+)?[^\s\"'\\,;&})\]]+",
-    re.IGNORECASE,
+_LONG = r"[\w+/-]{32,}={0,2}"
+_READABLE = (
+    r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"  # a UUID
+    r"|(?:req|request|msg|resp|chatcmpl|gen|ses)[-_][0-9A-Za-z]{8,48}"
 )
-_PARAMS = re.compile(r"([?&;\s](?:key|token|sig|pwd)=)[^\s&#\"'\\;,]+", re.IGNORECASE)
-_LONG = re.compile(r"[\w+/-]{32,}={0,2}")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_REQUEST_ID = re.compile(r"(?:req|request|msg|resp|chatcmpl|gen|ses)[-_][0-9A-Za-z]{8,48}")
-_WORDY = re.compile(r"(?:[A-Z]?[a-z]*[0-9]{0,4}[a-z]*[0-9]{0,2}|[A-Z]+|[0-9]{1,8}[a-z]*)")
+_WORD = r"[A-Z]?[a-z]*[0-9]{0,4}[a-z]*[0-9]{0,2}|[A-Z]+|[0-9]{1,8}[a-z]*"
 
 
 def cut_secrets(text: str) -> str:
@@ -112,13 +123,9 @@ def cut_secrets(text: str) -> str:
     Errs on the side of cutting. Only the first 4096 characters are looked at, and no more are given back.
     """
     text = _printable(_start_of(text))
-    text = _USERINFO.sub(MASK + "@", text)
-    text = _NAMED.sub(rf"\1{MASK}", text)
-    text = _SCHEMES.sub(rf"\1 {MASK}", text)
-    text = _PARAMS.sub(rf"\1{MASK}", text)
-    text = _JWT.sub(MASK, text)
-    text = _KEYS.sub(MASK, text)
-    return _LONG.sub(_unless_readable, text)
+    for pattern, mask in _SECRETS:
+        text = re.sub(pattern, mask, text)
+    return re.sub(_LONG, _unless_readable, text)
 
 
 def _start_of(text: str) -> str:
@@ -132,7 +139,7 @@ def _start_of(text: str) -> str:
 def _printable(text: str) -> str:
     """Without escape sequences and characters that steer a terminal or hide text; white space becomes a space."""
     if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
+        text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", "", text, flags=re.DOTALL)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
@@ -141,8 +148,6 @@ def _printable(text: str) -> str:
 def _unless_readable(match: re.Match[str]) -> str:
     """Keeps ids of requests, and long names such as `GenerateRequestsPerDayPerProjectPerModel-FreeTier`."""
     run = match.group()
-    if _UUID.fullmatch(run) or _REQUEST_ID.fullmatch(run) or not any(c.isdigit() for c in run):
+    if re.fullmatch(_READABLE, run) or not any(c.isdigit() for c in run):
         return run
-    if all(_WORDY.fullmatch(part) for part in re.split(r"[/_+=-]", run)):
-        return run
-    return MASK
+    return run if all(re.fullmatch(_WORD, part) for part in re.split(r"[/_+=-]", run)) else MASK

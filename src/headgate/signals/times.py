@@ -8,7 +8,7 @@ wait of more than 35 days is nonsense: None. Clocks and calendars in words are i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
 from headgate.signals.moments import MOMENT, moment_ms
@@ -23,8 +23,6 @@ _PART = rf"[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?\s*{_UNIT}"
 _DURATION = rf"{_PART}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*){_PART}){{0,5}}"
 
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,12})?|\.[0-9]{1,12}")
-_WHOLE_DURATION = re.compile(_DURATION, re.IGNORECASE)
-_DURATION_PART = re.compile(r"([0-9.]+)\s*([a-z]+)", re.IGNORECASE)
 _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?\s?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
@@ -58,10 +56,10 @@ def wait_from_seconds(text: str, unit_ms: int = 1000) -> int | None:
 def wait_from_duration(text: str) -> int | None:
     """`12ms`, `1s`, `6m0s`, `1h2m`, `45.837906927s`, `2 days 3 hours`."""
     text = text.strip()
-    if not _WHOLE_DURATION.fullmatch(text):
+    if not re.fullmatch(_DURATION, text, re.IGNORECASE):
         return None
     total = 0
-    for number, unit in _DURATION_PART.findall(text):
+    for number, unit in re.findall(r"([0-9.]+)\s*([a-z]+)", text, re.IGNORECASE):
         name = unit.lower()
         total += _times(number, _UNITS_MS[name if name == "ms" else "mil" if name.startswith("mil") else name[0]])
     return bounded(total)
@@ -133,24 +131,9 @@ def _stamp_ms(moment: datetime) -> int:
 
 # --- a sentence ------------------------------------------------------------------------------------------------
 
-_ABOUT = r"(?:about\s+|approximately\s+|around\s+|~\s*)?"
-_EPOCH_AFTER_BAR = re.compile(r"\|\s*([0-9]{10}(?:[0-9]{3})?)\b")
 _NAMES_A_MOMENT = (
     r"\b(?:resets?|resetting|try\s+again|retry|available|regain\s+access|renews?|refreshes|until)\b"
     r"(?:\s+again)?[\s:]{1,4}(?:(?:at|on|by|after)\s+)?"
-)
-_AT_A_STAMP = re.compile(rf"{_NAMES_A_MOMENT}({_RFC3339.pattern}|[0-9]{{10}}(?:[0-9]{{3}})?\b)", re.IGNORECASE)
-_AT_A_MOMENT = re.compile(_NAMES_A_MOMENT + MOMENT, re.IGNORECASE)
-_IN_A_WHILE = re.compile(
-    r"\b(?:again|retry(?:ing)?|resets?|wait(?:ing)?|available)\b"
-    rf"(?:[^.\n|]{{0,40}}?\b(?:in|after|for)\s+|\s+){_ABOUT}({_DURATION})",
-    re.IGNORECASE,
-)
-# `"retryDelay": "45s"`, `retry-after: 30`, `"resets_at":1762952400`; also with its quotes escaped by JSON around it.
-_FIELD = re.compile(
-    r"\b(retry[-_]?after[-_]?ms|retry[-_]?after(?:[-_]?s(?:ec(?:ond)?s?)?)?|retry_?delay|resets?_?in_?seconds|resets?_?at)"
-    r"[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4}([0-9][^\s\"'\\,;}\])]{0,40})",
-    re.IGNORECASE,
 )
 
 
@@ -161,42 +144,53 @@ def find_wait(text: str, now_wall_ms: int, tz: tzinfo | None = None) -> int | No
     several of one sort, the last that can be read counts.
     """
     text = text[:_TEXT_CHARS]
-    for finder in (_after_a_bar, _at_a_stamp, _at_a_moment, _in_a_field, _in_a_while):
-        wait_ms = finder(text, now_wall_ms, tz)
+    for pattern, read in _SENTENCES:
+        wait_ms = None
+        for found in re.finditer(pattern, text, re.IGNORECASE):
+            read_ms = read(found, now_wall_ms, tz)
+            wait_ms = wait_ms if read_ms is None else read_ms
         if wait_ms is not None:
             return wait_ms
     return None
 
 
-def _after_a_bar(text: str, now_wall_ms: int, _tz: tzinfo | None) -> int | None:
-    return _last(wait_from_epoch(found[1], now_wall_ms) for found in _EPOCH_AFTER_BAR.finditer(text))
+def _at_a_stamp(found: re.Match[str], now_wall_ms: int, _tz: tzinfo | None) -> int | None:
+    return wait_from_reset(found[1], now_wall_ms)
 
 
-def _at_a_stamp(text: str, now_wall_ms: int, _tz: tzinfo | None) -> int | None:
-    return _last(wait_from_reset(found[1], now_wall_ms) for found in _AT_A_STAMP.finditer(text))
+def _at_a_moment(found: re.Match[str], now_wall_ms: int, tz: tzinfo | None) -> int | None:
+    at_ms = moment_ms(found, now_wall_ms, tz)
+    return None if at_ms is None else wait_until(at_ms, now_wall_ms)
 
 
-def _at_a_moment(text: str, now_wall_ms: int, tz: tzinfo | None) -> int | None:
-    moments = (moment_ms(found, now_wall_ms, tz) for found in _AT_A_MOMENT.finditer(text))
-    return _last(None if at is None else wait_until(at, now_wall_ms) for at in moments)
+def _in_a_field(found: re.Match[str], now_wall_ms: int, _tz: tzinfo | None) -> int | None:
+    if found[1].lower().endswith("ms"):
+        return wait_from_seconds(found[2], unit_ms=1)
+    return wait_from_reset(found[2], now_wall_ms)
 
 
-def _in_a_field(text: str, now_wall_ms: int, _tz: tzinfo | None) -> int | None:
-    return _last(_field_wait(found[1].lower(), found[2], now_wall_ms) for found in _FIELD.finditer(text))
+def _in_a_while(found: re.Match[str], _now_wall_ms: int, _tz: tzinfo | None) -> int | None:
+    return wait_from_duration(found[1])
 
 
-def _in_a_while(text: str, _now_wall_ms: int, _tz: tzinfo | None) -> int | None:
-    return _last(wait_from_duration(found[1]) for found in _IN_A_WHILE.finditer(text))
-
-
-def _field_wait(name: str, value: str, now_wall_ms: int) -> int | None:
-    if name.endswith("ms"):
-        return wait_from_seconds(value, unit_ms=1)
-    return wait_from_reset(value, now_wall_ms)
-
-
-def _last(waits: Iterable[int | None]) -> int | None:
-    found = None
-    for wait_ms in waits:
-        found = found if wait_ms is None else wait_ms
-    return found
+# In the order in which they are believed. As text: they are compiled when the first message is read, not on import.
+_SENTENCES: tuple[tuple[str, Callable[[re.Match[str], int, tzinfo | None], int | None]], ...] = (
+    (r"\|\s*([0-9]{10}(?:[0-9]{3})?)\b", _at_a_stamp),
+    (rf"{_NAMES_A_MOMENT}({_RFC3339.pattern}|[0-9]{{10}}(?:[0-9]{{3}})?\b)", _at_a_stamp),
+    (_NAMES_A_MOMENT + MOMENT, _at_a_moment),
+    # `"retryDelay": "45s"`, `retry-after: 30`, `"resets_at":1762952400`; also with its quotes escaped.
+    (
+        (
+            r"\b(retry[-_]?after[-_]?ms|retry[-_]?after(?:[-_]?s(?:ec(?:ond)?s?)?)?|retry_?delay|resets?_?in_?seconds"
+            r"|resets?_?at)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4}([0-9][^\s\"'\\,;}\])]{0,40})"
+        ),
+        _in_a_field,
+    ),
+    (
+        (
+            r"\b(?:again|retry(?:ing)?|resets?|wait(?:ing)?|available)\b(?:[^.\n|]{0,40}?\b(?:in|after|for)\s+|\s+)"
+            rf"(?:about\s+|approximately\s+|around\s+|~\s*)?({_DURATION})"
+        ),
+        _in_a_while,
+    ),
+)

@@ -1,0 +1,180 @@
+"""Settling the line: whoever can enter does, in order; everybody else is left where the right change finds them.
+
+After `settle` nobody who could enter is left standing (core/invariants.py checks it). A queue that cannot enter is
+parked on pools that block it. A head that others keep overtaking has seats kept for it, one pool after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.core import events as ev
+from headgate.core.errors import InternalError
+from headgate.core.line import Candidate, Queue
+from headgate.core.pools import Pool
+from headgate.core.records import Ticket
+from headgate.core.state import State
+from headgate.core.timers import POOL, RESERVE, Timers
+
+RESERVE_AFTER_MS = 30_000  # whoever is still overtaken after so long has seats kept for it
+FOREVER = 1 << 53  # a pause without an end; fits every JSON reader
+
+
+class Settling:
+    """The line of one state. `grant` lends seats to a head; `emit` makes an event happen."""
+
+    def __init__(
+        self,
+        state: State,
+        timers: Timers,
+        grant: Callable[[Ticket, Candidate, int], None],
+        emit: Callable[[ev.Event], None],
+    ) -> None:
+        self._state = state
+        self._timers = timers
+        self._grant = grant
+        self._emit = emit
+        self._parkings = 0
+
+    def choose(self, queue: Queue, now: int) -> Candidate | None:
+        """The candidate that the head of this queue can enter with now."""
+        seats = queue.spec.seats
+        for candidate in queue.usable:
+            for pool, own_limit in candidate.needs:
+                if pool.blocks(seats, own_limit, queue, now):
+                    break
+            else:
+                return candidate
+        return None
+
+    def settle(self, now: int) -> None:
+        """Let in everybody who can enter, in order."""
+        while (queue := self._next(now)) is not None:
+            head = queue.head()
+            candidate = self.choose(queue, now)
+            if head is None:
+                raise InternalError(f"{queue} was chosen and is empty")
+            if candidate is not None:  # else the seat is kept for another since
+                self._grant(head, candidate, now)
+
+    def _next(self, now: int) -> Queue | None:
+        """The queue whose head enters next; everything that cannot enter is parked on the way."""
+        state = self._state
+        best: Queue | None = None
+        for spec, queue in list(state.fresh.items()):
+            if queue.head() is None:
+                del state.fresh[spec]
+            elif self.choose(queue, now) is None:
+                self._park(queue, now)
+                del state.fresh[spec]
+            elif best is None or _before(queue, best):
+                best = queue
+        for key, pool in list(state.dirty.items()):
+            top = self._top(pool, now)
+            if top is None:
+                del state.dirty[key]
+                self._watch(pool, now)
+            elif best is None or _before(top, best):
+                best = top
+        return self._oldest(best, now) if best is not None else None
+
+    def _oldest(self, best: Queue, now: int) -> Queue:
+        """The oldest of a flow whose turn it is: shares differ from pool to pool, and must not change its order."""
+        flow = best.flow
+        for queue in self._state.fresh.values():
+            if queue.flow == flow and _before(queue, best):
+                best = queue
+        for pool in self._state.dirty.values():
+            top = self._top(pool, now, flow)
+            if top is not None and _before(top, best):
+                best = top
+        return best
+
+    def _top(self, pool: Pool, now: int, flow: str | None = None) -> Queue | None:
+        """The first queue (of a flow) parked here that can enter; those that something else blocks move there."""
+        while (queue := pool.top(now) if flow is None else pool.top_of(flow, now)) is not None:
+            if self.choose(queue, now) is not None:
+                return queue
+            self._park(queue, now)
+        return None
+
+    def _park(self, queue: Queue, now: int) -> None:
+        """Leave a queue where it will be looked at again: for each candidate, on one pool that blocks it."""
+        head = queue.head()
+        if head is None:
+            raise InternalError(f"{queue} was parked and is empty")
+        if head.id in self._state.reserved:
+            self._reserve(queue, head, now)
+        self._parkings += 1
+        queue.parking = self._parkings
+        seats = queue.spec.seats
+        for candidate in queue.usable:
+            for pool, own_limit in candidate.needs:
+                if pool.blocks(seats, own_limit, queue, now):
+                    pool.park(queue, seats, own_limit)
+                    self._watch(pool, now)
+                    break
+        # At multiples of its waiting time, so that all processes agree when.
+        due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
+        if queue.watch != (due, head.id):
+            queue.watch = (due, head.id)
+            self._timers.push(due, RESERVE, head.id)
+
+    def _watch(self, pool: Pool, now: int) -> None:
+        """See to it that somebody looks when time alone frees something in a pool that is waited for."""
+        if not pool.has_parked:
+            return
+        due = pool.changes_at(now)
+        if due and due < FOREVER and (pool.timer_at <= now or due < pool.timer_at):
+            pool.timer_at = due
+            self._timers.push(due, POOL, pool.key)
+
+    # Keeping seats for those who are overtaken.
+
+    def consider_reserving(self, ticket: Ticket, now: int) -> None:
+        """A head has waited for a while: if others overtake it, keep for it what frees up."""
+        queue = self._state.queue(ticket.spec)
+        if ticket.id in self._state.reserved or (queue.can_enter(now) and self._overtaken(queue, ticket, now)):
+            self._reserve(queue, ticket, now)
+        self._state.look_at(queue)
+
+    def _overtaken(self, queue: Queue, head: Ticket, now: int) -> bool:
+        """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
+        passed = False
+        for pool, own_limit in queue.candidates[0].needs:
+            share = pool.share(queue.flow)
+            if pool.reserved_for is not None:
+                return False
+            if pool.blocks(queue.spec.seats, own_limit, queue, now):
+                passed = share.start < pool.virtual or (share.latest > head.order and share.latest_at > head.queued_at)
+                if not passed:
+                    return False
+        return passed
+
+    def _reserve(self, queue: Queue, head: Ticket, now: int) -> None:
+        """Keep the seats of one more pool for a ticket, once those kept so far are free.
+
+        One pool after the other, the slowest first: so a pool that stays full leaves no seat of another idle.
+        """
+        kept = self._state.reserved.get(head.id, ())
+        blocking = [pool for pool, own in queue.candidates[0].needs if pool.blocks(queue.spec.seats, own, queue, now)]
+        if not blocking or any(pool.key in kept for pool in blocking):
+            return
+        slowest = max(blocking, key=lambda pool: pool.hold_mean_ms // pool.limit)
+        if slowest.reserved_for is None:
+            self._emit(ev.Reserved(head.id, (*kept, slowest.key)))
+
+
+def _before(one: Queue, other: Queue) -> bool:
+    """Which of two heads enters first: by age within a flow, by fair share in the first pool that both need."""
+    a, b = one.head(), other.head()
+    if a is None or b is None:
+        raise InternalError("an empty queue was compared")
+    by_age = (a.order, a.arrival) < (b.order, b.arrival)
+    if one.flow == other.flow or a.order < 0 or b.order < 0:
+        return by_age
+    keys = {pool.key for pool in other.pools}
+    for pool in one.pools:
+        if pool.key in keys:
+            return pool.rank(one) < pool.rank(other)
+    return by_age

@@ -1,0 +1,130 @@
+"""Deadlines: a heap of moments at which time alone brings something about.
+
+Timers are never searched and removed; one that no longer means anything is passed over when it comes to the top. They
+follow from the state, so they are not part of it: a replica sets its own as it replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from headgate.core import events as ev
+from headgate.core.records import Ticket
+from headgate.core.state import State
+
+CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
+
+# What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
+POOL, RESERVE, CLAIM, HOLD, EXPIRY = range(5)
+
+Timer = tuple[int, int, str]  # when, what for, the pool's key or the request's id
+
+
+class Timers:
+    """The deadlines of one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._heap: list[Timer] = []
+        self._arming: dict[type, Callable[[Any, int], None]] = {
+            ev.Queued: self._queued,
+            ev.Granted: self._granted,
+            ev.Returned: self._returned,
+            ev.RuleSet: self._anew,
+            ev.CapRemoved: self._anew,
+            ev.CapReset: self._anew,
+            ev.SelectorSeen: self._anew,
+            ev.FileLoaded: self._anew,
+        }
+        self.rearm()
+
+    def first(self) -> Timer | None:
+        """The next timer that means something."""
+        heap = self._heap
+        while heap and not self._stands(heap[0]):
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def pop(self) -> None:
+        """Take out what `first` gave."""
+        heappop(self._heap)
+
+    def push(self, at: int, what: int, name: str) -> None:
+        heappush(self._heap, (at, what, name))
+
+    def first_to_act(self) -> Ticket | None:
+        """The ticket whose holder should see to the next deadline: the head of the line at the pool it is about."""
+        timer = self.first()
+        if timer is None:
+            return None
+        _, what, name = timer
+        if what == POOL:
+            return self._state.pools[name].first_parked()
+        if what == EXPIRY:
+            return self._state.tickets[name]
+        return next((head for queue in self._state.queues.values() if (head := queue.head()) is not None), None)
+
+    def follow(self, event: ev.Event, at: int) -> None:
+        """Set the timers that follow from an event that has become part of the state."""
+        arm = self._arming.get(type(event))
+        if arm is not None:
+            arm(event, at)
+
+    def rearm(self) -> None:
+        """Set all timers anew from the state: after a snapshot, or when pools were made anew."""
+        state = self._state
+        heap = [(ticket.expires_at, EXPIRY, ticket.id) for ticket in state.tickets.values()]
+        for lease in state.leases.values():
+            if not lease.claimed:
+                heap.append((lease.granted_at + CLAIM_MS, CLAIM, lease.id))
+            if lease.ends_at:
+                heap.append((lease.ends_at, HOLD, lease.id))
+        heapify(heap)
+        self._heap = heap
+        for pool in state.pools.values():
+            pool.timer_at = 0
+
+    def _stands(self, timer: Timer) -> bool:
+        """Whether a timer still means something; what it was set for may be long gone."""
+        at, what, name = timer
+        state = self._state
+        if what == POOL:
+            pool = state.pools.get(name)
+            return pool is not None and pool.timer_at == at
+        if what in (EXPIRY, RESERVE):
+            ticket = state.tickets.get(name)
+            if ticket is None or what == EXPIRY:
+                return ticket is not None and ticket.expires_at == at
+            queue = state.queue(ticket.spec)
+            return queue.watch == (at, name) and queue.head() is ticket
+        lease = state.leases.get(name)
+        if lease is None:
+            return False
+        if what == CLAIM:
+            return not lease.claimed and lease.granted_at + CLAIM_MS == at
+        return lease.ends_at == at and not lease.child  # a child is ended by its runner, and lost then
+
+    def _queued(self, event: ev.Queued, at: int) -> None:
+        self.push(event.ticket.expires_at, EXPIRY, event.ticket.id)
+
+    def _granted(self, event: ev.Granted, at: int) -> None:
+        if not event.claimed:
+            self.push(at + CLAIM_MS, CLAIM, event.id)
+        if event.ends_at:
+            self.push(event.ends_at, HOLD, event.id)
+            self._forget_the_gone()
+
+    def _forget_the_gone(self) -> None:
+        """Leases come and go by the million: drop the timers of those that are gone now and then."""
+        heap = self._heap
+        if len(heap) > 4096 and len(heap) > 4 * (len(self._state.leases) + len(self._state.tickets)):
+            heap[:] = [timer for timer in heap if self._stands(timer)]
+            heapify(heap)
+
+    def _returned(self, event: ev.Returned, at: int) -> None:
+        self.push(self._state.tickets[event.id].expires_at, EXPIRY, event.id)
+
+    def _anew(self, event: ev.Event, at: int) -> None:
+        self.rearm()

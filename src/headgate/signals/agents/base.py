@@ -1,0 +1,204 @@
+"""What all agents have in common: the questions that can be asked about one, and the words in which it answers.
+
+`signals.process` feeds an agent's output line by line and asks. In record mode every line of stdout is a record; what
+it tells is one of four things:
+
+| told | meaning | it stands |
+| --- | --- | --- |
+| ACTIVITY | the model answered or a tool ran | for good |
+| RETRY | a call was refused and will be made again | until the next activity |
+| ERROR | a call or the whole run failed | until the run goes on to a good end; of two, the last |
+| DONE | the agent says that it is done, and well | for good |
+
+The rule (SPEC S2): an agent speaks for itself only through its error records, or, where it prints text, through whole
+lines of a shape that is its own, in the place where it prints them. What tools, files and models say is never looked
+into: a record of another type is not decoded further than its type.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeVar
+
+    from headgate.signals.outcome import Outcome
+
+    T = TypeVar("T")
+
+ACTIVITY = "activity"
+RETRY = "retry"
+ERROR = "error"
+DONE = "done"
+
+_TYPE = b'{"type":"'
+_SESSION_CHARS = 128
+
+
+class Told(Struct, frozen=True):
+    """What one record tells."""
+
+    what: str = ""  # ACTIVITY, RETRY, ERROR, DONE or nothing
+    outcome: Outcome | None = None  # of RETRY and ERROR
+    session: str = ""
+
+
+ACTIVE = Told(ACTIVITY)
+GOOD_END = Told(DONE)
+
+
+class Context(Struct):
+    """What an agent may need to know to understand its own words."""
+
+    model: str  # `provider/model` from its command line, or nothing
+    now_wall_ms: Callable[[], int]
+
+    @property
+    def provider(self) -> str:
+        return self.model.partition("/")[0].partition("@")[0]
+
+    @property
+    def model_name(self) -> str:
+        return self.model.partition("/")[2]
+
+
+class End(Struct):
+    """How a process ended, and the last lines of its output, without colours; empty lines are left out."""
+
+    exit_code: int | None
+    signal: int | None
+    out: list[str]
+    err: list[str]
+    raw_err: str  # the end of stderr as it was, for records that span lines
+
+
+class Agent:
+    """One agent: the base class is one that says nothing."""
+
+    name = ""
+    model_flags: tuple[str, ...] = ()
+    provider = ""  # what a bare model name means
+    # The only program that lies about its end: exit 0 says nothing.
+    exit_0_is_good = True
+    # How it says that the session it should resume is not there.
+    stale: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<agent {self.name}>"
+
+    # --- its command line
+
+    def option(self, args: Sequence[str], *names: str) -> str | None:
+        """The value of the last of these options in the agent's own arguments, or None."""
+        found = None
+        for index, word in enumerate(args):
+            if word == "--":
+                break
+            name, equals, value = word.partition("=")
+            if name in names:
+                found = value if equals else args[index + 1] if index + 1 < len(args) else ""
+        return found
+
+    def mode(self, args: Sequence[str]) -> str:
+        """How it prints: "stream" is a record for each step, "single" one record at the end, "" is text."""
+        return ""
+
+    def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
+        """Its arguments with those that resume a session; None where it cannot, or they say so already."""
+        return None
+
+    # --- its output
+
+    def record(self, line: bytes, context: Context) -> Told | None:
+        """What a line of stdout tells, in record mode."""
+        return None
+
+    def notice(self, err: list[str], context: Context) -> Outcome | None:
+        """In record mode, what the last lines of stderr say about a call that is being made again."""
+        return None
+
+    def last_words(self, end: End, context: Context) -> Outcome | None:
+        """What the text at the end says about a failure."""
+        return None
+
+    def by_exit(self, exit_code: int) -> Outcome | None:
+        """What an exit code alone says, where this agent has codes of its own."""
+        return None
+
+    def session_in(self, start: str) -> str:
+        """The session id in the start of stderr, where the agent prints it as text."""
+        return ""
+
+    # --- for them to use
+
+    def outcome(
+        self, kind: str, tag: str, seen: str, context: Context | None = None, *, family: str = "", wait_ms: int | None = None
+    ) -> Outcome:
+        """An outcome by a rule of this agent; with a context, its wait is looked for in what was seen."""
+        from headgate.signals import outcome as made
+
+        if wait_ms is None and context is not None and kind not in (made.AUTH, made.LOCAL_ERROR):
+            from headgate.signals.times import find_wait
+
+            wait_ms = find_wait(seen, context.now_wall_ms())
+        return made.outcome(kind, f"{self.name}.{tag}", seen, wait_ms=wait_ms, family=family)
+
+    def by_rules(self, rules: tuple[Rule, ...], text: str, context: Context, family: str = "") -> Outcome | None:
+        """The outcome of the first rule whose pattern the text starts with."""
+        import re
+
+        plain = text.replace("’", "'").strip()
+        for kind, tag, pattern in rules:
+            if re.match(pattern, plain, re.IGNORECASE | re.DOTALL):
+                return self.outcome(kind, tag, text, context, family=family if kind == "usage_window" else "")
+        return None
+
+    def by_status(
+        self, provider: str, status: int, headers: dict[str, str], body: str, context: Context
+    ) -> Outcome:
+        """The outcome of a response that the agent reports, by the rules for responses."""
+        from headgate.signals.http import classify_response
+
+        told = classify_response(provider, status, headers, body, context.now_wall_ms(), context.model_name)
+        return msgspec.structs.replace(told, rule=f"{self.name}.{told.rule}")
+
+
+if TYPE_CHECKING:
+    Rule = tuple[str, str, str]  # kind, tag, and how the agent's message starts
+
+
+def type_of(line: bytes) -> bytes:
+    """The type of a record; empty for a line that is none. All agents print it first."""
+    if line.startswith(_TYPE):
+        end = line.find(b'"', 9, 80)
+        return line[9:end] if end > 0 else b""
+    if line[:1] == b"{":
+        found = decode(line, _Typed)
+        return found.type.encode() if found is not None else b""
+    return b""
+
+
+class _Typed(Struct):
+    type: str = ""
+
+
+def decode(line: bytes | str, shape: type[T]) -> T | None:
+    """A record as the shape that matters of it; None where it is not of that shape."""
+    try:
+        return msgspec.json.decode(line, type=shape)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def session_id(value: object) -> str:
+    """A session id, if it can be one: it becomes an argument of the next run."""
+    text = value if isinstance(value, str) else ""
+    good = 0 < len(text) <= _SESSION_CHARS and text[0] != "-" and text.isascii()
+    return text if good and text.replace("-", "").replace("_", "").isalnum() else ""
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,227 @@
+"""Claude Code: `claude -p … --output-format stream-json`.
+
+Its last record is `result`, and `is_error` in it decides, not `subtype` (a refused run says `success`). Before that, a
+refused call shows as `system`/`api_retry` while it is made again, as `rate_limit_event` with `status: rejected` when a
+window of the plan is used up, and as an `assistant` record with an `error` of its own when it is given up. In text mode
+the same message is all that it prints, on stdout or stderr, with exit 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from headgate.signals.agents.base import (
+    ACTIVE,
+    ERROR,
+    GOOD_END,
+    RETRY,
+    Agent,
+    Context,
+    End,
+    Told,
+    decode,
+    session_id,
+    text_of,
+    type_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.signals.agents.base import Rule
+    from headgate.signals.outcome import Outcome
+
+_RESUMING = frozenset(("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr"))
+_FAMILIES = r"\b(opus|sonnet|haiku|fable)\b"
+
+_RULES: tuple[Rule, ...] = (
+    ("quota", "spend_limit", r"You've (?:hit|reached) your (?:org's )?(?:monthly )?spend limit"),
+    ("quota", "credit_balance", r"(?:Your )?Credit balance is too low"),
+    ("usage_window", "extra_usage", r"You're out of (?:extra usage|usage credits)\b.{0,20}\bresets\b"),
+    ("quota", "usage_credits", r"You're out of (?:extra usage|usage credits)"),
+    ("quota", "org_usage", r"Your org is out of usage|Your group's usage limit is set to \$0|This service is disabled"),
+    ("quota", "not_included", r"Your seat type doesn't include|Your usage allocation has been disabled|.{1,20} requires usage credits"),
+    ("usage_window", "limit", r"You've (?:hit|reached) your (?:[\w'.-]+ ){0,4}limit\b"),
+    ("usage_window", "limit", r"(?:Claude (?:AI )?|5-hour |Session |Weekly |Opus |Sonnet |Haiku )(?:[\w-]+ ){0,2}limit reached"),
+    ("overloaded", "overloaded", r"(?:API Error: )?(?:Repeated )?529\b|\w+ is experiencing high load"),
+    ("rate_limited", "limiting", r"API Error: Server is temporarily limiting requests"),
+    ("auth", "not_logged_in", r"Not logged in\b|Please run /login\b|Session expired\. Please run /login"),
+    ("auth", "key", r"Invalid API key\b|(?:Your )?OAuth (?:token|session) (?:has |was |is )?(?:expired|revoked|invalid)"),
+    ("auth", "organization", r"(?:This|Your) organization has (?:been disabled|disabled)\b|Your ANTHROPIC_API_KEY belongs to a disabled"),
+    # It says itself that this may be the network, or the gateway.
+    ("server_error", "authentication_error", r"Authentication error\b"),
+)
+# `API Error: 500 …`, `API Error: Request rejected (429) · …`, `API Error (429 {…}) · Retrying in 2892 seconds…`
+_STATUS = r"(?:Failed to authenticate\. )?API Error(?:: Request rejected)?[: (]{1,3}([45][0-9]{2})\)?(?: · | )?(.*)"
+_CODES = {
+    "rate_limit": "rate_limited",
+    "overloaded": "overloaded",
+    "authentication_failed": "auth",
+    "oauth_org_not_allowed": "auth",
+    "billing_error": "quota",
+    "server_error": "server_error",
+}
+
+
+class _LimitInfo(Struct, rename="camel"):
+    status: Any = None
+    resets_at: Any = None
+    rate_limit_type: Any = None
+
+
+class _Record(Struct):
+    """The fields of records that matter; those of `message` and of tools are passed over."""
+
+    type: str = ""
+    subtype: Any = None
+    session_id: Any = None
+    is_error: Any = None
+    result: Any = None
+    errors: Any = None
+    api_error_status: Any = None
+    error: Any = None
+    error_status: Any = None
+    retry_delay_ms: Any = None
+    parent_tool_use_id: Any = None
+    rate_limit_info: _LimitInfo | None = None
+
+
+class _Part(Struct):
+    text: Any = None
+
+
+class _Message(Struct):
+    content: list[_Part] = []
+
+
+class _Spoken(Struct):
+    message: _Message | None = None
+
+
+class Claude(Agent):
+    name = "claude"
+    model_flags = ("--model",)
+    provider = "anthropic"
+    stale = (r"No conversation found with session ID",)
+
+    def mode(self, args: Sequence[str]) -> str:
+        return {"stream-json": "stream", "json": "single"}.get(self.option(args, "--output-format") or "", "")
+
+    def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
+        if any(word.partition("=")[0] in _RESUMING for word in args):
+            return None
+        return ["--resume", session, *args]
+
+    # --- records
+
+    def record(self, line: bytes, context: Context) -> Told | None:
+        if line[:1] == b"[":  # `--output-format json --verbose`: all records in one line
+            records = decode(line, list[_Record]) or []
+            return self._told(records[-1], line, context) if records else None
+        kind = type_of(line)
+        if kind == b"stream_event":
+            return ACTIVE
+        if kind == b"user":
+            return ACTIVE if b'"tool_result"' in line else None
+        if kind == b"assistant" and b'"error":"' not in line:
+            return ACTIVE
+        if kind not in (b"assistant", b"result", b"rate_limit_event", b"system"):
+            return None
+        found = decode(line, _Record)
+        return self._told(found, line, context) if found is not None else None
+
+    def _told(self, found: _Record, line: bytes, context: Context) -> Told | None:
+        session = session_id(found.session_id)
+        if found.type == "result":
+            return self._result(found, session, context)
+        if found.type == "rate_limit_event":
+            window = self._window(found.rate_limit_info, context)
+            return Told(RETRY, window, session) if window is not None else None
+        if found.type == "assistant":
+            if not text_of(found.error):
+                return ACTIVE
+            if found.parent_tool_use_id:  # a helper of the agent failed: the agent itself goes on
+                return None
+            spoken = decode(line, _Spoken)
+            parts = spoken.message.content if spoken is not None and spoken.message is not None else []
+            text = " ".join(text_of(part.text) for part in parts)
+            return Told(ERROR, self._refused(text, 0, text_of(found.error), context), session)
+        if found.subtype == "api_retry":
+            return Told(RETRY, self._retry(found, context), session)
+        return Told(session=session)
+
+    def _result(self, found: _Record, session: str, context: Context) -> Told:
+        if found.is_error is not True and found.subtype == "success":
+            return Told(GOOD_END.what, None, session)
+        errors = found.errors if isinstance(found.errors, list) else []
+        text = text_of(found.result) or " ".join(text_of(error) for error in errors) or text_of(found.subtype)
+        status = found.api_error_status if isinstance(found.api_error_status, int) else 0
+        if found.is_error is not True:  # stopped by a limit that the user set: turns, budget
+            return Told(ERROR, self.outcome("local_error", text_of(found.subtype) or "result", text), session)
+        return Told(ERROR, self._refused(text, status, "", context), session)
+
+    def _window(self, info: _LimitInfo | None, context: Context) -> Outcome | None:
+        if info is None or info.status != "rejected":
+            return None
+        from headgate.signals.providers import family_of_window
+        from headgate.signals.times import wait_from_epoch
+
+        name = text_of(info.rate_limit_type)
+        reset = info.resets_at if isinstance(info.resets_at, int | float) and not isinstance(info.resets_at, bool) else ""
+        wait_ms = wait_from_epoch(reset, context.now_wall_ms())
+        seen = f"rate_limit_event: {name or 'a limit'} rejected, resets at {reset or 'an unknown time'}"
+        family = family_of_window(name, context.model_name)
+        return self.outcome("usage_window", "rate_limit_event", seen, family=family, wait_ms=wait_ms)
+
+    def _retry(self, found: _Record, context: Context) -> Outcome:
+        status = found.error_status if isinstance(found.error_status, int) else 0
+        code = text_of(found.error)
+        kind = "overloaded" if status == 529 else _CODES.get(code) or _kind_of(status)
+        delay = found.retry_delay_ms
+        wait_ms = int(delay) if isinstance(delay, int | float) and 0 <= delay < 10**10 else None
+        return self.outcome(kind, "api_retry", f"api_retry: {code} {status or ''}", wait_ms=wait_ms)
+
+    # --- its message, in a record or as text
+
+    def _refused(self, text: str, status: int, code: str, context: Context) -> Outcome:
+        """The outcome of a message that is known to be an error of a call, or of the run."""
+        found = self._by_text(text, context)
+        if found is not None:
+            return found
+        if status >= 400:
+            return self.by_status("anthropic", status, {}, text, context)
+        return self.outcome(_CODES.get(code, "local_error"), code or "result", text, context)
+
+    def _by_text(self, text: str, context: Context) -> Outcome | None:
+        named = re.search(_FAMILIES, text[:80], re.IGNORECASE)
+        family = f"claude-{named[1].lower()}-*" if named else ""
+        if found := self.by_rules(_RULES, text, context, family):
+            return found
+        if quoted := re.match(_STATUS, text, re.DOTALL):
+            return self._by_quoted_status(int(quoted[1]), quoted[2], text, context)
+        return None
+
+    def _by_quoted_status(self, status: int, body: str, text: str, context: Context) -> Outcome:
+        found = self.by_status("anthropic", status, {}, body.rstrip(") "), context)
+        if found.wait_ms is None and found.kind in ("rate_limited", "overloaded", "server_error"):
+            return self.outcome(found.kind, f"api_error.{status}", text, context)
+        return found
+
+    def last_words(self, end: End, context: Context) -> Outcome | None:
+        """In text mode the message is the last line, or the only one."""
+        for lines in (end.err, end.out):
+            if lines and not lines[-1].startswith(("{", "[")) and (found := self._by_text(lines[-1], context)):
+                return found
+        return None
+
+
+def _kind_of(status: int) -> str:
+    if status in (401, 403):
+        return "auth"
+    return "rate_limited" if status == 429 else "server_error" if status >= 500 else "local_error"
+
+
+AGENT = Claude()

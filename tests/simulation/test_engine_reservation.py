@@ -1,0 +1,302 @@
+"""Nothing waits for ever (DESIGN.md, "The decision"): tickets that others could overtake without end.
+
+The others come in a stream that never leaves a pool empty. A ticket that needs what is never free at one moment is
+kept what frees up, after a bounded wait; and no seat is kept for one who could not take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.invariants import check_settled
+from headgate.core.records import Rule
+from headgate.core.settling import RESERVE_AFTER_MS
+from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
+
+Ask = Callable[[Bench, str], object]
+
+
+class Stream:
+    """Others: as soon as one of them ends, the next asks, so that there is always one in line."""
+
+    def __init__(self, bench: Bench, name: str, ask: Ask, hold_ms: int, number: int) -> None:
+        self.bench, self.name, self.ask, self.hold_ms = bench, name, ask, hold_ms
+        self.asked = 0
+        for _ in range(number):
+            self.come()
+
+    def come(self) -> None:
+        self.asked += 1
+        self.ask(self.bench, f"{self.name}-{self.asked}")
+
+    def step(self) -> None:
+        for lease in list(self.bench.state.leases.values()):
+            if lease.id.startswith(f"{self.name}-") and lease.granted_at + self.hold_ms <= self.bench.now:
+                self.bench.release(lease.id)
+                self.come()
+
+
+def entered_after_ms(bench: Bench, ident: str, *streams: Stream, most_ms: int, step_ms: int = SECOND) -> int:
+    """Let the streams flow until a ticket is lent its seats."""
+    began = bench.now
+    while bench.now - began <= most_ms:
+        if bench.fate(ident) in ("offered", "lent"):
+            return bench.now - began
+        bench.wait(step_ms)
+        for lease in list(bench.state.leases.values()):
+            if not lease.claimed:
+                bench.do(cmd.Claim(lease.id))
+        for stream in streams:
+            stream.step()
+    raise AssertionError(f"{ident} still waits after {most_ms} ms, behind {bench.of(ev.Granted)[-3:]}")
+
+
+def test_two_pools_that_are_never_free_together_are_entered_within_a_bound():
+    """The opus seat goes from hand to hand on the other host, this host is full of sonnets, out of step."""
+    bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
+    opus = Stream(bench, "opus", lambda b, i: b.agent(i, OPUS, host="h2"), 20 * SECOND, 3)
+    bench.wait(7 * SECOND)
+    sonnet = Stream(bench, "sonnet", lambda b, i: b.agent(i, SONNET), 20 * SECOND, 4)
+    bench.agent("both", OPUS)
+    waited = entered_after_ms(bench, "both", opus, sonnet, most_ms=5 * MINUTE)
+    assert waited <= 2 * RESERVE_AFTER_MS + 2 * 20 * SECOND
+
+
+def test_that_holds_between_projects_too():
+    bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
+    opus = Stream(bench, "opus", lambda b, i: b.agent(i, OPUS, host="h2", project="x"), 20 * SECOND, 3)
+    bench.wait(7 * SECOND)
+    sonnet = Stream(bench, "sonnet", lambda b, i: b.agent(i, SONNET, project="y"), 20 * SECOND, 4)
+    bench.agent("both", OPUS, project="z")
+    waited = entered_after_ms(bench, "both", opus, sonnet, most_ms=5 * MINUTE)
+    assert waited <= 2 * RESERVE_AFTER_MS + 2 * 20 * SECOND
+
+
+def test_that_holds_across_restarts():
+    bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
+    opus = Stream(bench, "opus", lambda b, i: b.agent(i, OPUS, host="h2"), 20 * SECOND, 3)
+    bench.wait(7 * SECOND)
+    sonnet = Stream(bench, "sonnet", lambda b, i: b.agent(i, SONNET), 20 * SECOND, 4)
+    bench.agent("both", OPUS)
+    for _ in range(100):
+        bench.restart()
+        try:
+            entered_after_ms(bench, "both", opus, sonnet, most_ms=5 * SECOND)
+        except AssertionError:
+            continue
+        return
+    raise AssertionError("both still waits")
+
+
+def test_weighted_seats_do_not_starve():
+    bench = Bench(agents={"host": 4})
+    ones = Stream(bench, "one", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 2)
+    bench.wait(5 * SECOND)
+    more = Stream(bench, "more", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 4)
+    bench.agent("three", SONNET, seats=3)
+    waited = entered_after_ms(bench, "three", ones, more, most_ms=5 * MINUTE)
+    assert waited <= 2 * RESERVE_AFTER_MS + 10 * SECOND
+
+
+def test_weighted_seats_do_not_starve_where_seats_cool_down():
+    bench = Bench(requests={"umans": 4})
+    ones = Stream(bench, "one", lambda b, i: b.call(i, CODER), 2 * SECOND, 8)
+    bench.call("three", CODER, seats=3)
+    waited = entered_after_ms(bench, "three", ones, most_ms=5 * MINUTE, step_ms=100)
+    assert waited <= 2 * RESERVE_AFTER_MS + 5 * SECOND
+
+
+def test_one_who_may_take_only_the_first_seat_does_not_starve():
+    """HEADGATE_AGENTS=host=1 on a host that others keep at three."""
+    bench = Bench(agents={"host": 3})
+    others = Stream(bench, "o", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 5)
+    bench.agent("alone", SONNET, caps=(("host", 1),))
+    assert entered_after_ms(bench, "alone", others, most_ms=5 * MINUTE) <= 2 * RESERVE_AFTER_MS + 10 * SECOND
+
+
+def test_one_with_the_ordinary_limit_does_not_starve_behind_those_who_may_take_more():
+    """AIDEVOPS_OPUS_CONCURRENCY_CAP=6 in some shells keeps six there, and the file says four."""
+    bench = Bench(agents={"host": 50, "anthropic/claude-opus-*": 4})
+    six = (("opus", 6),)
+    others = Stream(bench, "o", lambda b, i: b.agent(i, OPUS, family_caps=six), 10 * SECOND, 8)
+    bench.agent("plain", OPUS)
+    assert entered_after_ms(bench, "plain", others, most_ms=5 * MINUTE) <= 2 * RESERVE_AFTER_MS + 10 * SECOND
+
+
+def test_a_ticket_that_comes_to_the_head_later_is_watched_too():
+    """The one before it leaves; nobody else moves."""
+    bench = Bench(agents={"host": 4})
+    ones = Stream(bench, "one", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 2)
+    bench.wait(5 * SECOND)
+    more = Stream(bench, "more", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 4)
+    bench.agent("first", SONNET, seats=3)
+    bench.agent("second", SONNET, seats=3)
+    bench.do(cmd.Cancel("first"))
+    waited = entered_after_ms(bench, "second", ones, more, most_ms=5 * MINUTE)
+    assert waited <= 2 * RESERVE_AFTER_MS + 10 * SECOND
+
+
+def test_a_ticket_that_was_passed_over_is_watched_again_when_it_speaks():
+    bench = Bench(agents={"host": 4})
+    bench.agent("x", SONNET, seats=4)
+    bench.agent("three", SONNET, seats=3)
+    bench.wait(SECOND)
+    bench.release("x")
+    bench.wait(10 * SECOND)
+    assert bench.fate("three") == "away"
+    ones = Stream(bench, "one", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 2)
+    bench.wait(5 * SECOND)
+    more = Stream(bench, "more", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 4)
+    bench.do(cmd.Ask("three"))
+    waited = entered_after_ms(bench, "three", ones, more, most_ms=5 * MINUTE)
+    assert waited <= 2 * RESERVE_AFTER_MS + 10 * SECOND
+
+
+def overtaken(bench: Bench) -> Stream:
+    """A ticket `three` that has a reservation of four seats, all lent."""
+    bench.agent("x", SONNET)
+    ones = Stream(bench, "one", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 4)
+    bench.agent("three", SONNET, seats=3)
+    while not bench.state.reserved:
+        bench.wait(SECOND)
+        for lease in list(bench.state.leases.values()):
+            if not lease.claimed:
+                bench.do(cmd.Claim(lease.id))
+        ones.step()
+    return ones
+
+
+@pytest.mark.parametrize(
+    "command",
+    [cmd.Cancel("three"), cmd.Lost(("p-three",)), cmd.Bump("three", 0), cmd.SetRule(Rule("agents", "host", cap=5))],
+)
+def test_what_was_kept_is_free_when_the_ticket_leaves_or_moves_or_the_rules_change(command):
+    bench = Bench(agents={"host": 4})
+    overtaken(bench)
+    assert bench.state.pools["agents host:h1"].reserved_for is not None
+    bench.do(command)
+    assert bench.state.reserved == {}
+    assert bench.state.pools["agents host:h1"].reserved_for is None
+
+
+def test_a_reservation_survives_a_restart():
+    bench = Bench(agents={"host": 4})
+    ones = overtaken(bench)
+    bench.restart()
+    assert bench.state.reserved == {"three": ("agents host:h1",)}
+    entered_after_ms(bench, "three", ones, most_ms=20 * SECOND)
+
+
+def test_a_ticket_that_moved_gets_another_reservation():
+    bench = Bench(agents={"host": 4})
+    ones = overtaken(bench)
+    bench.do(cmd.Bump("three", 0))
+    entered_after_ms(bench, "three", ones, most_ms=2 * RESERVE_AFTER_MS + 20 * SECOND)
+
+
+def test_nothing_is_kept_for_one_whose_cap_became_too_small():
+    """A person lowers the cap below what it asks for: others must not wait for it until it expires."""
+    bench = Bench(agents={"host": 4})
+    ones = overtaken(bench)
+    bench.cap("agents", "host", 2)
+    before = len(bench.of(ev.Granted))
+    for _ in range(200):
+        bench.wait(SECOND)
+        for lease in list(bench.state.leases.values()):
+            if not lease.claimed:
+                bench.do(cmd.Claim(lease.id))
+        ones.step()
+    assert len(bench.of(ev.Granted)) - before >= 2 * 200 // 11 - 4
+    assert bench.state.reserved == {}
+
+
+@pytest.mark.parametrize("how", ["reduced", "foreign", "paused"])
+def test_nothing_is_kept_for_one_who_could_not_take_it(how):
+    """A limit lowered by a rate limit, foreign agents, or a pause: the reservation is given up, and comes again."""
+    rules = (Rule("agents", "umans", cap=4, on_429="step"), Rule("agents", "host", cap=50))
+    bench = Bench(rules=rules)
+    ones = Stream(bench, "one", lambda b, i: b.agent(i, CODER), 10 * SECOND, 7)
+    bench.wait(5 * SECOND)
+    bench.agent("four", CODER, seats=4)
+    while not bench.state.reserved:
+        entered_or_not(bench, ones)
+    if how == "reduced":
+        bench.do(cmd.Report(kind="agents", target="umans", retry_after_ms=0))
+    elif how == "foreign":
+        bench.do(cmd.Observe("h1", ((CODER, 1),)))
+    else:
+        bench.do(cmd.Pause("agents", "umans", for_ms=SECOND))
+    assert bench.state.reserved == {}
+    if how == "reduced":
+        bench.cap("agents", "umans", 4)
+    elif how == "foreign":
+        bench.do(cmd.Observe("h1"))
+    entered_after_ms(bench, "four", ones, most_ms=3 * RESERVE_AFTER_MS)
+
+
+def entered_or_not(bench: Bench, *streams: Stream) -> None:
+    bench.wait(SECOND)
+    for lease in list(bench.state.leases.values()):
+        if not lease.claimed:
+            bench.do(cmd.Claim(lease.id))
+    for stream in streams:
+        stream.step()
+
+
+def test_a_pool_that_stays_full_leaves_no_seat_of_another_idle():
+    """Opus was taken by another host just now, and will be for three hours: this host's seats are not kept for it."""
+    bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
+    bench.agent("opus-1", OPUS, host="h2")
+    sonnet = Stream(bench, "sonnet", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 5)
+    bench.agent("both", OPUS)
+    bench.wait(SECOND)
+    bench.agent("opus-2", OPUS, host="h2", priority=-1)
+    bench.release("opus-1")
+    assert bench.fate("opus-2") == "offered", "it passed `both`, whose host is full"
+    bench.do(cmd.Claim("opus-2", child="c"))
+    for _ in range(600):
+        entered_or_not(bench, sonnet)
+        assert bench.used("host:h1") == 2, f"a seat of the host is idle, {bench.state.reserved}"
+    bench.release("opus-2")
+    entered_after_ms(bench, "both", sonnet, most_ms=20 * SECOND)
+
+
+def test_a_ticket_whose_pools_are_all_full_and_that_nobody_passed_keeps_nothing():
+    bench = Bench(agents={"host": 1, "anthropic/claude-opus-*": 1})
+    bench.agent("a", OPUS)
+    bench.agent("b", OPUS)
+    bench.wait(HOUR)
+    assert bench.of(ev.Reserved) == []
+
+
+def test_one_pool_is_kept_after_the_other_the_slowest_first():
+    bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
+    opus = Stream(bench, "opus", lambda b, i: b.agent(i, OPUS, host="h2"), 61 * SECOND, 3)
+    bench.wait(7 * SECOND)
+    sonnet = Stream(bench, "sonnet", lambda b, i: b.agent(i, SONNET), 20 * SECOND, 4)
+    bench.agent("both", OPUS)
+    entered_after_ms(bench, "both", opus, sonnet, most_ms=10 * MINUTE)
+    kept = [event.pools for event in bench.of(ev.Reserved) if isinstance(event, ev.Reserved)]
+    assert kept[0] == ("agents anthropic/claude-opus-*",)
+    assert kept[1:] in ([], [("agents anthropic/claude-opus-*", "agents host:h1")])
+
+
+def test_two_who_need_the_same_pools_are_kept_for_one_after_the_other():
+    bench = Bench(agents={"host": 4})
+    ones = Stream(bench, "one", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 2)
+    bench.wait(5 * SECOND)
+    more = Stream(bench, "more", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 4)
+    bench.agent("three", SONNET, seats=3)
+    bench.agent("four", SONNET, seats=4)
+    for _ in range(300):
+        entered_or_not(bench, ones, more)
+        assert len(bench.state.reserved) <= 1
+        check_settled(bench.state, bench.now)
+        for ident in ("three", "four"):
+            if bench.fate(ident) == "lent":
+                bench.release(ident)
+    assert (bench.fate("three"), bench.fate("four")) == ("released", "released")
