@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -175,7 +176,7 @@ def test_s3_a_zone_nobody_knows_leaves_the_local_one():
 
 
 def test_s3_without_time_zone_data_the_local_zone_is_used(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "zoneinfo", None)
+    monkeypatch.setitem(sys.modules, "zoneinfo", None)
     assert find_wait("resets 4:20pm (Asia/Tbilisi)", NOW, UTC) == 4 * HOUR + 20 * MINUTE
     assert moments.next_midnight_ms("America/Los_Angeles", -8, NOW) == ms(2026, 4, 23, 8)
 

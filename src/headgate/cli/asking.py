@@ -55,7 +55,7 @@ class Request(msgspec.Struct):
             models=self.models,
             kind=self.kind,
             seats=self.seats,
-            host=host if self.kind == "agents" else "",
+            host=host,
             project=self.project,
             any=self.any,
             supervisor=self.supervisor,

@@ -54,7 +54,7 @@ def _spec(model: str, kind: str, project: str, host: str, environment: Environme
     return Spec(
         models=candidates(model, [], environment, loaded),
         kind=kind,
-        host=host if kind == "agents" else "",
+        host=host,
         project=project,
         caps=caps,
         family_caps=family_caps,

@@ -96,20 +96,16 @@ class Surroundings:
     def __init__(self, settings: Settings, cache_path: str = "") -> None:
         self._settings = settings
         self._cache_path = cache_path
-        self._follows_memory = any(rule.auto for rule in settings.rules)
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to look at."""
-        return bool(self._settings.census) or self._follows_memory
 
     def observe(self, current: Callable[[], State], host: str) -> cmd.Observe | None:
         """What is to be told of this host; None when there is nothing to look at. `current` reads the state."""
         seen = self._look()
         state = current()  # after the look, so that no lease younger than it is taken for foreign
-        if not self and host not in state.foreign:
+        follows_memory = any(cap.auto for cap in state.rules.caps.values())
+        if not self._settings.census and not follows_memory and host not in state.foreign:
             return None
         room, most = None, 8
-        if self._follows_memory:
+        if follows_memory:
             from headgate.gate import memory
 
             auto = self._settings.host_auto

@@ -129,6 +129,8 @@ class Waiter:
             self._gate.look_around()
             return True
         head = self._gate.log.head()
+        if (head.commit if head is not None else 0) < self._gate.replica.position.commit:
+            return True  # it is another log
         if head is None or head.due is None:
             return False
         late = self._gate.log.now() - head.due

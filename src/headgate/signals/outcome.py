@@ -89,8 +89,8 @@ _SECRETS = (
     # What stands under a telling name: a header, a variable, a field of JSON, also with its quotes escaped.
     (
         (
-            r"(?i)((?:api[-_ ]?key|authorization|(?:access|refresh|auth|id|session|security)[-_]?token|secret|passw(?:or)?d"
-            r"|credentials?|signature)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4})"
+            r"(?i)((?:api[-_ ]?key|authorization|(?:access|refresh|auth|id|session|security)[-_]?token"
+            r"|secret|passw(?:or)?d|credentials?|signature)[\"'\\]{0,4}\s{0,3}[:=]\s{0,3}[\"'\\]{0,4})"
             r"(?:(?:bearer|basic|token|digest|key)\s+)?[^\s\"'\\,;&})\]]+"
         ),
         rf"\1{MASK}",

@@ -196,7 +196,8 @@ class Claude(Agent):
         return self.outcome(_CODES.get(code, "local_error"), code or "result", text, context)
 
     def _by_text(self, text: str, context: Context) -> Outcome | None:
-        named = re.search(_FAMILIES, text[:80], re.IGNORECASE)
+        limit = re.split(r"[·∙|]|\bresets\b", text[:200])[0]  # after it, it may advise another family
+        named = re.search(_FAMILIES, limit, re.IGNORECASE)
         family = f"claude-{named[1].lower()}-*" if named else ""
         if found := self.by_rules(_RULES, text, context, family):
             return found

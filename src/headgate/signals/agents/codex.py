@@ -1,0 +1,152 @@
+"""Codex: `codex exec --json …`.
+
+`error` and `turn.failed` are its error records; an `error` that starts with "Reconnecting" is a call being made again. An
+`item` of type `error` is a warning, and no activity. In text mode the answer goes to stdout and everything else, tool
+output included, to stderr, where the last thing it says is `ERROR: …`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from headgate.signals.agents.base import (
+    ACTIVE,
+    ERROR,
+    GOOD_END,
+    RETRY,
+    Agent,
+    Context,
+    End,
+    Told,
+    decode,
+    session_id,
+    text_of,
+    type_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.signals.agents.base import Rule
+    from headgate.signals.outcome import Outcome
+
+_WITH_VALUE = frozenset(
+    ("-c", "--config", "--enable", "--disable", "-i", "--image", "-m", "--model", "--local-provider", "-p", "--profile")
+    + ("-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd", "--add-dir", "--output-schema", "--color")
+    + ("-o", "--output-last-message")
+)
+_SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
+
+_RULES: tuple[Rule, ...] = (
+    ("quota", "quota_exceeded", r"Quota exceeded\. Check your plan and billing"),
+    ("quota", "credits", r"Your workspace is out of credits|You(?:'re| are) out of credits"),
+    ("quota", "spend_cap", r"You(?:'ve)? hit your spend cap"),
+    ("quota", "not_included", r"To use Codex with your ChatGPT plan, upgrade"),
+    ("usage_window", "usage_limit", r"You've (?:hit|reached) your usage limit"),
+    ("overloaded", "capacity", r"Selected model is at capacity"),
+    ("overloaded", "high_demand", r"We're currently experiencing high demand"),
+    ("rate_limited", "rate_limit", r"(?:stream disconnected before completion: )?(?:rate limit exceeded: )?Rate limit reached\b"),
+    ("rate_limited", "rate_limit", r"rate limit exceeded\b|(?:.{0,200}\bPlease )?try again in [0-9.]+ ?m?s\b"),
+    ("auth", "refresh", r"Your access token could not be refreshed|Your (?:authentication|session) (?:token )?(?:has )?expired"),
+)
+_STATUS = r"(?:exceeded retry limit, last status|unexpected status):? ([45][0-9]{2})\b ?[A-Za-z -]{0,40}(?:: (.*))?"
+_NAMED = r"You've hit your usage limit for (.{1,60}?)\. Switch to another model"
+_RECONNECTING = r"Reconnecting\.\.\. [0-9]+/[0-9]+(?: \((.*)\))?"
+_SECTIONS = frozenset(("exec", "codex", "user", "thinking", "tokens used"))
+_LAST_LINES = 20
+
+
+class _Failure(Struct):
+    message: Any = None
+
+
+class _Record(Struct):
+    thread_id: Any = None
+    message: Any = None
+    error: _Failure | None = None
+
+
+class Codex(Agent):
+    name = "codex"
+    model_flags = ("-m", "--model")
+    provider = "openai"
+    stale = (r".*\bno rollout found for thread id\b", r".*\bno thread with id\b")
+
+    def mode(self, args: Sequence[str]) -> str:
+        running = any(word in ("exec", "e") for word in args)
+        return "stream" if running and ("--json" in args or "--experimental-json" in args) else ""
+
+    def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
+        """`codex exec [options] resume ID [prompt]`: the options before it are those of `exec`."""
+        if "exec" not in args:
+            return None
+        at = list(args).index("exec") + 1
+        while at < len(args) and args[at].startswith("-") and args[at] not in ("-", "--"):
+            at += 2 if args[at] in _WITH_VALUE else 1
+        if at < len(args) and args[at] in _SUBCOMMANDS:
+            return None
+        return [*args[:at], "resume", session, *args[at:]]
+
+    # --- records
+
+    def record(self, line: bytes, context: Context) -> Told | None:
+        kind = type_of(line)
+        if kind.startswith(b"item."):
+            return Told() if b'"type":"error"' in line[:200] else ACTIVE
+        if kind == b"turn.completed":
+            return GOOD_END
+        if kind not in (b"thread.started", b"error", b"turn.failed"):
+            return Told() if kind else None
+        found = decode(line, _Record) or _Record()
+        if kind == b"thread.started":
+            return Told(session=session_id(found.thread_id))
+        message = text_of(found.error.message if found.error is not None else found.message)
+        if again := re.match(_RECONNECTING, message, re.DOTALL):
+            return Told(RETRY, self._judge(again[1] or "", context) or self._local(message))
+        return Told(ERROR, self._judge(message, context) or self._local(message))
+
+    def _local(self, message: str) -> Outcome:
+        return self.outcome("local_error", "error", message)
+
+    # --- its message, in a record or as text
+
+    def _judge(self, message: str, context: Context) -> Outcome | None:
+        plain = message.replace("’", "'").strip()
+        if found := self.by_rules(_RULES, message, context, _family(plain)):
+            return found
+        if quoted := re.match(_STATUS, plain, re.DOTALL):
+            return self.by_status("openai", int(quoted[1]), {}, quoted[2] or "", context)
+        if plain.startswith("Access blocked by Cloudflare"):
+            return self.outcome("server_error", "cloudflare", message)
+        return None
+
+    def last_words(self, end: End, context: Context) -> Outcome | None:
+        """The last `ERROR: …` of stderr, unless the agent went on after it: then a tool printed it."""
+        if end.exit_code is None:
+            return None
+        lines = end.err[-_LAST_LINES:]
+        for index in range(len(lines) - 1, -1, -1):
+            if lines[index] in _SECTIONS:
+                break
+            start, colon, message = lines[index].partition("ERROR: ")
+            if colon and not start:
+                return self._judge("\n".join([message, *lines[index + 1 :]]), context)
+        return None
+
+    def session_in(self, start: str) -> str:
+        """Before the prompt, it prints a table about the run."""
+        found = re.search(r"\nsession id: ([\w-]{1,128})\n", start.partition("\nuser\n")[0])
+        return session_id(found[1]) if found else ""
+
+
+def _family(message: str) -> str:
+    """The models of a limit with a name: `GPT-5.3-Codex-Spark` is `gpt-5.3-codex-spark`."""
+    named = re.match(_NAMED, message)
+    slug = re.sub(r"[^a-z0-9._-]+", "-", named[1].lower()).strip("-") if named else ""
+    return slug
+
+
+AGENT = Codex()

@@ -1,0 +1,146 @@
+"""opencode: `opencode run -m provider/model --format json …`.
+
+Every record has `type`, `timestamp` and `sessionID`. An `error` record has the provider's own response in it, which is
+judged like any response. Nothing is printed while it tries again by itself. Without `--format json` the answer goes to
+stdout, and everything else, tool output included, to stderr: there only a last line that is an error counts, and only
+when the exit code says so too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from headgate.signals.agents.base import ACTIVE, ERROR, Agent, Context, End, Told, decode, session_id, text_of, type_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.signals.agents.base import Rule
+    from headgate.signals.outcome import Outcome
+
+_RESUMING = frozenset(("--session", "-s", "--continue", "-c"))
+# As they are, and as older and newer versions spell them. `done` ends a run without saying how.
+_ACTIVITY = frozenset(
+    (b"text", b"tool", b"tool_use", b"tool-invocation", b"tool-result", b"tool_result")
+    + (b"step-start", b"step_start", b"step-finish", b"step_finish", b"reasoning")
+)
+_RULES: tuple[Rule, ...] = (
+    ("quota", "quota_exceeded", r"Quota exceeded\. Check your plan and billing"),
+    ("usage_window", "usage_limit", r"(?:AI_APICallError: )?.{0,60}\busage limit reached\b"),
+    ("overloaded", "overloaded", r"(?:AI_APICallError: )?(?:Provider is overloaded|Overloaded)\b"),
+    ("rate_limited", "too_many", r"(?:AI_APICallError: )?(?:Too Many Requests|Rate limit(?:ed| exceeded| reached))\b"),
+    ("auth", "auth", r"(?:AI_LoadAPIKeyError|ProviderAuthError)\b"),
+)
+_USED_UP = ("GoUsageLimitError", "FreeUsageLimitError")
+
+
+class _Data(Struct, rename="camel"):
+    message: Any = None
+    status_code: Any = None
+    response_headers: Any = None
+    response_body: Any = None
+
+
+class _Error(Struct):
+    name: Any = None
+    data: _Data | None = None
+    message: Any = None
+
+
+class _ErrorRecord(Struct):
+    error: _Error | None = None
+
+
+class _State(Struct):
+    status: Any = None
+
+
+class _Tool(Struct):
+    state: _State | None = None
+
+
+class _ToolRecord(Struct):
+    part: _Tool | None = None
+
+
+class OpenCode(Agent):
+    name = "opencode"
+    model_flags = ("-m", "--model")
+    stale = (r"(?:Error: )?Session not found",)
+
+    def mode(self, args: Sequence[str]) -> str:
+        return "stream" if "run" in args and self.option(args, "--format") == "json" else ""
+
+    def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
+        if "run" not in args or any(word.partition("=")[0] in _RESUMING for word in args):
+            return None
+        at = list(args).index("run") + 1
+        return [*args[:at], "--session", session, "--continue", *args[at:]]
+
+    def record(self, line: bytes, context: Context) -> Told | None:
+        kind = type_of(line)
+        session = _session(line)
+        if kind in _ACTIVITY:
+            return Told() if kind == b"tool_use" and _aborted(line) else Told(ACTIVE.what, None, session)
+        if kind != b"error":
+            return Told(session=session) if kind else None
+        found = decode(line, _ErrorRecord)
+        error = found.error if found is not None and found.error is not None else _Error()
+        return Told(ERROR, self._judge(error, context), session)
+
+    def _judge(self, error: _Error, context: Context) -> Outcome:
+        data = error.data or _Data(error.message)
+        name, message, body = text_of(error.name), text_of(data.message), text_of(data.response_body)
+        status = data.status_code if isinstance(data.status_code, int) and 400 <= data.status_code < 600 else 0
+        if name == "ProviderAuthError":
+            return self.outcome("auth", name, message or name)
+        headers = _headers(data.response_headers)
+        for marker in _USED_UP:
+            if marker in body or marker in message:
+                told = self.by_status(context.provider, 429, headers, body or message, context)
+                return self.outcome("usage_window", marker, message or body, context, wait_ms=told.wait_ms)
+        found = self.by_rules(_RULES, message, context)
+        if found is not None and (not status or found.kind in ("usage_window", "quota")):
+            return found
+        if status:
+            return self.by_status(context.provider, status, headers, body or message, context)
+        if found is None and body:
+            from headgate.signals.http import classify_stream_error
+
+            told = classify_stream_error(context.provider, body, context.now_wall_ms(), context.model_name)
+            found = told if told is not None and told.kind != "server_error" else None
+        return found or self.outcome("local_error", name or "error", message or name or "an error record")
+
+    def last_words(self, end: End, context: Context) -> Outcome | None:
+        if end.exit_code is None or not end.err:
+            return None
+        start, colon, message = end.err[-1].partition("Error: ")
+        return self.by_rules(_RULES, message, context) if colon and not start else None
+
+
+def _session(line: bytes) -> str:
+    """The id beside the type: before anything that a tool or a model could have said."""
+    start = line.find(b'"sessionID":"', 0, 120)
+    if start < 0:
+        return ""
+    end = line.find(b'"', start + 13, start + 160)
+    return session_id(line[start + 13 : end].decode("ascii", "replace")) if end > 0 else ""
+
+
+def _aborted(line: bytes) -> bool:
+    """A tool that failed: also what a run that breaks off leaves behind, after the error that broke it off."""
+    if b'"status":"error"' not in line:
+        return False
+    found = decode(line, _ToolRecord)
+    state = found.part.state if found is not None and found.part is not None else None
+    return state is not None and state.status == "error"
+
+
+def _headers(value: object) -> dict[str, str]:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
+
+
+AGENT = OpenCode()
