@@ -24,7 +24,7 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
 from headgate.gate.waiting import Left, Waiter
 from headgate.log.protocol import StoreError
-from headgate.runner.agents import model_of
+from headgate.signals.agents import model_of
 
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -135,7 +135,14 @@ class Agent:
     # --- for them to use
 
     def outcome(
-        self, kind: str, tag: str, seen: str, context: Context | None = None, *, family: str = "", wait_ms: int | None = None
+        self,
+        kind: str,
+        tag: str,
+        seen: str,
+        context: Context | None = None,
+        *,
+        family: str = "",
+        wait_ms: int | None = None,
     ) -> Outcome:
         """An outcome by a rule of this agent; with a context, its wait is looked for in what was seen."""
         from headgate.signals import outcome as made
@@ -156,9 +163,7 @@ class Agent:
                 return self.outcome(kind, tag, text, context, family=family if kind == "usage_window" else "")
         return None
 
-    def by_status(
-        self, provider: str, status: int, headers: dict[str, str], body: str, context: Context
-    ) -> Outcome:
+    def by_status(self, provider: str, status: int, headers: dict[str, str], body: str, context: Context) -> Outcome:
         """The outcome of a response that the agent reports, by the rules for responses."""
         from headgate.signals.http import classify_response
 

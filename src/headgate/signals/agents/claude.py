@@ -41,16 +41,26 @@ _RULES: tuple[Rule, ...] = (
     ("quota", "spend_limit", r"You've (?:hit|reached) your (?:org's )?(?:monthly )?spend limit"),
     ("quota", "credit_balance", r"(?:Your )?Credit balance is too low"),
     ("usage_window", "extra_usage", r"You're out of (?:extra usage|usage credits)\b.{0,20}\bresets\b"),
-    ("quota", "usage_credits", r"You're out of (?:extra usage|usage credits)"),
-    ("quota", "org_usage", r"Your org is out of usage|Your group's usage limit is set to \$0|This service is disabled"),
-    ("quota", "not_included", r"Your seat type doesn't include|Your usage allocation has been disabled|.{1,20} requires usage credits"),
+    ("quota", "usage_credits", r"You're out of (?:extra usage|usage credits)|.{1,20} requires usage credits"),
+    ("quota", "org_usage", r"Your org is out of usage|Your group's usage limit is set to \$0"),
+    ("quota", "not_included", r"Your seat type doesn't include|Your usage allocation has been disabled"),
     ("usage_window", "limit", r"You've (?:hit|reached) your (?:[\w'.-]+ ){0,4}limit\b"),
-    ("usage_window", "limit", r"(?:Claude (?:AI )?|5-hour |Session |Weekly |Opus |Sonnet |Haiku )(?:[\w-]+ ){0,2}limit reached"),
+    ("usage_window", "limit_reached", r"Claude (?:AI )?usage limit reached"),
+    ("usage_window", "limit_reached", r"(?:5-hour|Session|Weekly|Opus|Sonnet|Haiku)(?: [\w-]+){0,2} limit reached"),
     ("overloaded", "overloaded", r"(?:API Error: )?(?:Repeated )?529\b|\w+ is experiencing high load"),
     ("rate_limited", "limiting", r"API Error: Server is temporarily limiting requests"),
     ("auth", "not_logged_in", r"Not logged in\b|Please run /login\b|Session expired\. Please run /login"),
-    ("auth", "key", r"Invalid API key\b|(?:Your )?OAuth (?:token|session) (?:has |was |is )?(?:expired|revoked|invalid)"),
-    ("auth", "organization", r"(?:This|Your) organization has (?:been disabled|disabled)\b|Your ANTHROPIC_API_KEY belongs to a disabled"),
+    (
+        "auth",
+        "key",
+        r"Invalid API key\b|(?:Your )?OAuth (?:token|session) (?:has |was |is )?(?:expired|revoked|invalid)",
+    ),
+    (
+        "auth",
+        "organization",
+        r"(?:This|Your) organization has (?:been )?disabled\b|This service is disabled for your org",
+    ),
+    ("auth", "organization", r"Your ANTHROPIC_API_KEY belongs to a disabled organization"),
     # It says itself that this may be the network, or the gateway.
     ("server_error", "authentication_error", r"Authentication error\b"),
 )
@@ -170,7 +180,9 @@ class Claude(Agent):
         from headgate.signals.times import wait_from_epoch
 
         name = text_of(info.rate_limit_type)
-        reset = info.resets_at if isinstance(info.resets_at, int | float) and not isinstance(info.resets_at, bool) else ""
+        reset = (
+            info.resets_at if isinstance(info.resets_at, int | float) and not isinstance(info.resets_at, bool) else ""
+        )
         wait_ms = wait_from_epoch(reset, context.now_wall_ms())
         seen = f"rate_limit_event: {name or 'a limit'} rejected, resets at {reset or 'an unknown time'}"
         family = family_of_window(name, context.model_name)

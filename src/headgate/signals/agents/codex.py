@@ -1,8 +1,8 @@
 """Codex: `codex exec --json …`.
 
-`error` and `turn.failed` are its error records; an `error` that starts with "Reconnecting" is a call being made again. An
-`item` of type `error` is a warning, and no activity. In text mode the answer goes to stdout and everything else, tool
-output included, to stderr, where the last thing it says is `ERROR: …`.
+`error` and `turn.failed` are its error records; an `error` that starts with "Reconnecting" is a call being made again.
+An `item` of type `error` is a warning, and no activity. In text mode the answer goes to stdout and everything else,
+tool output included, to stderr, where the last thing it says is `ERROR: …`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from headgate.signals.outcome import Outcome
 
 _WITH_VALUE = frozenset(
-    ("-c", "--config", "--enable", "--disable", "-i", "--image", "-m", "--model", "--local-provider", "-p", "--profile")
-    + ("-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd", "--add-dir", "--output-schema", "--color")
-    + ("-o", "--output-last-message")
+    (
+        *("-c", "--config", "--enable", "--disable", "-m", "--model", "--local-provider", "-p", "--profile"),
+        *("-i", "--image", "-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd", "--add-dir"),
+        *("--output-schema", "--color", "-o", "--output-last-message"),
+    )
 )
 _SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
 
+_BROKEN_OFF = r"(?:stream disconnected before completion: )?"
 _RULES: tuple[Rule, ...] = (
     ("quota", "quota_exceeded", r"Quota exceeded\. Check your plan and billing"),
     ("quota", "credits", r"Your workspace is out of credits|You(?:'re| are) out of credits"),
@@ -47,10 +50,11 @@ _RULES: tuple[Rule, ...] = (
     ("quota", "not_included", r"To use Codex with your ChatGPT plan, upgrade"),
     ("usage_window", "usage_limit", r"You've (?:hit|reached) your usage limit"),
     ("overloaded", "capacity", r"Selected model is at capacity"),
-    ("overloaded", "high_demand", r"We're currently experiencing high demand"),
-    ("rate_limited", "rate_limit", r"(?:stream disconnected before completion: )?(?:rate limit exceeded: )?Rate limit reached\b"),
-    ("rate_limited", "rate_limit", r"rate limit exceeded\b|(?:.{0,200}\bPlease )?try again in [0-9.]+ ?m?s\b"),
-    ("auth", "refresh", r"Your access token could not be refreshed|Your (?:authentication|session) (?:token )?(?:has )?expired"),
+    ("overloaded", "high_demand", rf"{_BROKEN_OFF}We're currently experiencing high demand"),
+    ("rate_limited", "rate_limit", rf"{_BROKEN_OFF}(?:rate limit exceeded|Rate limit reached)\b"),
+    ("rate_limited", "try_again", r"(?:.{0,200}\bPlease )?try again in [0-9.]+ ?m?s\b"),
+    ("auth", "refresh", r"Your access token could not be refreshed"),
+    ("auth", "expired", r"Your (?:authentication|session) (?:token )?(?:has )?expired"),
 )
 _STATUS = r"(?:exceeded retry limit, last status|unexpected status):? ([45][0-9]{2})\b ?[A-Za-z -]{0,40}(?:: (.*))?"
 _NAMED = r"You've hit your usage limit for (.{1,60}?)\. Switch to another model"
@@ -145,8 +149,7 @@ class Codex(Agent):
 def _family(message: str) -> str:
     """The models of a limit with a name: `GPT-5.3-Codex-Spark` is `gpt-5.3-codex-spark`."""
     named = re.match(_NAMED, message)
-    slug = re.sub(r"[^a-z0-9._-]+", "-", named[1].lower()).strip("-") if named else ""
-    return slug
+    return re.sub(r"[^a-z0-9._-]+", "-", named[1].lower()).strip("-") if named else ""
 
 
 AGENT = Codex()

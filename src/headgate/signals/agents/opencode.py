@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _RESUMING = frozenset(("--session", "-s", "--continue", "-c"))
 # As they are, and as older and newer versions spell them. `done` ends a run without saying how.
 _ACTIVITY = frozenset(
-    (b"text", b"tool", b"tool_use", b"tool-invocation", b"tool-result", b"tool_result")
-    + (b"step-start", b"step_start", b"step-finish", b"step_finish", b"reasoning")
+    (
+        *(b"text", b"reasoning", b"tool", b"tool_use", b"tool-invocation", b"tool-result", b"tool_result"),
+        *(b"step-start", b"step_start", b"step-finish", b"step_finish"),
+    )
 )
 _RULES: tuple[Rule, ...] = (
     ("quota", "quota_exceeded", r"Quota exceeded\. Check your plan and billing"),
@@ -93,25 +95,26 @@ class OpenCode(Agent):
     def _judge(self, error: _Error, context: Context) -> Outcome:
         data = error.data or _Data(error.message)
         name, message, body = text_of(error.name), text_of(data.message), text_of(data.response_body)
-        status = data.status_code if isinstance(data.status_code, int) and 400 <= data.status_code < 600 else 0
         if name == "ProviderAuthError":
             return self.outcome("auth", name, message or name)
         headers = _headers(data.response_headers)
+        status = data.status_code if isinstance(data.status_code, int) and 400 <= data.status_code < 600 else 0
         for marker in _USED_UP:
             if marker in body or marker in message:
                 told = self.by_status(context.provider, 429, headers, body or message, context)
                 return self.outcome("usage_window", marker, message or body, context, wait_ms=told.wait_ms)
         found = self.by_rules(_RULES, message, context)
-        if found is not None and (not status or found.kind in ("usage_window", "quota")):
-            return found
-        if status:
+        # Its own sentences about a plan say more than the status; about the rest, the response does.
+        if status and (found is None or found.kind not in ("usage_window", "quota")):
             return self.by_status(context.provider, status, headers, body or message, context)
-        if found is None and body:
-            from headgate.signals.http import classify_stream_error
+        return found or self._by_body(body, context) or self.outcome("local_error", name or "error", message or name)
 
-            told = classify_stream_error(context.provider, body, context.now_wall_ms(), context.model_name)
-            found = told if told is not None and told.kind != "server_error" else None
-        return found or self.outcome("local_error", name or "error", message or name or "an error record")
+    def _by_body(self, body: str, context: Context) -> Outcome | None:
+        """A response without its status: only a code that says what it is counts."""
+        from headgate.signals.http import classify_stream_error
+
+        told = classify_stream_error(context.provider, body, context.now_wall_ms(), context.model_name)
+        return told if told is not None and told.kind != "server_error" else None
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         if end.exit_code is None or not end.err:
