@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate import sync
     from headgate.config.errors import ConfigError
     from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
     from headgate.core.records import Reason
@@ -39,6 +40,7 @@ __all__ = [
     "StoreError",
     "TicketView",
     "open_gate",
+    "sync",
 ]
 
 _WHERE = {

@@ -17,7 +17,7 @@ from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.core.views import PoolView, TicketView
 from headgate.gate import handles, opening, service
-from headgate.gate.handles import Deferred, NotAdmitted, RateLimited
+from headgate.gate.handles import Deferred, RateLimited
 
 T = TypeVar("T")
 
@@ -125,11 +125,11 @@ class Gate:
         model: str | Sequence[str],
         *,
         kind: str = "requests",
-        since: service.Since = None,
+        since: handles.Since = None,
         priority: int = 0,
         flow: str = "default",
         seats: int = 1,
-        any: bool = False,  # noqa: A002 - the word of the command line
+        any: bool = False,  # the word of the command line
         timeout_s: float | None = None,
         key: str = "",
     ) -> Leased:
@@ -153,11 +153,11 @@ class Gate:
         model: str | Sequence[str],
         *,
         kind: str = "requests",
-        since: service.Since = None,
+        since: handles.Since = None,
         priority: int = 0,
         flow: str = "default",
         seats: int = 1,
-        any: bool = False,  # noqa: A002
+        any: bool = False,
         key: str = "",
     ) -> Leased | Deferred:
         """Answer at once: a lease, or a Deferred with the reason."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,12 @@ async def _clean(test: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nobody_elses_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def nobody_elses_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing here touches the store and the config of whoever runs the tests."""
     for name in ("HEADGATE_CONFIG", "HEADGATE_STORE", "HEADGATE_AGENTS", "HEADGATE_REQUESTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HEADGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    yield
 
 
 @pytest.fixture

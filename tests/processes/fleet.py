@@ -21,7 +21,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -166,9 +166,6 @@ class Fleet:
     @property
     def state(self) -> State:
         return self.gate.replica.catch_up()
-
-    def now(self) -> int:
-        return self.gate.log.now()
 
     def log_offset_ms(self) -> int:
         """What to add to a time of the boot clock to get the log's."""
@@ -434,10 +431,3 @@ class Terminal:
                 raise AssertionError(f"{pattern!r} was not seen, but {self.seen!r}")
         before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
         return before.decode("utf-8", "replace")
-
-
-def in_turn(seed: int) -> Iterator[int]:
-    """Seeds that follow from one."""
-    while True:
-        yield seed
-        seed = (seed * 6364136223846793005 + 1442695040888963407) % (1 << 63)

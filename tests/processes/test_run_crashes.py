@@ -16,6 +16,7 @@ import pytest
 
 from headgate.core import events as ev
 from headgate.gate import processes
+from headgate.log.clock import boot_ms
 from tests.processes.fleet import Fleet, Run, is_alive
 
 pytestmark = pytest.mark.processes
@@ -170,6 +171,22 @@ def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet:
     check_orphans(chaos)
     fleet.check_log()
     assert len(chaos.killed_in_line) + len(chaos.killed_running) + len(chaos.killed_agents) > 5, "a tame seed"
+
+
+def test_l2_a_grant_to_one_that_was_killed_in_line_goes_to_the_next_at_once(fleet: Fleet):
+    """Not only when somebody looks around: nobody listens where it is told of its grant."""
+    fleet.configure("[agents]\nhost = 1\n")
+    for number in range(3):
+        seat = fleet.occupy()
+        killed = fleet.waiting("--", "true")
+        following = fleet.waiting("--", *fleet.sleeper(f"s{number}", 0))
+        killed.signal(signal.SIGKILL)
+        killed.wait()
+        freed = boot_ms()
+        fleet.free(seat)
+        assert following.wait(5) == 0, following
+        late_ms = fleet.lives()[-1].started - freed
+        assert late_ms < 700, f"the next had to wait {late_ms} ms"
 
 
 # --- kill -9 of one wrapper at every stage of its run

@@ -77,6 +77,22 @@ def test_k1_a_waiter_enters_when_the_cooldown_ends_and_the_releasing_process_is_
     assert all(cooldown_ms <= gap < cooldown_ms + 300 for gap in gaps), gaps
 
 
+def test_k1_one_that_has_just_become_the_head_of_the_line_keeps_the_time_too(fleet: Fleet):
+    """It was far behind when it last looked for its position."""
+    fleet.configure('[requests]\numans = { cap = 1, cooldown = "2600ms" }\n')
+    seat = fleet.occupy("umans/coder", kind="requests")
+    spec = Spec(models=("umans/coder",), kind="requests")
+    ahead = [new_id() for _ in range(20)]
+    fleet.gate.decide([cmd.Acquire(ident, spec, fleet.gate.me) for ident in ahead])
+    last = caller(fleet)
+    fleet.until(lambda: fleet.in_line() == 21)
+    fleet.until(lambda: (fleet.home / "looked").exists())
+    fleet.gate.decide([*(cmd.Cancel(ident) for ident in ahead), cmd.Release(seat)])
+    assert last.wait(10) == 0
+    (released, _), (granted, _) = fleet.events_of(ev.Released)[0], fleet.events_of(ev.Granted)[1]
+    assert 2600 <= granted - released < 2750, f"granted {granted - released} ms after the release"
+
+
 # --- a crowd
 
 

@@ -15,7 +15,7 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.gate import processes
-from tests.processes.fleet import HEADGATE, Fleet, children_of, is_alive
+from tests.processes.fleet import HEADGATE, Fleet, children_of, is_alive, kill_if_there
 
 pytestmark = pytest.mark.processes
 
@@ -66,6 +66,16 @@ def test_r2_a_signal_at_any_moment_before_the_agent_starts_leaves_no_ticket(full
     assert full.done("--no-wait", "--", "true").code == 75
     assert not full.state.tickets
     assert not (full.folder / "ran").exists()
+
+
+def test_r2_an_impatient_person_leaves_the_line_just_once(full: Fleet):
+    run = full.waiting("--", "true")
+    for _ in range(5):
+        kill_if_there(run.pid, signal.SIGINT)
+        time.sleep(0.005)
+    assert run.wait(5) == 130, run
+    assert "Traceback" not in run.err
+    assert not full.state.tickets
 
 
 def test_r2_nohup_stays_nohup_in_line(full: Fleet):

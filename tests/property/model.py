@@ -384,6 +384,8 @@ class Book:
         spec = ticket.spec
         assert self.blocked(spec, self.candidates(spec)[0], ticket.id), "a reservation for one who could enter"
         self.reserved[event.id] = event.pools
+        if not event.pools:
+            del self.reserved[event.id]
 
     # Rules and observations.
 

@@ -47,7 +47,7 @@ class Books:
                 self._is_new(ticket.id)
                 self.tickets[ticket.id] = ticket
             case ev.Deferred(id=ident):
-                assert ident not in self.leases and ident not in self.tickets, f"{ident} refused, and yet it is there"
+                self._is_new(ident)
                 self.deferred.add(ident)
             case ev.Granted():
                 self._grant(event)
@@ -164,10 +164,10 @@ class Books:
             case ev.CapReset(kind, selector):
                 del self.runtime[kind, selector]
                 self._forgive((kind, selector))
-            case ev.FileLoaded(rules=rules):
-                old, self.file = self.file, {(rule.kind, rule.selector): rule for rule in rules}
-                for key in {*old, *self.file}:
-                    if getattr(old.get(key), "cap", None) != getattr(self.file.get(key), "cap", None):
+            case ev.FileLoaded(rules=loaded):
+                before, self.file = self.file, {(rule.kind, rule.selector): rule for rule in loaded}
+                for key in {*before, *self.file}:
+                    if getattr(before.get(key), "cap", None) != getattr(self.file.get(key), "cap", None):
                         self._forgive(key)
             case ev.Observed(host, foreign):
                 self.foreign[host] = foreign

@@ -269,9 +269,7 @@ def save(process: Process) -> None:
 
 
 @pytest.mark.parametrize("fault", KINDS)
-def test_L2_a_snapshot_that_was_not_finished_is_as_if_nobody_had_begun_it(
-    store: Store, cast: Cast, fault: str
-) -> None:
+def test_L2_a_snapshot_that_was_not_finished_is_as_if_nobody_had_begun_it(store: Store, cast: Cast, fault: str) -> None:
     writer, other = cast.enter("writer"), cast.enter("other")
     writer.replica.decide([FILE, CAP, ask(writer, "a")])
     save(writer)
@@ -450,4 +448,3 @@ def test_A1_two_replicas_charge_a_flow_the_same_whether_they_saw_the_whole_log_o
         engine.handle(cmd.Release("long"), now + 100_000)
         grant(engine, "again", "green", now + 100_000)
     assert restored.state.export() == whole.state.export()
-

@@ -122,7 +122,7 @@ class Bumped(Struct, tag="bumped", omit_defaults=True):
 
 
 class Reserved(Struct, tag="reserved"):
-    """What frees up in these pools is kept for a ticket that others kept overtaking."""
+    """What frees up in these pools is kept for a ticket that others kept overtaking; no others are any more."""
 
     id: str
     pools: tuple[str, ...]

@@ -134,7 +134,13 @@ class Settling:
     def consider_reserving(self, ticket: Ticket, now: int) -> None:
         """A head has waited for a while: if others overtake it, keep for it what frees up."""
         queue = self._state.queue(ticket.spec)
-        if ticket.id in self._state.reserved or (queue.can_enter(now) and self._overtaken(queue, ticket, now)):
+        looks = (now - ticket.queued_at) // RESERVE_AFTER_MS
+        if ticket.id not in self._state.reserved:
+            if queue.can_enter(now) and self._overtaken(queue, ticket, now):
+                self._reserve(queue, ticket, now)
+        elif looks & (looks - 1) == 0:  # after 1, 2, 4, 8... of them
+            self._keep_only_what_is_full(queue, ticket, now)
+        else:
             self._reserve(queue, ticket, now)
         self._state.look_at(queue)
 
@@ -152,17 +158,28 @@ class Settling:
         return passed
 
     def _reserve(self, queue: Queue, head: Ticket, now: int) -> None:
-        """Keep the seats of one more pool for a ticket, once those kept so far are free.
-
-        One pool after the other, the slowest first: so a pool that stays full leaves no seat of another idle.
-        """
+        """Keep the seats of one more pool for a ticket, once those kept so far are free; the slowest first."""
         kept = self._state.reserved.get(head.id, ())
-        blocking = [pool for pool, own in queue.candidates[0].needs if pool.blocks(queue.spec.seats, own, queue, now)]
+        blocking = self._blocking(queue, now)
         if not blocking or any(pool.key in kept for pool in blocking):
             return
         slowest = max(blocking, key=lambda pool: pool.hold_mean_ms // pool.limit)
         if slowest.reserved_for is None:
             self._emit(ev.Reserved(head.id, (*kept, slowest.key)))
+
+    def _keep_only_what_is_full(self, queue: Queue, head: Ticket, now: int) -> None:
+        """A pool that stays full must not leave seats of another idle: let those go, and begin with the full one.
+
+        Done at growing intervals, so that in the end they are long enough to see both free.
+        """
+        full = {pool.key for pool in self._blocking(queue, now)}
+        kept = self._state.reserved[head.id]
+        if not full.issuperset(kept):
+            self._emit(ev.Reserved(head.id, tuple(key for key in kept if key in full)))
+
+    def _blocking(self, queue: Queue, now: int) -> list[Pool]:
+        """The pools that keep the head from the candidate it prefers."""
+        return [pool for pool, own in queue.candidates[0].needs if pool.blocks(queue.spec.seats, own, queue, now)]
 
 
 def _before(one: Queue, other: Queue) -> bool:

@@ -264,13 +264,15 @@ class State:
         self._reserve(self.tickets[event.id], event.pools)
 
     def _reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
+        self._unreserve(ticket.id)
         queue = self.queue(ticket.spec)
         needs = [(pool, own_limit) for pool, own_limit in queue.candidates[0].needs if pool.key in keys]
-        self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
         for pool, own_limit in needs:
             pool.reserved_for = queue
             pool.reserved_seats = ticket.spec.seats
             pool.reserved_own = own_limit
+        if needs:
+            self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
 
     def _unreserve(self, ident: str) -> None:
         for key in self.reserved.pop(ident, ()):

@@ -12,7 +12,7 @@ What could not be released because the store failed is released as soon as it wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
 from time import time_ns
 from types import TracebackType
@@ -180,7 +180,7 @@ class Gate:
         priority: int = 0,
         flow: str = "default",
         seats: int = 1,
-        any: bool = False,  # noqa: A002 - the word of the command line
+        any: bool = False,  # the word of the command line
         timeout_s: float | None = None,
         key: str = "",
     ) -> Leased:
@@ -202,16 +202,14 @@ class Gate:
         priority: int = 0,
         flow: str = "default",
         seats: int = 1,
-        any: bool = False,  # noqa: A002
+        any: bool = False,
         key: str = "",
     ) -> Leased | Deferred:
         """Answer at once: a lease (release it, or use it with `async with`), or a Deferred with the reason."""
         spec = self._spec(model, kind, seats, flow, any)
         return await self._leased(spec, False, since, priority, key, None).acquire()
 
-    def _leased(
-        self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None
-    ) -> Leased:
+    def _leased(self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None) -> Leased:
         at = None if since is None else epoch_ms(since) - time_ns() // 1_000_000 + self._log.now()
         command = cmd.Acquire(new_id(), spec, self._me, wait, at, priority, wake=self._replica.address, key=key)
         if at is not None or key or type(priority) is not int or type(key) is not str:
@@ -334,7 +332,7 @@ class Gate:
         state = await self._current()
         return ticket_views(state, self._now())
 
-    async def events(self, since: int | None = None) -> AsyncIterator[tuple[int, int, ev.Event]]:
+    async def events(self, since: int | None = None) -> AsyncGenerator[tuple[int, int, ev.Event], None]:
         """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
         seq = (await self._current()).seq if since is None else since
         while True:

@@ -206,8 +206,8 @@ class _Story(Struct):
 
 
 def _completed(error: Outcome, before: Outcome | None) -> Outcome:
-    """A window's end and its models are told more exactly by the record that announced it than by the sentence."""
-    if before is None or before.kind != USAGE_WINDOW or error.kind != USAGE_WINDOW:
+    """Records that announced an error tell its end, and the models of a window, more exactly than its sentence does."""
+    if before is None or before.kind != error.kind:
         return error
     wait_ms = error.wait_ms if before.wait_ms is None else before.wait_ms
     if before.family and not error.family:

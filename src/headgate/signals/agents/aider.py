@@ -70,7 +70,7 @@ class Aider(Agent):
         # `AnthropicException - b'{…}'`
         body = said.partition(" - ")[2].strip()
         body = body[2:].rstrip("'\"") if body.startswith(("b'", 'b"')) else body
-        return self.by_status(context.provider, status, {}, body, context)
+        return self.by_status(context.provider, status, body, context, seen=seen)
 
 
 def _since_the_last_answer(lines: list[str]) -> list[str]:

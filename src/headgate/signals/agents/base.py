@@ -34,6 +34,9 @@ RETRY = "retry"
 ERROR = "error"
 DONE = "done"
 
+# Of a call that is being made again, a shorter wait is the agent's own, and no hint from the provider.
+LONG_MS = 60_000
+
 _TYPE = b'{"type":"'
 _SESSION_CHARS = 128
 
@@ -163,12 +166,23 @@ class Agent:
                 return self.outcome(kind, tag, text, context, family=family if kind == "usage_window" else "")
         return None
 
-    def by_status(self, provider: str, status: int, headers: dict[str, str], body: str, context: Context) -> Outcome:
+    def by_status(
+        self,
+        provider: str,
+        status: int,
+        body: str,
+        context: Context,
+        *,
+        headers: dict[str, str] | None = None,
+        seen: str = "",
+    ) -> Outcome:
         """The outcome of a response that the agent reports, by the rules for responses."""
         from headgate.signals.http import classify_response
+        from headgate.signals.outcome import evidence_of
 
-        told = classify_response(provider, status, headers, body, context.now_wall_ms(), context.model_name)
-        return msgspec.structs.replace(told, rule=f"{self.name}.{told.rule}")
+        told = classify_response(provider, status, headers or {}, body, context.now_wall_ms(), context.model_name)
+        evidence = evidence_of(seen) if seen else told.evidence
+        return msgspec.structs.replace(told, rule=f"{self.name}.{told.rule}", evidence=evidence)
 
 
 if TYPE_CHECKING:

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headgate.signals.agents.base import (
     ACTIVE,
     ERROR,
     GOOD_END,
+    LONG_MS,
     RETRY,
     Agent,
     Context,
@@ -47,14 +49,12 @@ _RULES: tuple[Rule, ...] = (
     ("usage_window", "limit", r"You've (?:hit|reached) your (?:[\w'.-]+ ){0,4}limit\b"),
     ("usage_window", "limit_reached", r"Claude (?:AI )?usage limit reached"),
     ("usage_window", "limit_reached", r"(?:5-hour|Session|Weekly|Opus|Sonnet|Haiku)(?: [\w-]+){0,2} limit reached"),
-    ("overloaded", "overloaded", r"(?:API Error: )?(?:Repeated )?529\b|\w+ is experiencing high load"),
+    ("overloaded", "overloaded", r"API Error: (?:Repeated )?529\b|Repeated 529 Overloaded errors"),
+    ("overloaded", "high_load", r"\w+ is experiencing high load, please"),
     ("rate_limited", "limiting", r"API Error: Server is temporarily limiting requests"),
     ("auth", "not_logged_in", r"Not logged in\b|Please run /login\b|Session expired\. Please run /login"),
-    (
-        "auth",
-        "key",
-        r"Invalid API key\b|(?:Your )?OAuth (?:token|session) (?:has |was |is )?(?:expired|revoked|invalid)",
-    ),
+    ("auth", "key", r"Invalid API key\b"),
+    ("auth", "token", r"(?:Your )?OAuth (?:token|session) (?:has |was |is )?(?:expired|revoked|invalid)"),
     (
         "auth",
         "organization",
@@ -62,7 +62,7 @@ _RULES: tuple[Rule, ...] = (
     ),
     ("auth", "organization", r"Your ANTHROPIC_API_KEY belongs to a disabled organization"),
     # It says itself that this may be the network, or the gateway.
-    ("server_error", "authentication_error", r"Authentication error\b"),
+    ("server_error", "authentication_error", r"Authentication error · "),
 )
 # `API Error: 500 …`, `API Error: Request rejected (429) · …`, `API Error (429 {…}) · Retrying in 2892 seconds…`
 _STATUS = r"(?:Failed to authenticate\. )?API Error(?:: Request rejected)?[: (]{1,3}([45][0-9]{2})\)?(?: · | )?(.*)"
@@ -193,7 +193,7 @@ class Claude(Agent):
         code = text_of(found.error)
         kind = "overloaded" if status == 529 else _CODES.get(code) or _kind_of(status)
         delay = found.retry_delay_ms
-        wait_ms = int(delay) if isinstance(delay, int | float) and 0 <= delay < 10**10 else None
+        wait_ms = int(delay) if isinstance(delay, int | float) and LONG_MS <= delay < 10**10 else None
         return self.outcome(kind, "api_retry", f"api_retry: {code} {status or ''}", wait_ms=wait_ms)
 
     # --- its message, in a record or as text
@@ -204,7 +204,7 @@ class Claude(Agent):
         if found is not None:
             return found
         if status >= 400:
-            return self.by_status("anthropic", status, {}, text, context)
+            return self.by_status("anthropic", status, text, context)
         return self.outcome(_CODES.get(code, "local_error"), code or "result", text, context)
 
     def _by_text(self, text: str, context: Context) -> Outcome | None:
@@ -218,10 +218,12 @@ class Claude(Agent):
         return None
 
     def _by_quoted_status(self, status: int, body: str, text: str, context: Context) -> Outcome:
-        found = self.by_status("anthropic", status, {}, body.rstrip(") "), context)
-        if found.wait_ms is None and found.kind in ("rate_limited", "overloaded", "server_error"):
-            return self.outcome(found.kind, f"api_error.{status}", text, context)
-        return found
+        found = self.by_status("anthropic", status, body.rstrip(") "), context, seen=text)
+        if found.wait_ms is not None or found.kind not in ("rate_limited", "overloaded", "server_error"):
+            return found
+        from headgate.signals.times import find_wait
+
+        return replace(found, wait_ms=find_wait(text, context.now_wall_ms()))  # `Retrying in 2892 seconds`
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         """In text mode the message is the last line, or the only one."""

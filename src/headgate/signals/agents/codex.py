@@ -59,7 +59,7 @@ _RULES: tuple[Rule, ...] = (
 _STATUS = r"(?:exceeded retry limit, last status|unexpected status):? ([45][0-9]{2})\b ?[A-Za-z -]{0,40}(?:: (.*))?"
 _NAMED = r"You've hit your usage limit for (.{1,60}?)\. Switch to another model"
 _RECONNECTING = r"Reconnecting\.\.\. [0-9]+/[0-9]+(?: \((.*)\))?"
-_SECTIONS = frozenset(("exec", "codex", "user", "thinking", "tokens used"))
+_SECTIONS = frozenset(("exec", "codex", "user", "thinking"))
 _LAST_LINES = 20
 
 
@@ -122,7 +122,7 @@ class Codex(Agent):
         if found := self.by_rules(_RULES, message, context, _family(plain)):
             return found
         if quoted := re.match(_STATUS, plain, re.DOTALL):
-            return self.by_status("openai", int(quoted[1]), {}, quoted[2] or "", context)
+            return self.by_status("openai", int(quoted[1]), quoted[2] or "", context, seen=message)
         if plain.startswith("Access blocked by Cloudflare"):
             return self.outcome("server_error", "cloudflare", message)
         return None
@@ -131,7 +131,8 @@ class Codex(Agent):
         """The last `ERROR: …` of stderr, unless the agent went on after it: then a tool printed it."""
         if end.exit_code is None:
             return None
-        lines = end.err[-_LAST_LINES:]
+        lines = end.err[:-2] if end.err[-2:-1] == ["tokens used"] else end.err
+        lines = lines[-_LAST_LINES:]
         for index in range(len(lines) - 1, -1, -1):
             if lines[index] in _SECTIONS:
                 break

@@ -19,6 +19,7 @@ from headgate.signals.agents.base import (
     ACTIVE,
     ERROR,
     GOOD_END,
+    LONG_MS,
     Agent,
     Context,
     End,
@@ -134,7 +135,7 @@ class Gemini(Agent):
         found = self.by_rules(_RULES, inner, context)
         if found is not None:
             return self._of_this_model(found, context) if found.kind == "usage_window" else found
-        return self.by_status("gemini", _STATUSES[status], {}, inner, context) if status in _STATUSES else None
+        return self.by_status("gemini", _STATUSES[status], inner, context) if status in _STATUSES else None
 
     def _of_this_model(self, found: Outcome, context: Context) -> Outcome:
         """Its quotas are for one model, and end at midnight in California where nothing else is said."""
@@ -151,7 +152,7 @@ class Gemini(Agent):
         if error is None:
             return None
         code = error.code if isinstance(error.code, int) else _STATUSES.get(text_of(error.status), 0)
-        return self.by_status("gemini", code, {}, body, context) if 400 <= code < 600 else None
+        return self.by_status("gemini", code, body, context) if 400 <= code < 600 else None
 
     def notice(self, err: list[str], context: Context) -> Outcome | None:
         for index in range(len(err) - 1, -1, -1):
@@ -165,7 +166,8 @@ class Gemini(Agent):
                         if re.search(r"exhausted|quota|rate limit|\b429\b", text, re.I)
                         else "server_error"
                     )
-                return self.outcome(kind, "attempt", text, context)
+                found = self.outcome(kind, "attempt", text, context)
+                return found if (found.wait_ms or 0) >= LONG_MS else replace(found, wait_ms=None)
         return None
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
@@ -184,7 +186,7 @@ class Gemini(Agent):
             return told
         code = found.error.code
         if isinstance(code, int) and 400 <= code < 600:
-            return self.by_status("gemini", code, {}, message, context)
+            return self.by_status("gemini", code, message, context)
         return None
 
     def _report(self, end: End, context: Context) -> Outcome | None:

@@ -57,9 +57,9 @@ class Generic(Agent):
         if re.fullmatch(_SENTENCE, line, re.IGNORECASE):
             return self.outcome("rate_limited", "sentence", line, context)
         if found := re.fullmatch(_LIBRARY, line):
-            return self.by_status(found[1], int(found[2]), {}, _as_json(found[3]), context)
+            return self.by_status(found[1], int(found[2]), _as_json(found[3]), context, seen=line)
         if found := re.fullmatch(_LITELLM, line):
-            return self.by_status(context.provider, 429, {}, _as_json(found[1]), context)
+            return self.by_status(context.provider, 429, _as_json(found[1]), context, seen=line)
         return None
 
 

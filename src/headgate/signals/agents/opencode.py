@@ -33,7 +33,9 @@ _RULES: tuple[Rule, ...] = (
     ("usage_window", "usage_limit", r"(?:AI_APICallError: )?.{0,60}\busage limit reached\b"),
     ("overloaded", "overloaded", r"(?:AI_APICallError: )?(?:Provider is overloaded|Overloaded)\b"),
     ("rate_limited", "too_many", r"(?:AI_APICallError: )?(?:Too Many Requests|Rate limit(?:ed| exceeded| reached))\b"),
+    ("quota", "current_quota", r"You exceeded your current quota\b|.{0,40}credit balance is too low\b"),
     ("auth", "auth", r"(?:AI_LoadAPIKeyError|ProviderAuthError)\b"),
+    ("auth", "key", r"(?:Incorrect API key provided|Invalid API key|invalid x-api-key|API key not valid)\b"),
 )
 _USED_UP = ("GoUsageLimitError", "FreeUsageLimitError")
 
@@ -101,12 +103,12 @@ class OpenCode(Agent):
         status = data.status_code if isinstance(data.status_code, int) and 400 <= data.status_code < 600 else 0
         for marker in _USED_UP:
             if marker in body or marker in message:
-                told = self.by_status(context.provider, 429, headers, body or message, context)
+                told = self.by_status(context.provider, 429, body or message, context, headers=headers)
                 return self.outcome("usage_window", marker, message or body, context, wait_ms=told.wait_ms)
         found = self.by_rules(_RULES, message, context)
         # Its own sentences about a plan say more than the status; about the rest, the response does.
         if status and (found is None or found.kind not in ("usage_window", "quota")):
-            return self.by_status(context.provider, status, headers, body or message, context)
+            return self.by_status(context.provider, status, body or message, context, headers=headers)
         return found or self._by_body(body, context) or self.outcome("local_error", name or "error", message or name)
 
     def _by_body(self, body: str, context: Context) -> Outcome | None:
