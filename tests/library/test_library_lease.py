@@ -175,6 +175,18 @@ async def test_A10_a_lease_with_a_key_that_is_taken_is_not_entered(store: str) -
 # Mistakes.
 
 
+@pytest.mark.parametrize("outcome", ["fine", "", None, 5, "\ud800"])
+async def test_Q1_an_outcome_that_is_none_is_refused_and_the_lease_is_still_held(store: str, outcome: Any) -> None:
+    async with headgate.open_gate(store) as gate:
+        await gate.set_cap("umans", 1)
+        async with gate.lease(CODER) as lease:
+            with pytest.raises(headgate.BadRequest, match="valid are ok, rate_limited"):
+                await lease.release(outcome)
+            assert await in_flight(gate) == 1
+            await lease.release("server_error")
+        await nothing_is_left(gate)
+
+
 async def test_Y1_a_lease_is_used_once(store: str) -> None:
     async with headgate.open_gate(store) as gate:
         lease = gate.lease(CODER)

@@ -86,7 +86,7 @@ def test_k1_one_that_has_just_become_the_head_of_the_line_keeps_the_time_too(fle
     fleet.gate.decide([cmd.Acquire(ident, spec, fleet.gate.me) for ident in ahead])
     last = caller(fleet)
     fleet.until(lambda: fleet.in_line() == 21)
-    fleet.until(lambda: (fleet.home / "looked").exists())
+    fleet.until(lambda: list(fleet.home.glob("looked.*")))
     fleet.gate.decide([*(cmd.Cancel(ident) for ident in ahead), cmd.Release(seat)])
     assert last.wait(10) == 0
     (released, _), (granted, _) = fleet.events_of(ev.Released)[0], fleet.events_of(ev.Granted)[1]

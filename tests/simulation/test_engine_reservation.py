@@ -21,13 +21,17 @@ Ask = Callable[[Bench, str], object]
 
 
 class Stream:
-    """Others: as soon as one of them ends, the next asks, so that there is always one in line."""
+    """Others: as soon as one of them ends, the next asks, so that there is always one in line.
 
-    def __init__(self, bench: Bench, name: str, ask: Ask, hold_ms: int, number: int) -> None:
+    With `apart_ms` the first ones come one after the other, and never end together.
+    """
+
+    def __init__(self, bench: Bench, name: str, ask: Ask, hold_ms: int, number: int, apart_ms: int = 0) -> None:
         self.bench, self.name, self.ask, self.hold_ms = bench, name, ask, hold_ms
         self.asked = 0
         for _ in range(number):
             self.come()
+            bench.wait(apart_ms)
 
     def come(self) -> None:
         self.asked += 1
@@ -120,19 +124,44 @@ def test_weighted_seats_do_not_starve_where_seats_cool_down():
     assert waited <= 2 * RESERVE_AFTER_MS + 5 * SECOND
 
 
-def test_one_who_may_take_only_the_first_seat_does_not_starve():
-    """HEADGATE_AGENTS=host=1 on a host that others keep at three."""
+def test_nobody_is_held_back_for_one_whose_environment_allows_it_less_than_others():
+    """HEADGATE_AGENTS=host=1 on a host that others keep at three: it waits for a quiet moment, as it was told to."""
     bench = Bench(agents={"host": 3})
     others = Stream(bench, "o", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 5)
     bench.agent("alone", SONNET, caps=(("host", 1),))
-    assert entered_after_ms(bench, "alone", others, most_ms=5 * MINUTE) <= 2 * RESERVE_AFTER_MS + 10 * SECOND
+    for _ in range(300):
+        go_on(bench, others)
+        assert bench.used("host:h1") == 3
+    assert bench.fate("alone") == "waits"
+    others.hold_ms = HOUR
+    for ident in bench.running():
+        bench.release(ident)
+    for ident in [ident for ident in bench.state.tickets if ident != "alone"]:
+        bench.do(cmd.Cancel(ident))
+    for ident in bench.running():
+        bench.release(ident)
+    assert bench.fate("alone") == "offered"
+
+
+def test_nobody_is_held_back_in_a_pool_that_is_only_counted_for_them():
+    """Opus is capped by my environment alone: what is kept in the pool that is built in does not concern me."""
+    bench = Bench(agents={"host": 50})
+    six = (("opus", 6),)
+    others = Stream(bench, "o", lambda b, i: b.agent(i, OPUS, family_caps=six), 10 * SECOND, 8, SECOND)
+    bench.agent("plain", OPUS)
+    for _ in range(100):
+        if bench.state.reserved:
+            break
+        go_on(bench, others)
+    assert bench.state.reserved == {"plain": ("agents */claude-opus-*:anthropic",)}
+    assert bench.agent("own", OPUS, caps=(("anthropic", 20),)) == "lent"
 
 
 def test_one_with_the_ordinary_limit_does_not_starve_behind_those_who_may_take_more():
     """AIDEVOPS_OPUS_CONCURRENCY_CAP=6 in some shells keeps six there, and the file says four."""
     bench = Bench(agents={"host": 50, "anthropic/claude-opus-*": 4})
     six = (("opus", 6),)
-    others = Stream(bench, "o", lambda b, i: b.agent(i, OPUS, family_caps=six), 10 * SECOND, 8)
+    others = Stream(bench, "o", lambda b, i: b.agent(i, OPUS, family_caps=six), 10 * SECOND, 8, SECOND)
     bench.agent("plain", OPUS)
     assert entered_after_ms(bench, "plain", others, most_ms=5 * MINUTE) <= 2 * RESERVE_AFTER_MS + 10 * SECOND
 

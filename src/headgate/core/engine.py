@@ -45,6 +45,7 @@ class Engine:
         self._line = Settling(self.state, self._timers, self._grant_head, self._emit)
         self._out: list[ev.Event] = []
         self._now = 0
+        self._followed_to = 0  # another process has done what was due by then
         self._handlers: dict[type, Callable[[Any, int], None]] = {
             cmd.Acquire: self._acquire,
             cmd.Ask: self._ask,
@@ -84,7 +85,7 @@ class Engine:
 
     def replay(self, events: list[ev.Event], at: int) -> None:
         """Take in what another process decided."""
-        self._now = at
+        self._now = self._followed_to = at
         for event in events:
             self._take_in(event)
 
@@ -430,9 +431,9 @@ class Engine:
                 self._line.settle(now)  # what freed up is lent before anything is taken away
                 continue
             self._timers.pop()
-            self._fire(timer[1], timer[2], now)
+            self._fire(*timer, now)
 
-    def _fire(self, what: int, name: str, now: int) -> None:
+    def _fire(self, at: int, what: int, name: str, now: int) -> None:
         state = self.state
         if what == POOL:
             pool = state.pools[name]
@@ -445,8 +446,10 @@ class Engine:
             self._emit(ev.Returned(name))
         elif what == HOLD:
             self._take(state.leases[name], "overstayed", now)
-        else:
+        elif at > self._followed_to:
             self._line.consider_reserving(state.tickets[name], now)
+        else:
+            state.look_at(state.queue(state.tickets[name].spec))
 
 
 def _to_blame(candidate: Candidate) -> Pool | None:

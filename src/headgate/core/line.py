@@ -97,9 +97,9 @@ class Queue:
             heappop(heap)
         return None
 
-    def can_enter(self, now: int) -> bool:
-        """Whether the head will enter with the candidate it prefers once others have given their seats back."""
-        return all(pool.can_have(self.spec.seats, own, now) for pool, own in self.candidates[0].needs)
+    def can_keep(self, now: int) -> bool:
+        """Whether seats that are kept for the head will let it in with the candidate it prefers."""
+        return all(pool.can_keep(self.spec.seats, own, now) for pool, own in self.candidates[0].needs)
 
 
 def _stands(ticket: Ticket, entry: tuple[int, int, str]) -> bool:

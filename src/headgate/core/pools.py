@@ -195,13 +195,17 @@ class Pool:
         limit = self.limit_for(own_limit) if own_limit else self.limit
         if limit - taken < seats:
             return True
-        if self.reserved_for is None or self.reserved_for is queue:
+        if self.reserved_for is None or self.reserved_for is queue or own_limit >= UNLIMITED:
             return False
         return self.limit_for(self.reserved_own) - taken - self.reserved_seats < seats
 
-    def can_have(self, seats: int, own_limit: int, now: int) -> bool:
-        """Whether a request will have its seats here once others have given theirs back."""
-        return now >= self.paused_until and self.limit_for(own_limit) - self.foreign >= seats
+    def can_keep(self, seats: int, own_limit: int, now: int) -> bool:
+        """Whether it is of use to keep seats for a request until others have given theirs back.
+
+        One whose environment allows it less than others waits for a quiet moment; others are not held back for it.
+        """
+        limit = self.limit_for(own_limit)
+        return now >= self.paused_until and limit >= self.limit and limit - self.foreign >= seats
 
     def changes_at(self, now: int) -> int:
         """When time alone next frees something here; 0: never."""

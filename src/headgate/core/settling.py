@@ -136,7 +136,7 @@ class Settling:
         queue = self._state.queue(ticket.spec)
         looks = (now - ticket.queued_at) // RESERVE_AFTER_MS
         if ticket.id not in self._state.reserved:
-            if queue.can_enter(now) and self._overtaken(queue, ticket, now):
+            if queue.can_keep(now) and self._overtaken(queue, ticket, now):
                 self._reserve(queue, ticket, now)
         elif looks & (looks - 1) == 0:  # after 1, 2, 4, 8... of them
             self._keep_only_what_is_full(queue, ticket, now)

@@ -283,7 +283,7 @@ class State:
     def _review_reservations(self, at: int) -> None:
         """Keep nothing for those who could not take it: a pool that they need is paused or has become too small."""
         for ident in list(self.reserved):
-            if not self.queue(self.tickets[ident].spec).can_enter(at):
+            if not self.queue(self.tickets[ident].spec).can_keep(at):
                 self._unreserve(ident)
 
     # Rules, pauses, limits, observations.

@@ -37,7 +37,8 @@ class DirectGate:
         self.me = processes.this_process()
         self.replica = Replica(log, self.me, self._wake)
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
-        self.turns = Turns(f"{folder}/looked" if folder else "")
+        pidns = self.me.split("|")[2]  # those in another container see other processes
+        self.turns = Turns(f"{folder}/looked.{pidns}" if folder else "")
         self._unheard: list[str] = []
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing

@@ -17,6 +17,7 @@ from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.names import shown
 from headgate.core.records import Lease, Reason
+from headgate.signals.outcome import KINDS as OUTCOMES
 
 if TYPE_CHECKING:
     from headgate.gate.service import Gate
@@ -86,9 +87,11 @@ class Leased:
 
     async def release(self, outcome: str = "ok") -> None:
         """Give the seats back. Harmless when done twice."""
+        if outcome not in OUTCOMES:
+            raise BadRequest(f"outcome {shown(str(outcome))}: valid are {', '.join(OUTCOMES)}")
         self._entered = True
         if self._lease is not None:
-            await self._gate._release(checked(cmd.Release(self.id, outcome)))
+            await self._gate._release(cmd.Release(self.id, outcome))
 
     async def report(self, outcome: RateLimited) -> None:
         """Tell the gate what the provider said to this call."""

@@ -29,11 +29,13 @@ from headgate.signals.agents import model_of
 from headgate.signals.agents.base import ACTIVITY, DONE, ERROR, RETRY, Agent, Context, End, Told
 from headgate.signals.agents.naming import find_program
 from headgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
-from headgate.signals.stream import LINE_BYTES, Ends, Lines
+from headgate.signals.stream import Ends, Lines
 
 __all__ = ["Reader", "judge_by_exit_only"]
 
-_OUT_BYTES = LINE_BYTES + 65_536  # so that a whole line always fits
+# What is kept of the end. Few blocks, since each that is kept is one that the copying cannot use again while it is in
+# the processor's cache.
+_OUT_BYTES = 262_144
 _ERR_BYTES = 65_536
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _LAST_LINES = 400
@@ -149,7 +151,7 @@ class Reader:
                 self._hear(story, self._lines.unfinished())
             else:
                 for line in self._out.since(self._read_to).split(b"\n"):
-                    self._hear(story, line if len(line) <= LINE_BYTES else None)
+                    self._hear(story, line)
             self._replayed = (self._out.seen, story)
         return self._replayed[1]
 
