@@ -297,12 +297,7 @@ class State:
     def _reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
         self._unreserve(ticket.id)
         queue = self.queue(ticket.spec)
-<<<<<<< HEAD
         needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
-=======
-        needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
-        self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
->>>>>>> b11c50d (Backoffs in the engine: keys by model, family and account; probes; rotation)
         for pool, own_limit in needs:
             pool.reserved_for = queue
             pool.reserved_seats = ticket.spec.seats
