@@ -132,8 +132,6 @@ class Book:
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
         self.auto_caps: dict[str, int] = {}
         self.backoffs: dict[str, Backed] = {}
-        self.expires: dict[str, int] = {}
-        self.stalled: dict[str, int] = {}  # tickets all of whose candidates are backed off, since when
         self.reserved: dict[str, tuple[str, ...]] = {}  # as the engine has it: what is withheld on purpose
 
     # Rules.
@@ -300,20 +298,20 @@ class Book:
         handler = getattr(self, f"_{type(event).__name__.lower()}", None)
         if handler is not None:
             handler(event)
-        for ident, ticket in self.tickets.items():
-            if self.free(ticket.spec):
-                stalled_at = self.stalled.pop(ident, None)
-                if stalled_at is not None:
-                    self.expires[ident] += now - stalled_at
-            else:
-                self.stalled.setdefault(ident, now)
+        for ident, ticket in self.tickets.items():  # A8: while all candidates are backed off, its time does not run
+            stalled = not self.free(ticket.spec)
+            if stalled and not ticket.stalled_at:
+                self.tickets[ident] = replace(ticket, stalled_at=now)
+            elif ticket.stalled_at and not stalled:
+                later = ticket.expires_at + now - ticket.stalled_at
+                self.tickets[ident] = replace(ticket, stalled_at=0, expires_at=later)
 
     def _queued(self, event: ev.Queued) -> None:
         ticket = event.ticket
         self._new(ticket)
         assert not ticket.away
         self.tickets[ticket.id] = ticket
-        self.expires[ticket.id] = ticket.expires_at
+        assert ticket.stalled_at == (0 if self.free(ticket.spec) else self.now)
 
     def _new(self, ticket: Ticket) -> None:
         assert ticket.id not in self.tickets
@@ -416,8 +414,8 @@ class Book:
         self._leave(event.id, "dropped")
 
     def _expired(self, event: ev.Expired) -> None:
-        assert self.expires[event.id] <= self.now, "A8: expired too early"
-        assert event.id not in self.stalled, "A8: its time does not run"
+        assert self.tickets[event.id].expires_at <= self.now, "A8: expired too early"
+        assert not self.tickets[event.id].stalled_at, "A8: its time does not run"
         self._leave(event.id, "expired")
 
     def _probe_over(self, ident: str) -> None:
@@ -443,7 +441,6 @@ class Book:
             assert backoff.probing
 
     def _leave(self, ident: str, how: str) -> None:
-        self.stalled.pop(ident, None)
         del self.tickets[ident]
         self.reserved.pop(ident, None)
         self.ended[ident] = how
@@ -553,7 +550,7 @@ class Book:
     def check(self, now: int) -> None:
         self.now = now
         for ident, ticket in self.tickets.items():
-            assert self.expires[ident] > now or ident in self.stalled, f"A8: {ident} has expired"
+            assert ticket.expires_at > now or ticket.stalled_at, f"A8: {ident} has expired"
             if not ticket.away:
                 for candidate in self.candidates(ticket.spec):
                     cause = self.blocked(ticket.spec, candidate, ident)
