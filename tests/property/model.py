@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -41,6 +42,16 @@ class Held(NamedTuple):
     claimed: bool
     child: str
     ends_at: int
+
+
+@dataclass
+class Backed:
+    """A backoff: until when, from when on a probe is let through, and the probe whose verdict is waited for."""
+
+    until: int
+    probe_from: int
+    by_probe_alone: bool
+    probing: str = ""
 
 
 class Limit(NamedTuple):
@@ -120,6 +131,7 @@ class Book:
         self.cooling: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
         self.auto_caps: dict[str, int] = {}
+        self.backoffs: dict[str, Backed] = {}
         self.reserved: dict[str, tuple[str, ...]] = {}  # as the engine has it: what is withheld on purpose
 
     # Rules.
@@ -224,6 +236,32 @@ class Book:
         only_built_in = said is not None and said.source == "built-in" and (kind, selector) not in self.seen
         return not only_built_in or pool in self.limits(spec, held.model)
 
+    def holding(self, model: str) -> list[str]:
+        """The keys that hold a model back."""
+        if not model:
+            return []
+        provider, account, name = model_parts(model)
+        whose = provider if account == "default" else f"{provider}@{account}"
+        keys = []
+        for key in self.backoffs:
+            of, slash, pattern = key.partition("/")
+            if of == whose and (not slash or glob(pattern, name)):
+                keys.append(key)
+        return sorted(keys)
+
+    def free(self, spec: Spec) -> list[str]:
+        """The candidates that are not backed off and that this request would use."""
+        models = [model for model in self.all_candidates(spec) if not self.holding(model)]
+        return models if spec.any else models[:1]
+
+    def all_candidates(self, spec: Spec) -> list[str]:
+        return [str_of(model) for model in spec.models] or [""]
+
+    def _may_probe(self, model: str) -> bool:
+        """B2: after six hours, or when the time of a quota is over, one ticket while the others wait."""
+        held = [self.backoffs[key] for key in self.holding(model)]
+        return bool(held) and all(not backoff.probing and self.now >= backoff.probe_from for backoff in held)
+
     def blocked(self, spec: Spec, model: str, ident: str = "", reservations: bool = True) -> str:
         """Why a request cannot enter with this candidate now; "" if it can."""
         for pool, (selector, limit) in self.limits(spec, model).items():
@@ -249,8 +287,8 @@ class Book:
         return False
 
     def candidates(self, spec: Spec) -> list[str]:
-        models = [str_of(model) for model in spec.models] or [""]
-        return models if spec.any else models[:1]
+        """With which a request may enter: those that may be tried out, then those that it would use."""
+        return [*(model for model in self.all_candidates(spec) if self._may_probe(model)), *self.free(spec)]
 
     # Taking in what happened.
 
@@ -260,12 +298,20 @@ class Book:
         handler = getattr(self, f"_{type(event).__name__.lower()}", None)
         if handler is not None:
             handler(event)
+        for ident, ticket in self.tickets.items():  # A8: while all candidates are backed off, its time does not run
+            stalled = not self.free(ticket.spec)
+            if stalled and not ticket.stalled_at:
+                self.tickets[ident] = replace(ticket, stalled_at=now)
+            elif ticket.stalled_at and not stalled:
+                later = ticket.expires_at + now - ticket.stalled_at
+                self.tickets[ident] = replace(ticket, stalled_at=0, expires_at=later)
 
     def _queued(self, event: ev.Queued) -> None:
         ticket = event.ticket
         self._new(ticket)
         assert not ticket.away
         self.tickets[ticket.id] = ticket
+        assert ticket.stalled_at == (0 if self.free(ticket.spec) else self.now)
 
     def _new(self, ticket: Ticket) -> None:
         assert ticket.id not in self.tickets
@@ -296,6 +342,9 @@ class Book:
             assert self.blocked(spec, earlier, ticket.id), f"B5: {earlier} was preferred and free"
         else:
             raise AssertionError(f"{event.model} is not a candidate of {ticket.id}")
+        assert list(event.probes) == self.holding(event.model), "B2: who enters in spite of a backoff tries it out"
+        for key in event.probes:
+            self.backoffs[key].probing = event.id
         self._check_order(ticket, event.model)
         holds = [self._max_hold(spec, event.model, pool) for pool in self.limits(spec, event.model)]
         longest = min((hold for hold in holds if hold), default=0)
@@ -329,6 +378,7 @@ class Book:
         held = self.leases.pop(event.id)
         assert not held.claimed
         self.tickets[event.id] = replace(held.ticket, away=True)
+        self._probe_over(event.id)
 
     def _asked(self, event: ev.Asked) -> None:
         assert self.tickets[event.id].away
@@ -346,6 +396,7 @@ class Book:
         self._end(event.id, event.cause, event.held_ms)
 
     def _end(self, ident: str, how: str, held_ms: int) -> None:
+        self._probe_over(ident)
         held = self.leases.pop(ident)
         assert held_ms == self.now - held.granted_at
         self.ended[ident] = how
@@ -364,7 +415,30 @@ class Book:
 
     def _expired(self, event: ev.Expired) -> None:
         assert self.tickets[event.id].expires_at <= self.now, "A8: expired too early"
+        assert not self.tickets[event.id].stalled_at, "A8: its time does not run"
         self._leave(event.id, "expired")
+
+    def _probe_over(self, ident: str) -> None:
+        for backoff in self.backoffs.values():
+            if backoff.probing == ident:
+                backoff.probing = ""
+
+    def _backedoff(self, event: ev.BackedOff) -> None:
+        old = self.backoffs.get(event.key)
+        assert event.until > self.now
+        if old is not None and not event.manual:
+            assert event.until >= old.until, "B2: what is observed never shortens a backoff"
+        by_probe_alone = event.reason == "quota" and not event.manual
+        probe_from = event.until if by_probe_alone else min(event.since + 6 * 3_600_000, event.until)
+        self.backoffs[event.key] = Backed(event.until, probe_from, by_probe_alone)
+
+    def _backoffended(self, event: ev.BackoffEnded) -> None:
+        backoff = self.backoffs.pop(event.key)
+        if event.why == "time":
+            assert self.now >= backoff.until
+            assert not backoff.by_probe_alone
+        if event.why == "probe":
+            assert backoff.probing
 
     def _leave(self, ident: str, how: str) -> None:
         del self.tickets[ident]
@@ -476,11 +550,13 @@ class Book:
     def check(self, now: int) -> None:
         self.now = now
         for ident, ticket in self.tickets.items():
-            assert ticket.expires_at > now, f"A8: {ident} has expired"
+            assert ticket.expires_at > now or ticket.stalled_at, f"A8: {ident} has expired"
             if not ticket.away:
                 for candidate in self.candidates(ticket.spec):
                     cause = self.blocked(ticket.spec, candidate, ident)
                     assert cause, f"{ident} waits and nothing keeps it from {candidate or 'entering'}"
+        for key, backoff in self.backoffs.items():
+            assert backoff.until > now or backoff.by_probe_alone, f"B2: {key} is over"
         for ident, held in self.leases.items():
             assert held.claimed or held.granted_at + CLAIM_MS > now, f"{ident} was not claimed in time"
             overstays = held.ends_at and held.ends_at <= now and not held.child

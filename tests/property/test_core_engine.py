@@ -245,7 +245,7 @@ class Gate(RuleBasedStateMachine):
 
     @rule(
         picks=st.lists(picks, min_size=1, max_size=4),
-        outcome=st.sampled_from(["ok", "ok", "ok", "rate_limited", "server_error"]),
+        outcome=st.sampled_from(["ok", "ok", "ok", "rate_limited", "server_error", "overloaded", "auth", "quota"]),
         retry_after_ms=st.sampled_from([None, 0, 1_000, 100_000, -5]),
     )
     def release(self, picks: list[int], outcome: str, retry_after_ms: int | None) -> None:
@@ -370,6 +370,25 @@ class Gate(RuleBasedStateMachine):
         if report.id and self.book.leases:
             report = replace(report, id=self.some(self.book.leases, pick))
         self.do(report)
+
+    @rule(
+        key=st.sampled_from([*MODELS[:3], "anthropic", "anthropic/claude-opus-*", "umans@work"]),
+        reason=st.sampled_from(["rate_limited", "usage_window", "quota", "auth"]),
+        for_ms=st.sampled_from([None, 1, 5_000, 100_000, 40_000_000]),
+    )
+    def back_off(self, key: str, reason: str, for_ms: int | None) -> None:
+        assert len(self.do(cmd.BackOff(key, reason, for_ms))) == 1
+
+    @precondition(lambda self: self.book.backoffs)
+    @rule(pick=picks)
+    def end_backoff(self, pick: int) -> None:
+        keys = sorted(self.book.backoffs)
+        self.do(cmd.EndBackoff(keys[pick % len(keys)]))
+
+    @precondition(lambda self: self.book.leases)
+    @rule(pick=picks)
+    def show_activity(self, pick: int) -> None:
+        self.do(cmd.Active(self.some(self.book.leases, pick)))
 
     @rule(ms=steps_ms)
     def pass_time(self, ms: int) -> None:

@@ -15,6 +15,7 @@ from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
+from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.core.errors import BadRequest
 from headgate.core.names import parse_model, shown
 from headgate.core.records import Lease, Reason, Spec
@@ -141,6 +142,7 @@ class Asked:
             "pool": reason.pool or None,
             "pools": reason.pools,
             "until": until,
+            "cause": reason.cause or None,
         }
 
     def refusal_json(self, reason: Reason) -> str:
@@ -224,12 +226,17 @@ def _wait(
     """Stand in line. None when the whole line is gone, with the log that it was in."""
     reloads = gate.replica.reloads
     progress = Progress(request.command or "this request", quiet=request.quiet)
-    waiter = Waiter(
-        gate, ident, mailbox, on_view=lambda view: progress.show(view, gate.now()), on_trouble=progress.trouble
-    )
+    hopeless: list[Reason] = []
+
+    def on_view(view: TicketView) -> None:
+        progress.show(view, gate.now())
+        if view.reason.cause in NEEDS_A_PERSON:
+            hopeless.append(view.reason)
+
+    waiter = Waiter(gate, ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
     until = None if request.wait_s is None else asked.began + request.wait_s
     try:
-        got = waiter.wait(until, signals.fd, lambda: bool(signals.caught))
+        got = waiter.wait(until, signals.fd, lambda: bool(signals.caught or hopeless))
     finally:
         progress.clear()
     if isinstance(got, Lease):
@@ -242,6 +249,8 @@ def _wait(
         return signals.caught
     asked.view = ticket_view(gate.replica.catch_up(), ident, gate.now())
     gate.leave(ident)
+    if hopeless:
+        return hopeless[-1]
     reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in line")
     return Reason(
         reason.code, f"after {request.wait_s:g}s in line, {reason.text}", reason.pool, reason.pools, reason.until

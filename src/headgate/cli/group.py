@@ -29,6 +29,8 @@ COMMANDS = {
     "pause": "pause",
     "resume": "resume",
     "report": "report",
+    "backoff": "backoff",
+    "select": "select",
     "history": "history",
     "metrics": "metrics",
     "config": "config",

@@ -244,7 +244,11 @@ def _fields(record: Struct, moments: Moments) -> Json:
 
 def sentence(event: ev.Event, at: int) -> str:
     """What an event says, for people."""
-    return _paused(event, at) if isinstance(event, ev.Paused) else _SENTENCES[type(event)](event)
+    if isinstance(event, ev.Paused):
+        return _paused(event, at)
+    if isinstance(event, ev.BackedOff):
+        return _backed_off(event, at)
+    return _SENTENCES[type(event)](event)
 
 
 def _queued(event: ev.Queued) -> str:
@@ -353,6 +357,11 @@ def _process(process: str) -> str:
     return f"process {processes.pid_of(process)} on {processes.host_of(process)}"
 
 
+def _backed_off(event: ev.BackedOff, at: int) -> str:
+    seen = f": {event.evidence}" if event.evidence else ""
+    return f"{event.key} is backed off for {span(event.until - at)}, {event.reason}{seen}"
+
+
 def _brief(reason: Reason) -> str:
     """A reason without the advice behind it, which is for who waits now."""
     return reason.text.partition("; ")[0]
@@ -386,6 +395,8 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Observed: _observed,
     ev.Resumed: lambda event: f"{_of(event)} is open again",
     ev.Reduced: _reduced,
+    ev.BackoffEnded: lambda event: f"{event.key} may be used again ({event.why})",
+    ev.Chosen: lambda event: f"{event.model} was chosen for {event.role}",
     ev.Bypassed: _bypassed,
 }
 
@@ -399,5 +410,7 @@ _STYLES: dict[type, str] = {
     ev.Returned: "red",
     ev.Paused: "red",
     ev.Reduced: "red",
+    ev.BackedOff: "red",
+    ev.BackoffEnded: "green",
     ev.Bypassed: "magenta",
 }

@@ -222,6 +222,7 @@ def reason_json(reason: Reason, moments: Moments) -> Json:
         "in_flight": reason.in_flight,
         "limit": reason.limit,
         "model": reason.model or None,
+        "cause": reason.cause or None,
     }
 
 

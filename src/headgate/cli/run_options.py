@@ -19,7 +19,12 @@ class Option(Struct, frozen=True):
 
 
 OPTIONS = (
-    Option(("-m", "--model"), "model", "Candidate models in order of preference, e.g. anthropic/claude-opus-4-6.", "MODEL,…"),
+    Option(
+        ("-m", "--model"),
+        "model",
+        "Candidate models in order of preference, e.g. anthropic/claude-opus-4-6.",
+        "MODEL,…",
+    ),
     Option(("--any",), "any", "Move on to the next candidate also when the first one's pools are full."),
     Option(("--no-wait",), "no_wait", "Do not stand in line: exit 75 with the reason if there is no seat now."),
     Option(("--wait",), "wait", "Stand in line at most this long, then exit 75.", "DURATION"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from headgate.cli.backoff import backoff_json, draw_backoffs
 from headgate.cli.drawing import Cell, Column, Screen, count
 from headgate.cli.listing import Moments, current, opened, pool_json, say_json
 from headgate.core.state import State
@@ -36,7 +37,7 @@ def command(as_json: bool) -> int:
             say_json(
                 {
                     "pools": [pool_json(view, moments) for view in views],
-                    "backoffs": [],
+                    "backoffs": [backoff_json(backoff, moments) for _, backoff in sorted(state.backoffs.items())],
                     "running": len(state.leases),
                     "waiting": len(state.tickets),
                     "at": moments.utc(moments.now),
@@ -60,6 +61,9 @@ def _draw(state: State, views: list[PoolView], moments: Moments) -> None:
     if idle:
         screen.line()
         screen.prose(f"Also capped, and not used yet: {', '.join(idle)}")
+    if state.backoffs:
+        screen.line()
+        draw_backoffs(screen, [backoff for _, backoff in sorted(state.backoffs.items())], moments)
     for view in views:
         _tell(screen, view)
     screen.show()

@@ -51,6 +51,9 @@ class Release(Struct, tag="release", omit_defaults=True):
     signal: int | None = None
     activity: bool | None = None
     evidence: str = ""
+    scope: str = ""  # of a backoff, where the outcome names it: model, family, account
+    family: str = ""  # the models of that family, as a glob
+    credential: str = ""  # salted hash of the credential that was used
 
 
 class Reclaim(Struct, tag="reclaim"):
@@ -147,6 +150,40 @@ class Report(Struct, tag="report", omit_defaults=True):
     retry_after_ms: int | None = None
 
 
+class BackOff(Struct, tag="back_off", omit_defaults=True):
+    """A person's wish (SPEC B6): do not use this model or account for a while; replaces what is there."""
+
+    key: str
+    reason: str
+    for_ms: int | None = None
+
+
+class EndBackoff(Struct, tag="end_backoff"):
+    """Use it again."""
+
+    key: str
+
+
+class Active(Struct, tag="active"):
+    """The agent of a lease has done something: a probe has succeeded."""
+
+    id: str
+
+
+class Credential(Struct, tag="credential"):
+    """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over."""
+
+    account: str
+    digest: str
+
+
+class Select(Struct, tag="select"):
+    """Choose the least recently chosen of the models that are not backed off, for a role (SPEC B4)."""
+
+    models: tuple[str, ...]
+    role: str
+
+
 class Bypass(Struct, tag="bypass", omit_defaults=True):
     """Somebody ran without asking (HEADGATE_BYPASS): for the history."""
 
@@ -176,6 +213,11 @@ Command = (
     | Pause
     | Resume
     | Report
+    | BackOff
+    | EndBackoff
+    | Active
+    | Credential
+    | Select
     | Bypass
     | Tick
 )

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, parse_key
 from headgate.core.errors import BadRequest, InternalError, NotFound
 from headgate.core.limits import INCIDENT_PAUSE_MS, reduced_limit
 from headgate.core.line import Candidate, Queue
-from headgate.core.names import KINDS, parse_model, parse_selector, shown
+from headgate.core.names import KINDS, Model, account_of, parse_model, parse_selector, shown
 from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
 from headgate.core.reasons import key_taken, reason_for
@@ -29,7 +30,7 @@ from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import ON_429
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, Timers
+from headgate.core.timers import BACKOFF, CLAIM, EXPIRY, HOLD, POOL, PROBE, VERDICT, Timers
 
 EXPIRES_MS = 24 * 3_600_000
 
@@ -63,6 +64,11 @@ class Engine:
             cmd.Pause: self._pause,
             cmd.Resume: self._resume,
             cmd.Report: self._report,
+            cmd.BackOff: self._back_off,
+            cmd.EndBackoff: self._end_backoff,
+            cmd.Active: self._active,
+            cmd.Credential: self._credential,
+            cmd.Select: self._select,
             cmd.Bypass: self._bypass,
             cmd.Tick: self._tick,
         }
@@ -131,7 +137,7 @@ class Engine:
                 self._grant(self._ticket(command, now), candidate, now, from_line=False)
                 return
         reason = reason_for(state, queue, now)
-        if not command.wait:
+        if not command.wait or self._needs_a_person(queue, now):
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
         self._emit(ev.Queued(self._ticket(command, now), reason))
@@ -173,6 +179,7 @@ class Engine:
             role=command.role,
             session=command.session,
             bound=command.bound,
+            stalled_at=0 if self.state.queue(command.spec).usable else now,
         )
 
     def _check_spec(self, spec: Spec) -> None:
@@ -217,6 +224,7 @@ class Engine:
                 ticket=None if from_line else ticket,
                 ends_at=ends_at,
                 waited_ms=now - ticket.queued_at,
+                probes=tuple(backoff.key for backoff in self.state.holding(candidate)),
             )
         )
 
@@ -242,11 +250,15 @@ class Engine:
         lease = self.state.leases.get(command.id)
         if lease is None:
             return
-        if command.outcome == "rate_limited" and lease.ticket.spec.kind == "requests":
-            pool = _to_blame(self.state.held[command.id])
-            if pool is not None:
-                self._rate_limited(pool, lease, command.retry_after_ms, now)
         ticket = lease.ticket
+        held = self.state.held[command.id]
+        if ticket.spec.kind == "requests" and (pool := _to_blame(held)) is not None:
+            if command.outcome == "rate_limited":
+                self._rate_limited(pool, lease, command.retry_after_ms, now)
+        elif command.outcome in CAUSES and held.name is not None:
+            self._observed_failure(command, held.name, now)
+        elif command.outcome == "ok":
+            self._probe_succeeded(command.id)
         self._emit(
             ev.Released(
                 id=command.id,
@@ -419,6 +431,77 @@ class Engine:
             cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
             self._emit(ev.Reduced(pool.kind, pool.id, lower, cap))
 
+    # Backoffs.
+
+    def _needs_a_person(self, queue: Queue, now: int) -> bool:
+        """Whether waiting is no use: a login or a bill must be seen to for every candidate (SPEC R3)."""
+        if self.state.tried(queue, now):
+            return False
+        held = [self.state.holding(candidate) for candidate in queue.candidates]
+        return all(any(backoff.reason in NEEDS_A_PERSON for backoff in backoffs) for backoffs in held)
+
+    def _observed_failure(self, command: cmd.Release, model: Model, now: int) -> None:
+        """SPEC B1, B2: back off what the outcome is about; what is observed extends a backoff and never shortens it."""
+        reason = command.outcome
+        scope = command.scope or ("account" if reason in ("auth", "quota", "usage_window") else "model")
+        account = account_of(model)
+        key = {"account": account, "family": f"{account}/{command.family}"}.get(scope, str(model))
+        wait_ms = default_ms(reason) if command.retry_after_ms is None else command.retry_after_ms
+        until = now + min(max(wait_ms, 1), MOST_MS)
+        old = self.state.backoffs.get(key)
+        since = now
+        if old is not None:
+            failed_probe = old.probing == command.id
+            if old.until >= until and not failed_probe:
+                return
+            until = max(old.until, until)
+            since = now if failed_probe else old.since
+        self._emit(
+            ev.BackedOff(
+                key, scope, reason, since, until, command.evidence, command.credential, manual=False, id=command.id
+            )
+        )
+
+    def _back_off(self, command: cmd.BackOff, now: int) -> None:
+        key, scope = parse_key(command.key)
+        if command.reason not in CAUSES:
+            raise BadRequest(f"reason {shown(command.reason)}: valid are {', '.join(CAUSES)}")
+        for_ms = default_ms(command.reason) if command.for_ms is None else command.for_ms
+        if not 1 <= for_ms <= MOST_MS:
+            raise BadRequest(f"a backoff of {for_ms} ms: valid is 1 ms to 35 days")
+        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", manual=True))
+
+    def _end_backoff(self, command: cmd.EndBackoff, now: int) -> None:
+        key, _ = parse_key(command.key)
+        if key not in self.state.backoffs:
+            known = ", ".join(sorted(self.state.backoffs)) or "none"
+            raise NotFound(f"{key} is not backed off; backed off: {known}")
+        self._emit(ev.BackoffEnded(key, "cleared"))
+
+    def _active(self, command: cmd.Active, now: int) -> None:
+        self._probe_succeeded(command.id)
+
+    def _probe_succeeded(self, ident: str) -> None:
+        for key in [backoff.key for backoff in self.state.backoffs.values() if backoff.probing == ident]:
+            self._emit(ev.BackoffEnded(key, "probe"))
+
+    def _credential(self, command: cmd.Credential, now: int) -> None:
+        account, scope = parse_key(command.account)
+        if scope != "account":
+            raise BadRequest(f"{shown(command.account)} is not an account: valid is provider or provider@account")
+        backoff = self.state.backoffs.get(account)
+        refused = backoff.credential if backoff is not None and backoff.reason == "auth" else ""
+        if refused and command.digest and command.digest != refused:
+            self._emit(ev.BackoffEnded(account, "credential"))
+
+    def _select(self, command: cmd.Select, now: int) -> None:
+        models = [parse_model(text) for text in command.models]
+        held = self.state.backoffs.values()
+        free = [str(model) for model in models if not any(concerns(backoff.key, model) for backoff in held)]
+        if free:
+            last = self.state.chosen.get(command.role, {})
+            self._emit(ev.Chosen(command.role, min(free, key=lambda model: last.get(model, 0))))
+
     def _bypass(self, command: cmd.Bypass, now: int) -> None:
         self._emit(ev.Bypassed(command.holder, command.models, command.command))
 
@@ -439,6 +522,12 @@ class Engine:
             pool = state.pools[name]
             pool.timer_at = 0
             state.touch(pool)
+        elif what == BACKOFF:
+            self._emit(ev.BackoffEnded(name, "time"))
+        elif what == PROBE:
+            state.probe_due(name)
+        elif what == VERDICT:
+            self._probe_succeeded(name)
         elif what == EXPIRY:
             ticket = state.tickets[name]
             self._emit(ev.Expired(name, now - ticket.queued_at, ticket.holder, ticket.wake, ticket.command))

@@ -36,6 +36,7 @@ class Granted(Struct, tag="granted", omit_defaults=True):
     ticket: Ticket | None = None
     ends_at: int = 0
     waited_ms: int = 0
+    probes: tuple[str, ...] = ()  # backoffs whose end this one is to try out
 
 
 class Claimed(Struct, tag="claimed", omit_defaults=True):
@@ -200,6 +201,34 @@ class Reduced(Struct, tag="reduced", omit_defaults=True):
     cap: int
 
 
+class BackedOff(Struct, tag="backed_off", omit_defaults=True):
+    """A model, family or account is not to be used until then; or not until later than was said before."""
+
+    key: str
+    scope: str  # model, family, account
+    reason: str
+    since: int
+    until: int
+    evidence: str = ""
+    credential: str = ""  # salted hash of what was refused, never the secret
+    manual: bool = False
+    id: str = ""  # the lease that saw it
+
+
+class BackoffEnded(Struct, tag="backoff_ended"):
+    """A backoff is over. `why`: time, cleared, probe, credential."""
+
+    key: str
+    why: str
+
+
+class Chosen(Struct, tag="chosen"):
+    """`headgate select --rotate` named this model for a role."""
+
+    role: str
+    model: str
+
+
 class Bypassed(Struct, tag="bypassed", omit_defaults=True):
     """Somebody ran without asking."""
 
@@ -231,5 +260,8 @@ Event = (
     | Paused
     | Resumed
     | Reduced
+    | BackedOff
+    | BackoffEnded
+    | Chosen
     | Bypassed
 )

@@ -68,7 +68,7 @@ def check_settled(state: State, now: int) -> None:
         head = queue.head()
         if head is None:
             continue
-        for candidate in queue.usable:
+        for candidate in state.tried(queue, now):
             blocked = any(pool.blocks(queue.spec.seats, own, queue, now) for pool, own in candidate.needs)
             _require(blocked, f"{head.id} could enter with {candidate.model or 'no model'} and waits")
 

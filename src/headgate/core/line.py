@@ -10,6 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from headgate.core.names import Model
 from headgate.core.records import Spec, Ticket
 
 if TYPE_CHECKING:
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 class Candidate:
     """One model that a request may use, and the pools that it needs then."""
 
-    __slots__ = ("max_hold_ms", "model", "needs")
+    __slots__ = ("max_hold_ms", "model", "name", "needs")
 
-    def __init__(self, model: str, needs: tuple[tuple[Pool, int], ...]) -> None:
-        self.model = model
+    def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...]) -> None:
+        self.name = name  # None: only host and project count
+        self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
 
@@ -39,15 +41,23 @@ class Queue:
         "parking",
         "pools",
         "spec",
+        "usable",
         "valid",
         "waiting",
         "watch",
     )
 
-    def __init__(self, spec: Spec, candidates: tuple[Candidate, ...], tickets: dict[str, Ticket]) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        candidates: tuple[Candidate, ...],
+        usable: tuple[Candidate, ...],
+        tickets: dict[str, Ticket],
+    ) -> None:
         self.spec = spec
         self.flow = spec.project
         self.candidates = candidates
+        self.usable = usable  # those to try: not backed off, and only the first unless any will do
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in self.usable for pool, _ in candidate.needs}.values())
         self.waiting = 0  # tickets that ask
@@ -61,9 +71,9 @@ class Queue:
         return f"<Queue {'|'.join(self.by_model)} for {self.flow}: {self.waiting} waiting>"
 
     @property
-    def usable(self) -> tuple[Candidate, ...]:
-        """The candidates to try now."""
-        return self.candidates if self.spec.any else self.candidates[:1]
+    def preferred(self) -> Candidate:
+        """The candidate that it would enter with if all had room."""
+        return self.usable[0] if self.usable else self.candidates[0]
 
     def push(self, ticket: Ticket) -> bool:
         """Add a ticket; whether it is the head now."""
@@ -99,7 +109,9 @@ class Queue:
 
     def can_keep(self, now: int) -> bool:
         """Whether seats that are kept for the head will let it in with the candidate it prefers."""
-        return all(pool.can_keep(self.spec.seats, own, now) for pool, own in self.candidates[0].needs)
+        if not self.usable:
+            return False
+        return all(pool.can_keep(self.spec.seats, own, now) for pool, own in self.usable[0].needs)
 
 
 def _stands(ticket: Ticket, entry: tuple[int, int, str]) -> bool:

@@ -14,6 +14,7 @@ CODES = {
     "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
     "cooling": "a seat is free but still cooling down",
     "paused": "a pool is paused",
+    "backoff": "every candidate is backed off; `cause` says why",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
@@ -22,7 +23,9 @@ CODES = {
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
-    candidate = queue.candidates[0]
+    if not state.tried(queue, now):
+        return backed_off(state, queue, now)
+    candidate = queue.preferred
     seats = queue.spec.seats
     blocking = [(pool, own) for pool, own in candidate.needs if pool.blocks(seats, own, queue, now)]
     model = candidate.model
@@ -41,6 +44,19 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         limit=limit_of(pool, own_limit),
         model=model,
     )
+
+
+def backed_off(state: State, queue: Queue, now: int) -> Reason:
+    """Every candidate is backed off: told by the one that comes back first, and by its longest backoff."""
+    held = [(max(state.holding(each), key=lambda backoff: backoff.probe_at), each) for each in queue.candidates]
+    backoff, candidate = min(held, key=lambda pair: pair[0].probe_at)
+    text = f"{candidate.model} is backed off: {backoff.reason}"
+    if backoff.key != candidate.model:
+        text += f" of {backoff.key}"
+    if backoff.probing:
+        text += f"; {backoff.probing} tries whether it is over"
+    until = backoff.probe_at if backoff.probe_at > now else None
+    return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
 
 
 def limit_of(pool: Pool, own_limit: int) -> int | None:

@@ -40,6 +40,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     role: str = ""
     session: str = ""
     away: bool = False  # keeps its place and asks for nothing until its holder speaks
+    stalled_at: int = 0  # since when every candidate is backed off, which does not count as waiting; 0: one is not
     bound: str = ""  # the process whose life the lease will have, when it is not the holder's
 
 
@@ -91,3 +92,4 @@ class Reason(Struct, omit_defaults=True):
     in_flight: int | None = None
     limit: int | None = None
     model: str = ""
+    cause: str = ""  # of a backoff

@@ -39,7 +39,7 @@ class Settling:
     def choose(self, queue: Queue, now: int) -> Candidate | None:
         """The candidate that the head of this queue can enter with now."""
         seats = queue.spec.seats
-        for candidate in queue.usable:
+        for candidate in self._state.tried(queue, now):
             for pool, own_limit in candidate.needs:
                 if pool.blocks(seats, own_limit, queue, now):
                     break
@@ -108,7 +108,7 @@ class Settling:
         self._parkings += 1
         queue.parking = self._parkings
         seats = queue.spec.seats
-        for candidate in queue.usable:
+        for candidate in self._state.tried(queue, now):
             for pool, own_limit in candidate.needs:
                 if pool.blocks(seats, own_limit, queue, now):
                     pool.park(queue, seats, own_limit)
@@ -147,7 +147,7 @@ class Settling:
     def _overtaken(self, queue: Queue, head: Ticket, now: int) -> bool:
         """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
         passed = False
-        for pool, own_limit in queue.candidates[0].needs:
+        for pool, own_limit in queue.preferred.needs:
             share = pool.share(queue.flow)
             if pool.reserved_for is not None:
                 return False
@@ -179,7 +179,7 @@ class Settling:
 
     def _blocking(self, queue: Queue, now: int) -> list[Pool]:
         """The pools that keep the head from the candidate it prefers."""
-        return [pool for pool, own in queue.candidates[0].needs if pool.blocks(queue.spec.seats, own, queue, now)]
+        return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.seats, own, queue, now)]
 
 
 def _before(one: Queue, other: Queue) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from headgate.core.backoffs import Backoff
 from headgate.core.records import Lease, Rule, Ticket
 
 FORMAT = 1
@@ -59,3 +60,5 @@ class Snapshot(Struct, omit_defaults=True):
     foreign: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     auto_caps: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    backoffs: list[Backoff] = field(default_factory=list)
+    chosen: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.core import events as ev
+from headgate.core.backoffs import Backoff, concerns
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import parse_model
 from headgate.core.pools import Pool
@@ -50,6 +51,8 @@ class State:
         self.foreign_seats: dict[str, int] = {}  # what they take, by pool of agents
         self.auto_caps: dict[str, int] = {}  # by host
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
+        self.backoffs: dict[str, Backoff] = {}
+        self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
         self.fresh: dict[Spec, Queue] = {}
         self.dirty: dict[str, Pool] = {}
         self._apply: dict[type, Callable[[Any, int], None]] = {
@@ -75,6 +78,9 @@ class State:
             ev.Paused: self._paused,
             ev.Resumed: self._resumed,
             ev.Reduced: self._reduced,
+            ev.BackedOff: self._backed_off,
+            ev.BackoffEnded: self._backoff_ended,
+            ev.Chosen: self._chosen,
             ev.Bypassed: _nothing,
         }
 
@@ -95,8 +101,28 @@ class State:
         if queue is None:
             if len(self.queues) >= _MAX_QUEUES:
                 self.queues = {key: old for key, old in self.queues.items() if old.waiting}
-            queue = self.queues[spec] = Queue(spec, self._candidates(spec), self.tickets)
+            candidates = self._candidates(spec)
+            free = tuple(candidate for candidate in candidates if not self.holding(candidate))
+            queue = self.queues[spec] = Queue(spec, candidates, free if spec.any else free[:1], self.tickets)
         return queue
+
+    def holding(self, candidate: Candidate) -> list[Backoff]:
+        """The backoffs that hold a candidate back."""
+        name = candidate.name
+        if name is None or not self.backoffs:
+            return []
+        return [backoff for backoff in self.backoffs.values() if concerns(backoff.key, name)]
+
+    def tried(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
+        """The candidates that the head of a queue may enter with: those to probe with, then those in use."""
+        if not self.backoffs:
+            return queue.usable
+        probes = [
+            candidate
+            for candidate in queue.candidates
+            if (held := self.holding(candidate)) and all(backoff.lets_probe(now) for backoff in held)
+        ]
+        return (*probes, *queue.usable)
 
     def pool(self, need: Need) -> Pool:
         """The pool of this need, made on first use."""
@@ -127,8 +153,8 @@ class State:
     def _candidates(self, spec: Spec) -> tuple[Candidate, ...]:
         models = [parse_model(text) for text in spec.models]
         if not models:
-            return (Candidate("", self._needs(spec, None)),)
-        return tuple(Candidate(str(model), self._needs(spec, model)) for model in models)
+            return (Candidate(None, self._needs(spec, None)),)
+        return tuple(Candidate(model, self._needs(spec, model)) for model in models)
 
     def _needs(self, spec: Spec, model: Any) -> tuple[tuple[Pool, int], ...]:
         return tuple((self.pool(need), need.limit) for need in self.rules.needs(spec, model))
@@ -215,6 +241,8 @@ class State:
             self._step_back(ticket)
         else:
             self.arrivals = max(self.arrivals, ticket.arrival)
+        for key in event.probes:
+            self.backoffs[key].probing = event.id
 
     def _claimed(self, event: ev.Claimed, at: int) -> None:
         lease = self.leases[event.id]
@@ -226,7 +254,8 @@ class State:
         lease = self.leases.pop(event.id)
         candidate = self.held.pop(event.id)
         spec = lease.ticket.spec
-        self.tickets[event.id] = replace(lease.ticket, away=True)
+        self._probe_over(event.id)
+        self.tickets[event.id] = self._timed(replace(lease.ticket, away=True), at)
         for pool, _ in candidate.needs:
             pool.give_back(spec.seats, spec.project, -lease.charge_ms * spec.seats)
             self.touch(pool)
@@ -238,6 +267,8 @@ class State:
         spec = ticket.spec
         if ticket.key:
             self._forget_key(ticket)
+        if self.backoffs:
+            self._probe_over(event.id)
         seats, flow, held_ms = spec.seats, spec.project, event.held_ms
         settle_ms = (max(held_ms, 1) - lease.charge_ms) * seats
         for pool, _ in candidate.needs:
@@ -266,7 +297,7 @@ class State:
     def _reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
         self._unreserve(ticket.id)
         queue = self.queue(ticket.spec)
-        needs = [(pool, own_limit) for pool, own_limit in queue.candidates[0].needs if pool.key in keys]
+        needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
         for pool, own_limit in needs:
             pool.reserved_for = queue
             pool.reserved_seats = ticket.spec.seats
@@ -375,6 +406,58 @@ class State:
         assert pool is not None, f"no cap makes the pool {event.pool}"
         return pool
 
+    # Backoffs.
+
+    def _backed_off(self, event: ev.BackedOff, at: int) -> None:
+        self.backoffs[event.key] = Backoff(
+            event.key,
+            event.scope,
+            event.reason,
+            event.since,
+            event.until,
+            event.evidence,
+            event.credential,
+            event.manual,
+        )
+        self._usable_anew(at)
+
+    def _backoff_ended(self, event: ev.BackoffEnded, at: int) -> None:
+        del self.backoffs[event.key]
+        self._usable_anew(at)
+
+    def _usable_anew(self, at: int) -> None:
+        """Other candidates may be used than before: the line is made anew, and who is stalled keeps its time."""
+        self._line_anew()
+        for ident, ticket in self.tickets.items():
+            self.tickets[ident] = self._timed(ticket, at)
+
+    def _timed(self, ticket: Ticket, at: int) -> Ticket:
+        """SPEC A8: while every candidate is backed off, a ticket's time does not run."""
+        stalled = not self.queue(ticket.spec).usable
+        if stalled == bool(ticket.stalled_at):
+            return ticket
+        if stalled:
+            return replace(ticket, stalled_at=at)
+        return replace(ticket, stalled_at=0, expires_at=ticket.expires_at + at - ticket.stalled_at)
+
+    def _probe_over(self, ident: str) -> None:
+        for backoff in self.backoffs.values():
+            if backoff.probing == ident:
+                backoff.probing = ""
+                self._look_at_concerned(backoff.key)
+
+    def _look_at_concerned(self, key: str) -> None:
+        for queue in self.queues.values():
+            if queue.waiting and any(each.name is not None and concerns(key, each.name) for each in queue.candidates):
+                self.look_at(queue)
+
+    def probe_due(self, key: str) -> None:
+        """A backoff lets a probe through from now on."""
+        self._look_at_concerned(key)
+
+    def _chosen(self, event: ev.Chosen, at: int) -> None:
+        self.chosen.setdefault(event.role, {})[event.model] = self.seq
+
     # Making everything that is derived anew.
 
     def rebuild(self) -> None:
@@ -383,6 +466,9 @@ class State:
         Reservations are given up: whoever is still overtaken gets another.
         """
         self.rules.merge()
+        self._line_anew()
+
+    def _line_anew(self) -> None:
         old, self.pools = self.pools, {}
         for pool in old.values():
             need = self.rules.find(pool.kind, pool.id)
@@ -454,6 +540,8 @@ class State:
             foreign=dict(sorted(self.foreign.items())),
             auto_caps=dict(sorted(self.auto_caps.items())),
             reserved=dict(sorted(self.reserved.items())),
+            backoffs=[replace(backoff) for _, backoff in sorted(self.backoffs.items())],
+            chosen={role: dict(sorted(models.items())) for role, models in sorted(self.chosen.items())},
         )
 
     @classmethod
@@ -477,6 +565,8 @@ class State:
         state.arrivals, state.front = snapshot.arrivals, snapshot.front
         state.holds, state.foreign = dict(snapshot.holds), dict(snapshot.foreign)
         state.auto_caps = dict(snapshot.auto_caps)
+        state.backoffs = {backoff.key: replace(backoff) for backoff in snapshot.backoffs}
+        state.chosen = {role: dict(models) for role, models in snapshot.chosen.items()}
         for record in snapshot.pools:
             state._restore_pool(record)
         state._attach()

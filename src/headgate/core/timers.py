@@ -11,15 +11,16 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from headgate.core import events as ev
+from headgate.core.backoffs import VERDICT_MS
 from headgate.core.records import Ticket
 from headgate.core.state import State
 
 CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-POOL, RESERVE, CLAIM, HOLD, EXPIRY = range(5)
+POOL, BACKOFF, PROBE, VERDICT, RESERVE, CLAIM, HOLD, EXPIRY = range(8)
 
-Timer = tuple[int, int, str]  # when, what for, the pool's key or the request's id
+Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
 
 
 class Timers:
@@ -37,6 +38,8 @@ class Timers:
             ev.CapReset: self._anew,
             ev.SelectorSeen: self._anew,
             ev.FileLoaded: self._anew,
+            ev.BackedOff: self._anew,
+            ev.BackoffEnded: self._anew,
         }
         self.rearm()
 
@@ -81,22 +84,42 @@ class Timers:
                 heap.append((lease.granted_at + CLAIM_MS, CLAIM, lease.id))
             if lease.ends_at:
                 heap.append((lease.ends_at, HOLD, lease.id))
+        heap += self._of_backoffs()
         heapify(heap)
         self._heap = heap
         for pool in state.pools.values():
             pool.timer_at = 0
 
+    def _of_backoffs(self) -> list[Timer]:
+        state = self._state
+        timers = []
+        for backoff in state.backoffs.values():
+            if not backoff.must_probe:
+                timers.append((backoff.until, BACKOFF, backoff.key))
+            if backoff.probe_at > state.at:
+                timers.append((backoff.probe_at, PROBE, backoff.key))
+            if backoff.probing:
+                timers.append((state.leases[backoff.probing].granted_at + VERDICT_MS, VERDICT, backoff.probing))
+        return timers
+
     def _stands(self, timer: Timer) -> bool:
         """Whether a timer still means something; what it was set for may be long gone."""
         at, what, name = timer
         state = self._state
+        if what in (BACKOFF, PROBE):
+            backoff = state.backoffs.get(name)
+            return backoff is not None and at == (backoff.until if what == BACKOFF else backoff.probe_at)
+        if what == VERDICT:
+            return any(backoff.probing == name for backoff in state.backoffs.values())
         if what == POOL:
             pool = state.pools.get(name)
             return pool is not None and pool.timer_at == at
         if what in (EXPIRY, RESERVE):
             ticket = state.tickets.get(name)
-            if ticket is None or what == EXPIRY:
-                return ticket is not None and ticket.expires_at == at
+            if ticket is None:
+                return False
+            if what == EXPIRY:
+                return ticket.expires_at == at and not ticket.stalled_at
             queue = state.queue(ticket.spec)
             return queue.watch == (at, name) and queue.head() is ticket
         lease = state.leases.get(name)
@@ -115,6 +138,8 @@ class Timers:
         if event.ends_at:
             self.push(event.ends_at, HOLD, event.id)
             self._forget_the_gone()
+        if event.probes:
+            self.push(at + VERDICT_MS, VERDICT, event.id)
 
     def _forget_the_gone(self) -> None:
         """Leases come and go by the million: drop the timers of those that are gone now and then."""

@@ -242,7 +242,7 @@ def _fair_order(state: State, pool: Pool, flows: dict[str, list[Ticket]]) -> lis
 def _blocking(queue: Queue, now: int) -> list[Pool]:
     """The pools that hold this queue back, by its preferred candidate; the narrowest first."""
     seats = queue.spec.seats
-    return [pool for pool, own in queue.candidates[0].needs if pool.blocks(seats, own, queue, now)]
+    return [pool for pool, own in queue.preferred.needs if pool.blocks(seats, own, queue, now)]
 
 
 def _estimate(pool: Pool | None, position: int, now: int) -> tuple[int, int] | None:
@@ -259,7 +259,7 @@ def _estimate(pool: Pool | None, position: int, now: int) -> tuple[int, int] | N
 def capacity(state: State, spec: Spec, now: int) -> Capacity:
     """SPEC A11: is it worth asking now?"""
     queue = state.queue(spec)
-    needs = queue.candidates[0].needs
+    needs = queue.preferred.needs
     free: int | None = None
     ample = True  # two or more free everywhere, or an idle cap of one
     for pool, own in needs:

@@ -1,0 +1,69 @@
+"""Backoffs: "do not use this model (or family, or account) until then", with its cause (SPEC B1-B3).
+
+A key is a model (`anthropic/claude-opus-4-6`), a family (`anthropic@work/claude-opus-*`) or an account
+(`anthropic@work`; without an account the default one is meant). A long one lets a *probe* through after a while: one
+ticket, while the others wait for its verdict.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from headgate.core.errors import BadName
+from headgate.core.names import DEFAULT_ACCOUNT, Model, account_of, glob, parse_selector
+
+CAUSES = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
+NEEDS_A_PERSON = ("auth", "quota")
+_DEFAULT_MS = {"rate_limited": 60_000, "auth": 3_600_000, "quota": 3_600_000}
+_OTHER_MS = 300_000
+MOST_MS = 35 * 86_400_000
+PROBE_AFTER_MS = 6 * 3_600_000
+VERDICT_MS = 60_000  # a probe that has not failed for so long has succeeded
+
+
+class Backoff(Struct, omit_defaults=True):
+    """One key that is not to be used."""
+
+    key: str
+    scope: str  # model, family, account
+    reason: str
+    since: int
+    until: int
+    evidence: str = ""
+    credential: str = ""  # salted hash of the credential that was refused
+    manual: bool = False
+    probing: str = ""  # the lease whose verdict is waited for
+
+    @property
+    def must_probe(self) -> bool:
+        """Whether it ends by a probe, not by time alone: a quota is not back because an hour has passed."""
+        return self.reason == "quota" and not self.manual
+
+    @property
+    def probe_at(self) -> int:
+        """From when on one ticket is let through."""
+        return self.until if self.must_probe else min(self.since + PROBE_AFTER_MS, self.until)
+
+    def lets_probe(self, now: int) -> bool:
+        return not self.probing and now >= self.probe_at
+
+
+def default_ms(reason: str) -> int:
+    """How long without a hint."""
+    return _DEFAULT_MS.get(reason, _OTHER_MS)
+
+
+def parse_key(text: str) -> tuple[str, str]:
+    """A key in its one form, and its scope. Raises BadName."""
+    selector = parse_selector(text)
+    if selector.scope != "model" or "*" in selector.provider or "*" in selector.account:
+        raise BadName(f"not a model or account: {text!r}; valid is provider, provider@account, or either with /model")
+    at = "" if selector.account in ("", DEFAULT_ACCOUNT) else f"@{selector.account}"
+    key = f"{selector.provider}{at}" + (f"/{selector.name}" if selector.name else "")
+    return key, "account" if not selector.name else "family" if "*" in selector.name else "model"
+
+
+def concerns(key: str, model: Model) -> bool:
+    """Whether a backoff of this key holds back this model."""
+    account, slash, name = key.partition("/")
+    return account == account_of(model) and (not slash or glob(name, model.name))

@@ -1,0 +1,413 @@
+"""A state and a log of every format ever released are read "at all costs", and mean what they meant then (SPEC P5).
+
+`snapshot-N.json` is a rich state as `State.export` wrote it when snapshot format N was current, `events-N.jsonl` a
+log, one commit on each line, with at least one event of every type. Both were made by `build` below:
+
+    python tests/golden/test_state_golden.py
+
+A file that was released is never made again. So:
+
+- a new type of event, or a new field (with a default): add to `build` a commit that has it, raise `EVENTS` by one and
+  run the line above; the test that names what is missing then passes, and the older files stay as they are;
+- a snapshot that older code would misread: raise `core.snapshots.FORMAT`, teach `State.restore` the older ones, and
+  run the line above; then write down in `SUMMARIES` what the new file says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.engine import FOREVER, Engine
+from headgate.core.invariants import check_invariants, check_settled
+from headgate.core.records import Lease, Reason, Rule, Spec, Ticket
+from headgate.core.snapshots import FORMAT, PoolRecord, Snapshot
+from headgate.core.state import State
+from headgate.gate.transaction import Replica
+from headgate.log.codec import decode, encode
+from headgate.log.memory import MemoryLog
+from headgate.log.protocol import START, StoreError
+
+HERE = Path(__file__).parent
+EVENTS = 1  # the newest events-N.jsonl
+
+T0 = 1_800_000_000_000
+OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
+ALICE, BOB, CHILD, SHELL = "h1|b0|4026|100|5000", "h1|b0|4026|200|6000", "h1|b0|4026|300|7000", "h1|b0|4026|400|8000"
+HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
+
+# What each snapshot says, in the words of the release that wrote it.
+SUMMARIES: dict[int, dict[str, Any]] = {
+    1: {
+        "seq": 43,
+        "at": T0 + 26_000,
+        "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
+        "caps": {
+            "agents */claude-opus-*": ("built-in", 4),
+            "agents anthropic/claude-opus-*": ("file", 4),
+            "agents host": ("file", "auto"),
+            "agents mistral/*": ("", None),
+            "requests groq": ("", None),
+            "requests openai": ("run time", "unlimited"),
+            "requests umans": ("file", 4),
+            "requests umans@work": ("run time", 2),
+        },
+        # in use, limit, foreign, cooling, paused until, and why
+        "pools": {
+            "agents anthropic/claude-opus-*": (2, 4, 2, 0, 0, ""),
+            "agents host:h1": (2, 6, 3, 0, 0, ""),
+            "requests umans": (1, 3, 0, 1, T0 + 60_000, "rate_limited"),
+            "requests umans@work": (1, 2, 0, 0, 0, ""),
+        },
+        # the model, whether it is claimed, whose life it has, when it ends
+        "leases": {
+            "agent": (OPUS, True, CHILD, 0),
+            "script": (OPUS, True, SHELL, 0),
+            "call": ("umans/coder", True, BOB, T0 + 1_810_000),
+            "unclaimed": ("umans@work/coder", False, BOB, T0 + 79_000),
+        },
+        # in the order of the line; True: passed over
+        "tickets": {"moved": False, "asked": False, "kept": False, "away": True, "full": False},
+        "keys": {"nightly": "full"},
+        "reserved": {"kept": (OPUS_POOL, HOST)},
+        "auto_caps": {"h1": 6},
+        "next": ["moved"],  # who enters when an opus agent ends
+    },
+}
+
+
+def commits() -> Iterator[tuple[int, list[ev.Event]]]:
+    """A log with everything in it, as (time, events)."""
+    opus = Spec(models=(OPUS,), host="h1", project="blue")
+    coder = Spec(models=("umans/coder",), kind="requests")
+    work = Spec(models=("umans@work/coder",), kind="requests", project="blue")
+    rich = Spec(
+        models=(OPUS, SONNET),
+        seats=2,
+        host="h1",
+        project="green",
+        any=True,
+        supervisor=True,
+        caps=(("mistral/*", 3),),
+        family_caps=(("opus", 6),),
+    )
+    arrivals = iter(range(1, 100))
+
+    def ticket(ident: str, spec: Spec, at: int, holder: str = ALICE, **more: Any) -> Ticket:
+        since = more.pop("since", at)
+        return Ticket(
+            ident,
+            spec,
+            holder,
+            order=since - 12_000 * more.get("priority", 0),
+            arrival=next(arrivals),
+            since=since,
+            queued_at=at,
+            expires_at=at + 86_400_000,
+            **more,
+        )
+
+    full = Reason(
+        code="opus_concurrency_cap",
+        text="4 of 4 seats of anthropic/claude-opus-* are taken",
+        pool="anthropic/claude-opus-*",
+        pools=["anthropic/claude-opus-*", "host:h1"],
+        in_flight=4,
+        limit=4,
+        model=OPUS,
+    )
+    paused = Reason("paused", "umans is paused after a rate limit", "umans", ["umans"], until=T0 + 60_000)
+
+    yield (
+        T0,
+        [
+            ev.FileLoaded(
+                "/home/me/.config/headgate/config.toml",
+                "d1",
+                T0 - 5_000,
+                (
+                    Rule("agents", "host", auto=True),
+                    Rule("agents", "anthropic/claude-opus-*", cap=4),
+                    Rule("requests", "umans", cap=4, cooldown_ms=350, on_429="step", max_hold_ms=1_800_000),
+                    Rule("requests", "openai", cap=2),
+                ),
+                600_000,
+            ),
+            ev.RuleSet(
+                Rule("requests", "umans@work", 2, False, 5_000, "pause", 60_000, "work"),
+                cap_set=True,
+            ),
+            ev.RuleSet(Rule("requests", "groq", cooldown_ms=1_000)),
+            ev.RuleSet(Rule("agents", "project", cap=5), cap_set=True),
+            ev.CapReset("agents", "project"),
+            ev.CapRemoved("requests", "openai"),
+            ev.SelectorSeen("agents", "mistral/*"),
+            ev.Observed("h1", ((OPUS, 2), ("", 1)), 6),
+            ev.Bypassed(ALICE, (OPUS,), "opencode run"),
+        ],
+    )
+    # Two agents: one with a child of its own, one that lives with a shell.
+    yield T0 + 1_000, [ev.Granted("agent", OPUS, 10_000, ticket=ticket("agent", opus, T0 + 1_000, wake="/run/a.wake"))]
+    yield T0 + 2_000, [ev.Claimed("agent", CHILD)]
+    yield T0 + 3_000, [ev.Granted("script", OPUS, 10_000, ticket=ticket("script", opus, T0 + 3_000, bound=SHELL))]
+    # Model calls, one of which ends with everything that can be said of an end.
+    yield (
+        T0 + 10_000,
+        [
+            ev.Granted("done", "umans/coder", 10_000, ticket=ticket("done", coder, T0 + 9_000), waited_ms=1_000),
+            ev.Granted("call", "umans/coder", 10_000, ticket=ticket("call", coder, T0 + 10_000, BOB), ends_at=T0 + 1_810_000),
+            ev.Granted("gone", "umans@work/coder", 10_000, ticket=ticket("gone", work, T0 + 10_000)),
+        ],
+    )
+    yield (
+        T0 + 15_000,
+        [
+            ev.Paused("requests", "umans", T0 + 60_000, "rate_limited", incident=True),
+            ev.Reduced("requests", "umans", 3, 4),
+            ev.Reclaimed("gone", "forced", "umans@work/coder", 5_000, "me", "requests", "blue"),
+        ],
+    )
+    # The line: everybody who comes and goes.
+    yield (
+        T0 + 19_000,
+        [
+            ev.Deferred("refused", coder, BOB, paused, "claude -p hello"),
+            ev.Queued(ticket("cancelled", coder, T0 + 19_000), paused),
+            ev.Queued(ticket("expired", coder, T0 + 19_000), paused),
+            ev.Queued(ticket("dropped", coder, T0 + 19_000), paused),
+            ev.Queued(ticket("unclaimed", work, T0 + 19_000, BOB, wake="/run/b.wake"), full),
+            ev.Granted("unclaimed", "umans@work/coder", 10_000, claimed=False, ends_at=T0 + 79_000),
+            ev.Queued(ticket("away", work, T0 + 19_000, BOB), full),
+            ev.Granted("away", "umans@work/coder", 10_000, claimed=False),
+            ev.Returned("away"),
+            ev.Queued(ticket("asked", opus, T0 + 19_000), full),
+            ev.Granted("asked", OPUS, 10_000, claimed=False),
+            ev.Returned("asked"),
+            ev.Asked("asked"),
+            ev.Cancelled("cancelled", "me", ALICE, "/run/a.wake", "codex"),
+            ev.Expired("expired", 86_400_000, ALICE, "/run/a.wake", "codex"),
+            ev.Dropped("dropped"),
+        ],
+    )
+    yield T0 + 20_000, [ev.Queued(ticket("kept", opus, T0 + 20_000), full), ev.Reserved("kept", (OPUS_POOL, HOST))]
+    yield T0 + 21_000, [ev.Queued(ticket("moved", opus, T0 + 21_000), full), ev.Bumped("moved", -1, 5)]
+    yield (
+        T0 + 22_000,
+        [
+            ev.Queued(
+                ticket(
+                    "full",
+                    rich,
+                    T0 + 22_000,
+                    since=T0 + 21_500,
+                    priority=-7,
+                    wake="/run/a.wake",
+                    command="aider --model opus",
+                    key="nightly",
+                    role="worker",
+                    session="s-1",
+                    bound=SHELL,
+                ),
+                full,
+            )
+        ],
+    )
+    yield T0 + 23_000, [ev.Paused("requests", "umans@work", FOREVER)]
+    yield T0 + 24_000, [ev.Resumed("requests", "umans@work")]
+    # Last, so that its seat still cools down.
+    yield (
+        T0 + 26_000,
+        [
+            ev.Released(
+                "done", "rate_limited", "umans/coder", 1_000, 16_000, "requests", "blue", 1, 15, True, "worker", "s-1",
+                "HTTP 429",
+            )  # fmt: skip
+        ],
+    )
+
+
+def replayed(log: list[tuple[int, list[ev.Event]]]) -> State:
+    engine = Engine()
+    for at, events in log:
+        engine.replay(events, at)
+    return engine.state
+
+
+def build(folder: Path) -> None:
+    """Write the newest files."""
+    log = list(commits())
+    lines = [msgspec.json.encode({"at": at, "events": msgspec.Raw(encode(events))}) for at, events in log]
+    (folder / f"events-{EVENTS}.jsonl").write_bytes(b"\n".join([*lines, b""]))
+    snapshot = msgspec.json.format(msgspec.json.encode(replayed(log).export()))
+    (folder / f"snapshot-{FORMAT}.json").write_bytes(snapshot + b"\n")
+
+
+def read_log(path: Path) -> list[tuple[int, list[ev.Event]]]:
+    """A log's lines, by the decoder that the stores use."""
+    lines = path.read_bytes().splitlines()
+    texts = [msgspec.json.decode(line, type=dict[str, msgspec.Raw]) for line in lines]
+    return [(msgspec.json.decode(text["at"], type=int), decode(0, bytes(text["events"]))) for text in texts]
+
+
+def read_snapshot(number: int) -> bytes:
+    return (HERE / f"snapshot-{number}.json").read_bytes()
+
+
+def loaded(data: bytes) -> State:
+    """A state as a process has it that starts with this snapshot."""
+    log = MemoryLog(lambda: T0 + 26_000)
+    log.lock()
+    log.begin()
+    position = log.append(START, T0 + 26_000, [], None)
+    log.unlock()
+    log.save_snapshot(data, position)
+    return Replica(log, "h1|b0|4026|1|1").catch_up()
+
+
+def summary(state: State) -> dict[str, Any]:
+    now = state.at
+    return {
+        "seq": state.seq,
+        "at": now,
+        "file": (state.file_path, state.file_digest, state.file_modified, state.seniority_ms),
+        "caps": {
+            f"{kind} {selector}": (cap.source, "auto" if cap.auto else "unlimited" if cap.unlimited else cap.cap)
+            for (kind, selector), cap in sorted(state.rules.caps.items())
+            if (kind, selector) != ("requests", "mistral/*")
+        },
+        "pools": {
+            key: (
+                pool.used,
+                pool.limit,
+                pool.foreign,
+                pool.occupied(now) - pool.used - pool.foreign,
+                pool.paused_until if pool.paused_until > now else 0,
+                pool.pause_cause if pool.paused_until > now else "",
+            )
+            for key, pool in sorted(state.pools.items())
+            if pool.cap.capped and pool.cap.source != "built-in"
+        },
+        "leases": {
+            ident: (lease.model, lease.claimed, lease.lives_with, lease.ends_at)
+            for ident, lease in state.leases.items()
+        },
+        "tickets": {
+            ticket.id: ticket.away
+            for ticket in sorted(state.tickets.values(), key=lambda ticket: (ticket.order, ticket.arrival))
+        },
+        "keys": state.keys,
+        "reserved": state.reserved,
+        "auto_caps": state.auto_caps,
+        "next": _next(state),
+    }
+
+
+def _next(state: State) -> list[str]:
+    """Who enters when the agent ends: a restored state can be decided on."""
+    engine = Engine(State.restore(state.export()))
+    now = state.at + 1
+    engine.handle(cmd.Tick(), now)
+    check_invariants(engine.state)
+    check_settled(engine.state, now)
+    events = engine.handle(cmd.Release("agent"), now)
+    check_invariants(engine.state)
+    return [event.id for event in events if isinstance(event, ev.Granted)]
+
+
+@pytest.mark.parametrize("number", range(1, FORMAT + 1))
+def test_P5_a_snapshot_of_every_format_ever_released_restores_to_what_it_meant(number: int) -> None:
+    state = loaded(read_snapshot(number))
+    check_invariants(state)
+    assert summary(state) == SUMMARIES[number]
+    if number == FORMAT:
+        assert msgspec.json.decode(read_snapshot(number), type=Snapshot) == state.export()
+
+
+@pytest.mark.parametrize("number", range(1, EVENTS + 1))
+def test_P5_a_log_of_every_release_is_read_and_replayed_to_what_it_meant(number: int) -> None:
+    state = replayed(read_log(HERE / f"events-{number}.jsonl"))
+    check_invariants(state)
+    assert summary(state) == SUMMARIES[1]
+
+
+def test_a_snapshot_is_what_the_log_before_it_says() -> None:
+    replay = replayed(read_log(HERE / "events-1.jsonl"))
+    assert loaded(read_snapshot(1)).export() == replay.export()
+
+
+def test_the_logs_have_every_event_and_every_field() -> None:
+    seen: dict[str, set[str]] = {}
+    for path in HERE.glob("events-*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            for event in msgspec.json.decode(line)["events"]:
+                seen.setdefault(event["type"], set()).update(event.keys() - {"type"})
+    for kind in get_args(ev.Event):
+        fields = set(kind.__struct_fields__)
+        assert fields == seen.get(kind.__struct_config__.tag, set()), f"{kind.__name__}: see the top of this file"
+
+
+def test_the_files_have_every_field_of_every_record() -> None:
+    seen: dict[type, set[str]] = {}
+    for path in [*HERE.glob("snapshot-*.json"), *HERE.glob("events-*.jsonl")]:
+        for line in path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]:
+            _note(msgspec.json.decode(line), seen)
+    for kind in (Ticket, Spec, Lease, Rule, Reason, PoolRecord, Snapshot):
+        fields = set(kind.__struct_fields__) - ({"format"} if kind is Snapshot else set())
+        assert fields == seen[kind], f"{kind.__name__}: see the top of this file"
+
+
+# By what an object has that no other has, its type.
+_KNOWN_BY = {
+    "arrival": Ticket,
+    "models": Spec,
+    "granted_seq": Lease,
+    "selector": Rule,
+    "code": Reason,
+    "hold_mean_ms": PoolRecord,
+    "file_rules": Snapshot,
+}
+
+
+def _note(value: Any, seen: dict[type, set[str]]) -> None:
+    if isinstance(value, list):
+        for each in value:
+            _note(each, seen)
+    elif isinstance(value, dict):
+        if "type" not in value:  # an event's own fields are looked at elsewhere
+            for key, kind in _KNOWN_BY.items():
+                if key in value:
+                    seen.setdefault(kind, set()).update(value)
+        for each in value.values():
+            _note(each, seen)
+
+
+def test_a_snapshot_of_a_newer_format_is_refused_with_what_to_do() -> None:
+    data = msgspec.json.decode(read_snapshot(FORMAT))
+    data["format"] = FORMAT + 1
+    with pytest.raises(StoreError, match="upgrade"):
+        loaded(msgspec.json.encode(data))
+
+
+def test_a_snapshot_with_fields_that_this_release_does_not_know_is_read() -> None:
+    data = msgspec.json.decode(read_snapshot(FORMAT))
+    data["added_later"] = {"x": 1}
+    data["tickets"][0]["added_later"] = True
+    assert loaded(msgspec.json.encode(data)).export() == loaded(read_snapshot(FORMAT)).export()
+
+
+def test_a_snapshot_that_is_none_is_refused_with_what_to_do() -> None:
+    with pytest.raises(StoreError, match="doctor"):
+        loaded(b'{"seq": "three"}')
+    with pytest.raises(StoreError, match="doctor"):
+        loaded(read_snapshot(FORMAT)[:-100])
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
