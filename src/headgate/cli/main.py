@@ -13,6 +13,7 @@ from headgate.core.errors import HeadgateError
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command and leave; no finalisers: nothing is left to do that the kernel does not do faster."""
     argv = sys.argv[1:] if argv is None else argv
+    _fill_standard_files()
     code = invoke(argv)
     try:
         sys.stdout.flush()
@@ -20,6 +21,15 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except OSError:
         code = code or 1
     os._exit(code)
+
+
+def _fill_standard_files() -> None:
+    """Where stdin, stdout or stderr is closed, nothing of ours may get its number. The child finds it closed again."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def invoke(argv: list[str]) -> int:

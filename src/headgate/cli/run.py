@@ -33,7 +33,6 @@ _UPKEEP_S = 10.0
 
 def run(options: RunOptions) -> int:
     """The whole of it; the exit code. Whatever happens is also written to the status file."""
-    _fill_standard_files()
     status = Status(options.status_file)
     try:
         code = _run(options, status)
@@ -41,15 +40,6 @@ def run(options: RunOptions) -> int:
         status.write(exit_code=exits.exit_code(error), reason={"code": "error", "text": str(error)})
         raise
     return code
-
-
-def _fill_standard_files() -> None:
-    """Where stdin, stdout or stderr is closed, nothing of ours may get its number. The child finds it closed again."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _run(options: RunOptions, status: Status) -> int:

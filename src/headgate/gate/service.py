@@ -475,7 +475,7 @@ class Gate:
         if decided.error is not None:
             waiting.future.set_exception(decided.error)
         else:
-            waiting.future.set_result(Deferred(decided.events[-1].reason))  # type: ignore[union-attr]
+            waiting.future.set_result(Deferred(decided.events[-1].reason))  # type: ignore[union-attr, arg-type]
 
     # What became of those who wait here.
 

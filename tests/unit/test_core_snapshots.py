@@ -1,0 +1,183 @@
+"""P5 and DESIGN.md, "One ordered log": replay equals state, and a snapshot is the state."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.engine import Engine
+from headgate.core.errors import InternalError
+from headgate.core.invariants import check_invariants
+from headgate.core.records import Rule, Spec
+from headgate.core.snapshots import PoolRecord, Snapshot
+from headgate.core.state import State
+from tests.property.harness import CODER, MINUTE, OPUS, SECOND, SONNET, START, Bench, through_json
+
+
+def busy() -> Bench:
+    """A gate in which something of everything is going on."""
+    bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1}, requests={"umans": 2}, seniority_ms=MINUTE)
+    bench.cap("requests", "anthropic", 3)
+    bench.do(cmd.RemoveCap("agents", "umans"))
+    bench.do(cmd.Observe("h2", ((SONNET, 1), ("", 1)), room=3))
+    for n in range(3):
+        bench.agent(f"a{n}", OPUS, project="x", key=f"key {n}")
+        bench.call(f"c{n}", CODER, project="y", caps=(("umans", 9),))
+        bench.call(f"d{n}", CODER)
+    bench.wait(SECOND)
+    bench.release("c0")
+    bench.do(cmd.Report("d0", retry_after_ms=MINUTE))
+    bench.agent("big", SONNET, seats=2)
+    bench.agent("s1", SONNET)
+    bench.do(cmd.Bump("s1"))
+    bench.release("a0")
+    bench.do(cmd.Pause("requests", "anthropic"))
+    bench.do(cmd.Bypass("p", (OPUS,), "opencode"))
+    return bench
+
+
+def test_replaying_the_log_gives_the_state():
+    bench = busy()
+    assert bench.replayed().export(bench.now) == bench.state.export(bench.now)
+    check_invariants(bench.replayed())
+
+
+def test_p5_a_snapshot_restores_the_state_also_through_json():
+    bench = busy()
+    snapshot = bench.state.export(bench.now)
+    restored = State.restore(snapshot)
+    assert restored.export(bench.now) == snapshot
+    assert State.restore(through_json(snapshot)).export(bench.now) == snapshot
+    check_invariants(restored)
+
+
+def test_p5_a_restored_gate_goes_on_as_if_nothing_had_happened():
+    one, other = busy(), busy()
+    other.restart()
+    for bench in (one, other):
+        bench.wait(10 * SECOND)
+        bench.do(cmd.Resume("requests", "anthropic"))
+        bench.wait(2 * MINUTE)
+        for ident in bench.running():
+            bench.release(ident)
+            bench.wait(SECOND)
+    assert [event for event, _ in one.log] == [event for event, _ in other.log]
+    assert one.state.export(one.now) == other.state.export(other.now)
+
+
+def test_a_snapshot_does_not_change_when_the_state_goes_on():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    bench.agent("b", SONNET)
+    bench.release("a")
+    snapshot = bench.state.export()
+    written = through_json(snapshot)
+    restored = State.restore(snapshot)
+    bench.do(cmd.Claim("b", child="c"))
+    assert snapshot == written
+    assert not restored.leases["b"].claimed
+    restored.apply(ev.Claimed("b"), bench.now)
+    assert snapshot == written
+
+
+def test_a_snapshot_is_as_of_a_moment():
+    bench = Bench(requests={"umans": 1})
+    bench.call("a", CODER)
+    bench.release("a")
+    assert bench.state.export().pools[0].cooling == [(START + 350, 1)]
+    assert bench.state.export(START + 350).pools[0].cooling == []
+    bench.do(cmd.Pause("requests", "umans", for_ms=MINUTE))
+    assert bench.state.export(START + MINUTE).pools[0].paused_until == 0
+
+
+def test_pools_that_no_release_knows_any_more_are_passed_over():
+    snapshot = Snapshot(seq=5, at=START, pools=[PoolRecord("agents", "gone", reduced=3)])
+    assert State.restore(snapshot).pools == {}
+
+
+def test_time_does_not_go_backwards():
+    bench = Bench()
+    bench.agent("a", SONNET)
+    with pytest.raises(InternalError, match="backwards"):
+        bench.engine.handle(cmd.Tick(), bench.now - 1)
+
+
+def test_tick_comes_before_other_commands_after_a_restart():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    bench.agent("b", SONNET)
+    engine = Engine(State.restore(bench.state.export()))
+    with pytest.raises(InternalError, match="Tick"):
+        engine.handle(cmd.Release("a"), bench.now)
+    assert engine.handle(cmd.Tick(), bench.now) == []
+    assert engine.handle(cmd.Release("a"), bench.now) != []
+
+
+def test_a_process_that_takes_over_in_the_middle_sees_to_every_deadline():
+    """Timers follow from what was replayed: a cooldown, a grant, an expiry, an overtaken ticket."""
+    bench = Bench(requests={"umans": 1})
+    for name in ("a", "b", "c"):
+        bench.call(name, CODER, expires_ms=20 * SECOND)
+    bench.release("a")
+    bench.engine, bench.other = bench.other, bench.engine
+    bench.wait(350)
+    assert bench.fate("b") == "offered"
+    bench.engine, bench.other = bench.other, bench.engine
+    bench.wait(10 * SECOND)
+    assert bench.fate("b") == "away"
+    bench.engine, bench.other = bench.other, bench.engine
+    bench.wait(10 * SECOND)
+    assert (bench.fate("b"), bench.fate("c")) == ("expired", "away")
+
+
+def test_many_queues_that_nobody_stands_in_are_forgotten(monkeypatch):
+    monkeypatch.setattr("headgate.core.state._MAX_QUEUES", 4)
+    bench = Bench(agents={"host": 1})
+    for n in range(12):
+        bench.agent(f"a{n}", SONNET, project=f"p{n}", wait=n % 3 == 0)
+    assert len(bench.state.queues) <= 6
+    for _ in range(4):
+        bench.release(bench.running()[0])
+    assert bench.state.tickets == {}
+
+
+def test_a_long_line_forgets_the_places_of_those_who_left():
+    bench = Bench(agents={"host": 1})
+    bench.agent("first", SONNET)
+    for n in range(100):
+        bench.engine.handle(cmd.Acquire(f"a{n}", bench.spec(SONNET), "p"), bench.now)
+    for n in range(90):
+        bench.engine.handle(cmd.Cancel(f"a{99 - n}"), bench.now)
+    (queue,) = bench.state.queues.values()
+    assert queue.waiting == 10
+    assert len(queue._heap) < 70
+    bench.engine.handle(cmd.Release("first"), bench.now)
+    assert "a0" in bench.state.leases
+
+
+def test_timers_of_leases_that_are_gone_are_forgotten():
+    engine = Engine()
+    engine.handle(cmd.SetRule(Rule("requests", "umans", cap=5, cooldown_ms=0)), START)
+    spec = Spec(models=(CODER,), kind="requests")
+    for n in range(5_000):
+        engine.handle(cmd.Acquire(f"c{n}", spec, "p"), START)
+        engine.handle(cmd.Release(f"c{n}"), START)
+    assert len(engine._timers._heap) < 4_200
+    assert engine.next_deadline() is None
+
+
+def test_repr_is_an_operators_sentence():
+    bench = Bench(requests={"umans": 2})
+    bench.call("a", CODER)
+    bench.call("b", CODER)
+    bench.release("a")
+    bench.do(cmd.Pause("requests", "umans", for_ms=SECOND))
+    bench.call("c", CODER)
+    assert repr(bench.engine).startswith("<Engine <State at ")
+    assert repr(bench.state.pools["requests umans"]) == (
+        f"<Pool requests umans: 1 of 2, 1 cooling, paused until {START + SECOND}>"
+    )
+    assert repr(next(iter(bench.state.queues.values()))) == "<Queue umans/coder for default: 1 waiting>"
+    bench.call("d", SONNET, caps=(("anthropic", 1),))
+    assert repr(bench.state.pools["requests anthropic"]) == "<Pool requests anthropic: 1 of unlimited>"
