@@ -23,7 +23,9 @@ def measure() -> list[Row]:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory(prefix="hg-") as folder:
         env |= {"HEADGATE_HOME": folder, "XDG_CONFIG_HOME": folder}
-        bare, msgspec, run = [], [], []
+        bare: list[float] = []
+        msgspec: list[float] = []
+        run: list[float] = []
         commands = (
             (bare, [sys.executable, "-c", "pass"]),
             (msgspec, [sys.executable, "-c", "import msgspec"]),

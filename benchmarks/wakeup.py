@@ -51,7 +51,8 @@ def wake_ups_ms(store: str) -> list[float]:
     ident = new_id()
     gate.decide([cmd.Acquire(ident, spec, gate.me)])
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         for _ in range(ROUNDS):
             while not gate.replica.catch_up().tickets:
                 if process.poll() is not None:

@@ -29,6 +29,7 @@ def busy() -> Bench:
     bench.release("c0")
     bench.do(cmd.Report("d0", retry_after_ms=MINUTE))
     bench.agent("big", SONNET, seats=2)
+    bench.agent("s0", SONNET)
     bench.agent("s1", SONNET)
     bench.do(cmd.Bump("s1"))
     bench.release("a0")
@@ -85,10 +86,11 @@ def test_a_snapshot_is_as_of_a_moment():
     bench = Bench(requests={"umans": 1})
     bench.call("a", CODER)
     bench.release("a")
-    assert bench.state.export().pools[0].cooling == [(START + 350, 1)]
-    assert bench.state.export(START + 350).pools[0].cooling == []
     bench.do(cmd.Pause("requests", "umans", for_ms=MINUTE))
-    assert bench.state.export(START + MINUTE).pools[0].paused_until == 0
+    (record,) = bench.state.export().pools
+    assert (record.cooling, record.paused_until) == ([(START + 350, 1)], START + MINUTE)
+    (record,) = bench.state.export(START + MINUTE).pools
+    assert (record.cooling, record.paused_until, record.pause_cause) == ([], 0, "")
 
 
 def test_pools_that_no_release_knows_any_more_are_passed_over():
@@ -118,7 +120,7 @@ def test_a_process_that_takes_over_in_the_middle_sees_to_every_deadline():
     """Timers follow from what was replayed: a cooldown, a grant, an expiry, an overtaken ticket."""
     bench = Bench(requests={"umans": 1})
     for name in ("a", "b", "c"):
-        bench.call(name, CODER, expires_ms=20 * SECOND)
+        bench.call(name, CODER, expires_ms=15 * SECOND)
     bench.release("a")
     bench.engine, bench.other = bench.other, bench.engine
     bench.wait(350)
@@ -128,7 +130,8 @@ def test_a_process_that_takes_over_in_the_middle_sees_to_every_deadline():
     assert bench.fate("b") == "away"
     bench.engine, bench.other = bench.other, bench.engine
     bench.wait(10 * SECOND)
-    assert (bench.fate("b"), bench.fate("c")) == ("expired", "away")
+    assert (bench.fate("b"), bench.fate("c")) == ("expired", "expired")
+    assert [event.after_ms for event in bench.of(ev.Expired) if isinstance(event, ev.Expired)] == [15_000, 20_350]
 
 
 def test_many_queues_that_nobody_stands_in_are_forgotten(monkeypatch):

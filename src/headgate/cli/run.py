@@ -6,7 +6,6 @@ On this path nothing slow is imported: no click, no asyncio, no rich.
 from __future__ import annotations
 
 import os
-import sys
 from time import monotonic
 
 from headgate.cli import exits

@@ -34,7 +34,7 @@ from headgate.gate.direct import DirectGate
 def command(model: str, rotate: str | None, as_json: bool) -> int:
     """Print the first model that is not backed off; with --rotate the least recently chosen one.
 
-    It advises and reserves nothing. Without -m the candidates are those of HEADGATE_MODELS or of `models` in the config.
+    It advises and reserves nothing. Without -m the candidates are those of HEADGATE_MODELS or of the config's `models`.
 
     \b
     model=$(headgate select -m anthropic/claude-opus-4-6,openai/gpt-5) && agent --model "$model"

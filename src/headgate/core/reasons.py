@@ -33,7 +33,7 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
     pool, own_limit = blocking[0]
-    code, text, until = _of_pool(pool, own_limit, seats, queue, now)
+    code, text, until = _of_pool(pool, own_limit, seats, now)
     return Reason(
         code=code,
         text=text,
@@ -65,7 +65,7 @@ def limit_of(pool: Pool, own_limit: int) -> int | None:
     return None if limit >= UNLIMITED else limit
 
 
-def _of_pool(pool: Pool, own_limit: int, seats: int, queue: Queue, now: int) -> tuple[str, str, int | None]:
+def _of_pool(pool: Pool, own_limit: int, seats: int, now: int) -> tuple[str, str, int | None]:
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else ""
         return "paused", f"{pool.id} is paused{why}", pool.paused_until

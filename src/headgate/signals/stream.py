@@ -14,6 +14,8 @@ from collections import deque
 LINE_BYTES = 1 << 20  # a line that is longer is passed over
 START_BYTES = 4096
 _SMALL = 4096
+_LARGE = 32_768
+_BLOCK = 65_536
 
 
 class Lines:
@@ -61,31 +63,50 @@ class Lines:
 
 
 class Ends:
-    """The first 4 KB of a stream, and its last part."""
+    """The first 4 KB of a stream, and its last part.
 
-    __slots__ = ("_held", "_size", "_size_held", "_start", "seen")
+    Large pieces are kept as they are. Small ones are copied together: a read that asked for 64 KB and got little leaves
+    a hole in memory if its piece is kept, and reading into new memory costs more than the copy.
+    """
+
+    __slots__ = ("_block", "_filled", "_held", "_held_bytes", "_size", "_start", "seen")
 
     def __init__(self, size: int) -> None:
         self.seen = 0  # bytes in all
         self._size = size
         self._start = b""
         self._held: deque[bytes] = deque()
-        self._size_held = 0
+        self._held_bytes = 0
+        self._block = bytearray()
+        self._filled = 0
 
     def feed(self, data: bytes) -> None:
-        self.seen += len(data)
+        length = len(data)
+        self.seen += length
         if len(self._start) < START_BYTES:
             self._start += data[: START_BYTES - len(self._start)]
-        if len(data) > self._size:
-            data = data[-self._size :]
-        held = self._held
-        if len(data) < _SMALL and held and len(held[-1]) < _SMALL:
-            held[-1] += data
+        if length < _LARGE:
+            if self._filled + length > len(self._block):
+                self._close_block()
+            self._block[self._filled : self._filled + length] = data
+            self._filled += length
         else:
-            held.append(data)
-        self._size_held += len(data)
-        while self._size_held - len(held[0]) >= self._size:
-            self._size_held -= len(held.popleft())
+            self._close_block()
+            self._keep(data if length <= self._size else data[-self._size :])
+
+    def _close_block(self) -> None:
+        if self._filled:
+            self._keep(bytes(memoryview(self._block)[: self._filled]))
+            self._filled = 0
+        elif not self._block:
+            self._block = bytearray(_BLOCK)
+
+    def _keep(self, piece: bytes) -> None:
+        held = self._held
+        held.append(piece)
+        self._held_bytes += len(piece)
+        while self._held_bytes - len(held[0]) >= self._size:
+            self._held_bytes -= len(held.popleft())
 
     def start(self) -> bytes:
         return self._start
@@ -96,7 +117,7 @@ class Ends:
 
     def since(self, offset: int) -> bytes:
         """What came after `offset`; if not all of it is there any more, from the start of a line on."""
-        data = b"".join(self._held)[-self._size :]
+        data = b"".join((*self._held, memoryview(self._block)[: self._filled]))[-self._size :]
         gone = self.seen - len(data)
         if gone <= offset:
             return data[offset - gone :]
