@@ -25,7 +25,8 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.engine import FOREVER, Engine
+from headgate.core.backoffs import Backoff
+from headgate.core.engine import Engine
 from headgate.core.invariants import check_invariants, check_settled
 from headgate.core.records import Lease, Reason, Rule, Spec, Ticket
 from headgate.core.snapshots import FORMAT, PoolRecord, Snapshot
@@ -41,12 +42,13 @@ EVENTS = 1  # the newest events-N.jsonl
 T0 = 1_800_000_000_000
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
 ALICE, BOB, CHILD, SHELL = "h1|b0|4026|100|5000", "h1|b0|4026|200|6000", "h1|b0|4026|300|7000", "h1|b0|4026|400|8000"
+FOREVER = 1 << 53  # a pause without an end
 HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
 
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
-        "seq": 43,
+        "seq": 49,
         "at": T0 + 26_000,
         "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
@@ -72,9 +74,17 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "script": (OPUS, True, SHELL, 0),
             "call": ("umans/coder", True, BOB, T0 + 1_810_000),
             "unclaimed": ("umans@work/coder", False, BOB, T0 + 79_000),
+            "probe": ("openai/gpt-5", True, ALICE, 0),
         },
         # in the order of the line; True: passed over
-        "tickets": {"moved": False, "asked": False, "kept": False, "away": True, "full": False},
+        "tickets": {"moved": False, "away": True, "asked": False, "kept": False, "stalled": False, "full": False},
+        "stalled": {"stalled": T0 + 22_500},
+        # the scope, why, until when, and who tries whether it is over
+        "backoffs": {
+            "google@work": ("account", "auth", T0 + 3_622_500, ""),
+            "openai/gpt-5": ("model", "overloaded", T0 + 90_000_000, "probe"),
+        },
+        "chosen": {"worker": {"openai/gpt-5": 45}},
         "keys": {"nightly": "full"},
         "reserved": {"kept": (OPUS_POOL, HOST)},
         "auto_caps": {"h1": 6},
@@ -162,7 +172,9 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
         T0 + 10_000,
         [
             ev.Granted("done", "umans/coder", 10_000, ticket=ticket("done", coder, T0 + 9_000), waited_ms=1_000),
-            ev.Granted("call", "umans/coder", 10_000, ticket=ticket("call", coder, T0 + 10_000, BOB), ends_at=T0 + 1_810_000),
+            ev.Granted(
+                "call", "umans/coder", 10_000, ticket=ticket("call", coder, T0 + 10_000, BOB), ends_at=T0 + 1_810_000
+            ),
             ev.Granted("gone", "umans@work/coder", 10_000, ticket=ticket("gone", work, T0 + 10_000)),
         ],
     )
@@ -183,7 +195,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Queued(ticket("expired", coder, T0 + 19_000), paused),
             ev.Queued(ticket("dropped", coder, T0 + 19_000), paused),
             ev.Queued(ticket("unclaimed", work, T0 + 19_000, BOB, wake="/run/b.wake"), full),
-            ev.Granted("unclaimed", "umans@work/coder", 10_000, claimed=False, ends_at=T0 + 79_000),
+            ev.Granted("unclaimed", "umans@work/coder", 10_000, False, ends_at=T0 + 79_000, waited_ms=10),
             ev.Queued(ticket("away", work, T0 + 19_000, BOB), full),
             ev.Granted("away", "umans@work/coder", 10_000, claimed=False),
             ev.Returned("away"),
@@ -196,7 +208,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Dropped("dropped"),
         ],
     )
-    yield T0 + 20_000, [ev.Queued(ticket("kept", opus, T0 + 20_000), full), ev.Reserved("kept", (OPUS_POOL, HOST))]
+    yield T0 + 20_000, [ev.Queued(ticket("kept", opus, T0 + 20_000), full)]
     yield T0 + 21_000, [ev.Queued(ticket("moved", opus, T0 + 21_000), full), ev.Bumped("moved", -1, 5)]
     yield (
         T0 + 22_000,
@@ -219,16 +231,47 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             )
         ],
     )
+    # Backoffs: of an account, which stalls a ticket; of a model, whose end a probe tries out; and one that is over.
+    gemini = Spec(models=("google@work/gemini-3-pro",), host="h1")
+    gpt = Spec(models=("openai/gpt-5",), kind="requests")
+    refused = Reason("backoff", "google@work is backed off: auth", cause="auth", until=T0 + 3_600_000)
+    yield (
+        T0 + 22_500,
+        [
+            ev.BackedOff(
+                "google@work", "account", "auth", T0 + 22_500, T0 + 3_622_500, "HTTP 401", "c0ffee", id="agent"
+            ),
+            ev.BackedOff("openai/gpt-5", "model", "overloaded", T0 - 30_000_000, T0 + 90_000_000, manual=True),
+            ev.BackedOff("groq/fast", "model", "rate_limited", T0, T0 + 60_000),
+            ev.BackoffEnded("groq/fast", "cleared"),
+            ev.Queued(ticket("stalled", gemini, T0 + 22_500, BOB, stalled_at=T0 + 22_500), refused),
+            ev.Granted(
+                "probe", "openai/gpt-5", 10_000, ticket=ticket("probe", gpt, T0 + 22_500), probes=("openai/gpt-5",)
+            ),
+            ev.Chosen("worker", "openai/gpt-5"),
+        ],
+    )
     yield T0 + 23_000, [ev.Paused("requests", "umans@work", FOREVER)]
-    yield T0 + 24_000, [ev.Resumed("requests", "umans@work")]
+    yield T0 + 24_000, [ev.Resumed("requests", "umans@work"), ev.Reserved("kept", (OPUS_POOL, HOST))]
     # Last, so that its seat still cools down.
     yield (
         T0 + 26_000,
         [
             ev.Released(
-                "done", "rate_limited", "umans/coder", 1_000, 16_000, "requests", "blue", 1, 15, True, "worker", "s-1",
+                "done",
+                "rate_limited",
+                "umans/coder",
+                1_000,
+                16_000,
+                "requests",
+                "blue",
+                1,
+                15,
+                True,
+                "worker",
+                "s-1",
                 "HTTP 429",
-            )  # fmt: skip
+            )
         ],
     )
 
@@ -245,7 +288,9 @@ def build(folder: Path) -> None:
     log = list(commits())
     lines = [msgspec.json.encode({"at": at, "events": msgspec.Raw(encode(events))}) for at, events in log]
     (folder / f"events-{EVENTS}.jsonl").write_bytes(b"\n".join([*lines, b""]))
-    snapshot = msgspec.json.format(msgspec.json.encode(replayed(log).export()))
+    snapshot = msgspec.json.format(
+        msgspec.json.encode({"format": FORMAT, **msgspec.to_builtins(replayed(log).export())})
+    )
     (folder / f"snapshot-{FORMAT}.json").write_bytes(snapshot + b"\n")
 
 
@@ -302,6 +347,12 @@ def summary(state: State) -> dict[str, Any]:
             ticket.id: ticket.away
             for ticket in sorted(state.tickets.values(), key=lambda ticket: (ticket.order, ticket.arrival))
         },
+        "stalled": {ticket.id: ticket.stalled_at for ticket in state.tickets.values() if ticket.stalled_at},
+        "backoffs": {
+            key: (backoff.scope, backoff.reason, backoff.until, backoff.probing)
+            for key, backoff in state.backoffs.items()
+        },
+        "chosen": state.chosen,
         "keys": state.keys,
         "reserved": state.reserved,
         "auto_caps": state.auto_caps,
@@ -358,9 +409,8 @@ def test_the_files_have_every_field_of_every_record() -> None:
     for path in [*HERE.glob("snapshot-*.json"), *HERE.glob("events-*.jsonl")]:
         for line in path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]:
             _note(msgspec.json.decode(line), seen)
-    for kind in (Ticket, Spec, Lease, Rule, Reason, PoolRecord, Snapshot):
-        fields = set(kind.__struct_fields__) - ({"format"} if kind is Snapshot else set())
-        assert fields == seen[kind], f"{kind.__name__}: see the top of this file"
+    for kind in (Ticket, Spec, Lease, Rule, Reason, Backoff, PoolRecord, Snapshot):
+        assert set(kind.__struct_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
 
 
 # By what an object has that no other has, its type.
@@ -371,6 +421,7 @@ _KNOWN_BY = {
     "selector": Rule,
     "code": Reason,
     "hold_mean_ms": PoolRecord,
+    "scope": Backoff,
     "file_rules": Snapshot,
 }
 
@@ -386,6 +437,10 @@ def _note(value: Any, seen: dict[type, set[str]]) -> None:
                     seen.setdefault(kind, set()).update(value)
         for each in value.values():
             _note(each, seen)
+
+
+def test_a_snapshot_carries_its_format_so_that_a_later_release_knows_it() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(State().export()))["format"] == FORMAT
 
 
 def test_a_snapshot_of_a_newer_format_is_refused_with_what_to_do() -> None:

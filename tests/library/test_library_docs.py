@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -96,11 +95,7 @@ def test_A6_every_reason_is_on_the_page(code: str) -> None:
     assert f"| `{code}` |" in EVENTS
 
 
-def test_the_example_on_the_page_is_an_event() -> None:
+def test_the_example_on_the_page_is_an_event_as_history_prints_it() -> None:
     (line,) = re.findall(r"```json\n(.*?)\n```", EVENTS, re.DOTALL)
     told = msgspec.json.decode(line)
-    assert {"seq", "at", "type"} <= told.keys()
-    del told["seq"], told["at"]
-    event = msgspec.json.decode(msgspec.json.encode(told), type=ev.Event)  # type: ignore[call-overload]
-    assert isinstance(event, ev.Granted)
-    assert os.linesep not in line
+    assert told.keys() == {"seq", "at", "type", "provider", "account", *ev.Released.__struct_fields__}

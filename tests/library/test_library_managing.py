@@ -62,6 +62,15 @@ async def test_Y1_caps_of_agents_are_set_by_kind(store: str) -> None:
             assert await gate.try_lease(CODER, kind="requests")
 
 
+async def test_N3_a_cap_on_requests_of_a_host_holds_for_the_library(store: str) -> None:
+    async with headgate.open_gate(store) as gate:
+        await gate.set_cap("host", 1)
+        async with gate.lease(CODER):
+            told = await gate.try_lease("openai/gpt-5")
+            assert isinstance(told, headgate.Deferred)
+            assert told.reason.pool == f"host:{gate.host}"
+
+
 async def test_Y1_the_queue_lists_everybody_by_position(store: str) -> None:
     async with headgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)

@@ -17,7 +17,7 @@ import headgate
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
-from headgate.gate import service
+from headgate.gate import processes, service
 from headgate.gate.service import Gate
 from headgate.gate.transaction import Replica
 from headgate.log.memory import MemoryLog, MemoryStore
@@ -134,6 +134,60 @@ async def test_L2_a_process_killed_in_line_does_not_hold_it_up(sqlite: str) -> N
         await process.wait()
         await ours.release()  # nobody hears: looked after, and found to be gone
         await asyncio.wait_for(waiter, 8)
+
+
+@pytest.mark.processes
+async def test_L2_whoever_asks_without_waiting_is_not_refused_for_the_sake_of_the_dead(sqlite: str) -> None:
+    async with headgate.open_gate(sqlite) as gate:
+        await gate.set_cap("umans", 1, cooldown_s=0)
+        process = await start(HOLD.replace('lease("umans/coder")', 'lease("umans/coder", key="nightly")'), sqlite)
+        assert await line_of(process) == "holding"
+        assert not await gate.try_lease(CODER)
+        process.kill()
+        await process.wait()
+        got = await gate.try_lease(CODER)
+        assert isinstance(got, headgate.Leased)
+        await got.release()
+
+        process = await start(HOLD.replace('lease("umans/coder")', 'lease("umans/coder", key="nightly")'), sqlite)
+        assert await line_of(process) == "holding"
+        process.kill()
+        await process.wait()
+        async with gate.lease("openai/gpt-5", key="nightly"):
+            pass
+
+
+ORPHAN = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)", sys.argv[1]],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+child.returncode = 0  # nobody waits for it
+"""
+
+
+@pytest.mark.processes
+async def test_A13_agents_started_elsewhere_are_looked_for_before_one_of_ours_enters(sqlite: str) -> None:
+    config = {"census": [{"match": "an-agent-of-(?P<model>[a-z]+/[a-z]+)"}], "agents": {"host": 2}}
+    # Nobody's child: what our own processes start is not foreign while we hold a lease.
+    parent = await start(ORPHAN, "an-agent-of-umans/coder")
+    pid = int(await line_of(parent))
+    assert await parent.wait() == 0
+    foreign = processes.identify(pid)
+    assert foreign is not None
+    try:
+        async with headgate.open_gate(sqlite, config) as gate:
+            async with gate.lease(CODER, kind="agents", timeout_s=20):
+                told = await gate.try_lease(CODER, kind="agents")
+                assert isinstance(told, headgate.Deferred)
+                assert "1 by agents started outside" in told.reason.text
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: processes.is_gone(foreign))
+            async with gate.lease(CODER, kind="agents", timeout_s=20), gate.lease(CODER, kind="agents", timeout_s=20):
+                pass
+    finally:
+        if not processes.is_gone(foreign):
+            os.kill(pid, signal.SIGKILL)
 
 
 # Woken late, or not at all.
@@ -269,5 +323,4 @@ async def test_a_cap_set_elsewhere_lets_in_whoever_waits_here(sqlite: str) -> No
         operator.decide([cmd.SetRule(Rule("requests", "umans", cap=2))])
         operator.log.close()
         assert woken
-        os.kill(os.getpid(), 0)
         await asyncio.wait_for(waiter, 10)

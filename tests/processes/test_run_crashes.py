@@ -158,7 +158,7 @@ def check_orphans(chaos: Chaos) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.parametrize("seed", seeds(1), ids=lambda seed: "seed")
 def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet: Fleet, seed: int):
     chaos = Chaos(fleet, seed)
     chaos.go()

@@ -1,8 +1,8 @@
 """An accountant who has nothing but the log, and none of the engine's code: it counts seats in the plainest way.
 
 Every event of the log is entered in order, and entering one that must not be there fails: a seat lent beyond a
-limit, in a paused pool or while it still cools down (SPEC A1, A2, K1, P1), a request that is queued twice or lent
-twice, an end of something that never began.
+limit, in a paused pool or while it still cools down (SPEC A1, A2, K1, P1), a model used while it is backed off and
+not to be tried out (B1, B2), a request that is queued twice or lent twice, an end of something that never began.
 
 It knows only the selectors of the simulation: `host`, `project`, a provider, and globs of models; every pool that it
 is asked about must have a rule in the file, so that built-in caps never come into it.
@@ -36,6 +36,7 @@ class Books:
         self.reduced: dict[Pool, int] = {}
         self.paused: dict[Pool, int] = {}
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
+        self.backoffs: dict[str, str] = {}  # key -> the lease that tries whether it is over
         self.at = 0
 
     def enter(self, event: ev.Event, at: int) -> None:
@@ -58,6 +59,7 @@ class Books:
                 assert ident not in self.claimed, f"{ident} was claimed and went back in line"
                 self.tickets[ident] = self.leases.pop(ident)[0]
                 self.away.add(ident)
+                self._stop_trying(ident)
             case ev.Asked(id=ident):
                 self.away.remove(ident)
             case ev.Released(id=ident) | ev.Reclaimed(id=ident):
@@ -90,18 +92,27 @@ class Books:
             assert taken + spec.seats <= limit, f"{event.id}: {taken} of {limit} seats of {kind} {name} were taken"
             paused = self.paused.get((kind, name), 0)
             assert paused <= self.at, f"{event.id} entered {kind} {name}, paused for another {paused - self.at} ms"
+        for key, trying in self.backoffs.items():
+            if _concerns(key, event.model):
+                assert key in event.probes, f"{event.id} got {event.model}, and {key} is backed off"
+                assert not trying, f"{event.id} tries whether {key} is over, and so does {trying}"
+        self.backoffs.update(dict.fromkeys(event.probes, event.id))
         self.leases[event.id] = ticket, event.model
         if event.claimed:
             self.claimed.add(event.id)
 
     def _end(self, ident: str) -> None:
         ticket, model = self.leases.pop(ident)
+        self._stop_trying(ident)
         self.claimed.discard(ident)
         self.ended.add(ident)
         for kind, name, selector in self._pools(ticket.spec, model):
             cooldown = self._said(selector, "cooldown_ms", _COOLDOWN_MS[kind])
             if cooldown:
                 self.cooling.append((self.at + cooldown, (kind, name), ticket.spec.seats))
+
+    def _stop_trying(self, ident: str) -> None:
+        self.backoffs = {key: "" if trying == ident else trying for key, trying in self.backoffs.items()}
 
     # Which pools, and how full.
 
@@ -157,18 +168,18 @@ class Books:
                 self.runtime[rule.kind, rule.selector] = rule
                 if cap_set:
                     self._forgive((rule.kind, rule.selector))
-            case ev.CapRemoved(kind, selector):
-                old = self.runtime.get((kind, selector), Rule(kind, selector))
-                self.runtime[kind, selector] = replace(old, cap=None, auto=False, unlimited=True)
-                self._forgive((kind, selector), pause=True)
-            case ev.CapReset(kind, selector):
-                del self.runtime[kind, selector]
-                self._forgive((kind, selector))
+            case ev.CapRemoved(kind, text):
+                old = self.runtime.get((kind, text), Rule(kind, text))
+                self.runtime[kind, text] = replace(old, cap=None, auto=False, unlimited=True)
+                self._forgive((kind, text), pause=True)
+            case ev.CapReset(kind, text):
+                del self.runtime[kind, text]
+                self._forgive((kind, text))
             case ev.FileLoaded(rules=loaded):
                 before, self.file = self.file, {(rule.kind, rule.selector): rule for rule in loaded}
-                for key in {*before, *self.file}:
-                    if getattr(before.get(key), "cap", None) != getattr(self.file.get(key), "cap", None):
-                        self._forgive(key)
+                for selector in {*before, *self.file}:
+                    if getattr(before.get(selector), "cap", None) != getattr(self.file.get(selector), "cap", None):
+                        self._forgive(selector)
             case ev.Observed(host, foreign):
                 self.foreign[host] = foreign
             case ev.Paused(kind, pool, until):
@@ -179,7 +190,11 @@ class Books:
                 self.reduced[kind, pool] = limit
             case ev.Reserved(id=ident):
                 assert ident in self.tickets
-            case ev.SelectorSeen() | ev.Bypassed():
+            case ev.BackedOff(key=key):
+                self.backoffs[key] = ""
+            case ev.BackoffEnded(key=key):
+                del self.backoffs[key]
+            case ev.SelectorSeen() | ev.Bypassed() | ev.Chosen():
                 pass
             case _:
                 raise AssertionError(f"unknown to the books: {event}")
@@ -205,6 +220,13 @@ def _pool(selector: str, spec: Spec, model: str) -> str | None:
     if account.partition("@")[0] != provider or (tail and not fnmatchcase(name, tail)):
         return None
     return account + (f"/{tail}" if tail else "")
+
+
+def _concerns(key: str, model: str) -> bool:
+    """Whether a backoff of this key is about this model."""
+    account, slash, name = key.partition("/")
+    of, _, called = model.partition("/")
+    return account == of and (not slash or fnmatchcase(called, name))
 
 
 def _made_by(selector: str, pool: str) -> bool:

@@ -15,7 +15,7 @@ from tests.simulation.stores import InMemory, InSqlite, Store
 from tests.simulation.world import World
 
 STEPS = 150
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "60"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "50"))
 ONLY = os.environ.get("SIMULATION_SEED")
 
 
@@ -26,7 +26,7 @@ def tell(store: Store, seed: int) -> World:
         try:
             for number in range(STEPS):
                 world.step()
-                if number % 5 == 0:
+                if number % 10 == 0:
                     world.check()
             world.finish()
         except Exception as error:

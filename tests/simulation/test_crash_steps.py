@@ -15,6 +15,7 @@ from headgate.core.errors import BadRequest, InternalError
 from headgate.core.invariants import check_invariants
 from headgate.core.records import Rule, Spec
 from headgate.core.state import State
+from headgate.gate import transaction
 from headgate.gate.transaction import TOLD, Replica
 from headgate.log.protocol import START, Commit, LogReplaced, Position, Stored, StoreError
 from tests.simulation.books import Books
@@ -319,6 +320,33 @@ def test_Q2_a_decider_that_begins_with_a_snapshot_knows_the_next_deadline(store:
     newcomer = cast.enter("newcomer")
     newcomer.replica.catch_up()
     assert newcomer.replica.due == writer.replica.due
+
+
+def test_L2_rows_for_waiters_are_swept_but_never_one_that_was_written_meanwhile(
+    store: Store, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "_SNAPSHOT_EVERY", 0)
+    holder, waiter, gone = cast.enter("holder"), cast.enter("waiter"), cast.enter("gone")
+    holder.replica.decide([FILE, CAP, ask(holder, "held")])
+    gone.replica.decide([ask(gone, "never read")])
+    holder.replica.decide([cmd.Cancel("never read", "somebody")])
+    waiter.replica.decide([ask(waiter, "next")])
+
+    class Slow(FaultyLog):
+        """While it looks at the rows, somebody grants."""
+
+        def side_items(self, table: str) -> list[tuple[str, bytes]]:
+            holder.replica.decide([cmd.Release("held"), cmd.Bypass("x")])
+            waiter.replica.decide([cmd.Claim("next")])
+            waiter.replica.decide([ask(waiter, "last")])
+            holder.replica.decide([cmd.Release("next")])
+            return super().side_items(table)
+
+    sweeper = Process("sweeper", Slow(store.open()))
+    cast.all.append(sweeper)
+    sweeper.replica.catch_up()
+    assert sweeper.replica.maintain()
+    assert dict(holder.log.side_items(TOLD)) == {"last": b"granted"}
 
 
 # The log is another one.

@@ -205,15 +205,57 @@ def overtaken(bench: Bench, seats: int = 3) -> tuple[Stream, Stream]:
 
 @pytest.mark.parametrize(
     "command",
-    [cmd.Cancel("wide"), cmd.Lost(("p-wide",)), cmd.Bump("wide", 0), cmd.SetRule(Rule("agents", "host", cap=5))],
+    [
+        cmd.Cancel("wide"),
+        cmd.Lost(("p-wide",)),
+        cmd.Bump("wide", 0),
+        cmd.SetRule(Rule("agents", "host", cap=2)),
+        cmd.RemoveCap("agents", "host"),
+    ],
 )
-def test_what_was_kept_is_free_when_the_ticket_leaves_or_moves_or_the_rules_change(command):
+def test_what_was_kept_is_free_when_the_ticket_leaves_or_moves_or_can_no_longer_take_it(command):
     bench = Bench(agents={"host": 4})
     overtaken(bench)
     assert bench.state.pools["agents host:h1"].reserved_for is not None
     bench.do(command)
     assert bench.state.reserved == {}
-    assert bench.state.pools["agents host:h1"].reserved_for is None
+    assert all(pool.reserved_for is None for pool in bench.state.pools.values())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        cmd.SetRule(Rule("agents", "umans", cap=3)),
+        cmd.SetRule(Rule("agents", "host", cooldown_ms=5)),
+        cmd.LoadFile("config.toml", "new", 99, (Rule("agents", "host", cap=4), Rule("requests", "umans", cap=2))),
+        cmd.BackOff("umans/coder", "overloaded"),
+    ],
+)
+def test_what_is_kept_stays_kept_when_something_else_changes(command):
+    """A busy fleet changes all the time: that must not send the overtaken back to where they were."""
+    bench = Bench(agents={"host": 4})
+    streams = overtaken(bench)
+    bench.do(command)
+    assert bench.state.reserved == {"wide": ("agents host:h1",)}
+    assert bench.state.pools["agents host:h1"].reserved_for is bench.state.queues[bench.state.tickets["wide"].spec]
+    entered_after_ms(bench, "wide", *streams, most_ms=20 * SECOND)
+
+
+def test_what_is_kept_in_a_pool_that_the_rules_make_superfluous_is_free():
+    """The pool is still there, for others; the ticket does not need it any more."""
+    bench = Bench(agents={"host": 50})
+    six = (("opus", 6),)
+    others = Stream(bench, "o", lambda b, i: b.agent(i, OPUS, family_caps=six), 10 * SECOND, 8, SECOND)
+    bench.agent("plain", OPUS)
+    for _ in range(100):
+        if bench.state.reserved:
+            break
+        go_on(bench, others)
+    assert bench.state.reserved == {"plain": ("agents */claude-opus-*:anthropic",)}
+    bench.agent("x", "anthropic/claude-opus-4-5")
+    bench.cap("agents", "anthropic/claude-opus-4-6", 3)
+    assert bench.state.reserved == {}
+    assert bench.state.pools["agents */claude-opus-*:anthropic"].reserved_for is None
 
 
 def test_a_reservation_survives_a_restart():

@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core import events as ev
 from headgate.core.engine import Engine
-from headgate.core.errors import HeadgateError, InternalError
+from headgate.core.errors import InternalError
 from headgate.core.invariants import check_invariants
 from headgate.core.records import Rule, Spec
 from headgate.core.snapshots import Snapshot
@@ -210,8 +209,8 @@ class World:
         assert fresh.tickets.keys() == self.books.tickets.keys()
         assert fresh.leases.keys() == self.books.leases.keys()
         for ident, lease in fresh.leases.items():
-            told = None if lease.claimed else b"granted"
-            assert self.observer.side(TOLD, ident) == told, f"{ident}: the row for its backstop poll says otherwise"
+            told = self.observer.side(TOLD, ident)
+            assert (told == b"granted") == (not lease.claimed), f"{ident}: the row for its backstop poll says {told!r}"
         newcomer = Replica(self.store.open(), "h|boot|1|0|0")
         compare("a newcomer, from snapshot and tail", picture(newcomer.catch_up(), now), expected)
         newcomer.log.close()
@@ -262,8 +261,18 @@ class World:
 
     def command(self, process: Process) -> cmd.Command:
         make = self.random.choices(
-            (self.acquire, self.release, self.claim, self.line, self.rule, self.pause, self.report, self.world),
-            (40, 22, 14, 8, 5, 3, 3, 5),
+            (
+                self.acquire,
+                self.release,
+                self.claim,
+                self.line,
+                self.rule,
+                self.pause,
+                self.report,
+                self.backoff,
+                self.world,
+            ),
+            (40, 22, 14, 8, 5, 3, 3, 4, 5),
         )[0]
         return make(process)
 
@@ -309,12 +318,16 @@ class World:
         )
 
     def known(self) -> str:
-        """An id that somebody asked for lately; or that nobody ever has."""
+        """An id that is in line or lent; or one that was asked for lately, and may be gone; or that never was."""
+        current = [*self.books.tickets, *self.books.leases]
+        if current and self.random.random() < 0.7:
+            return self.random.choice(current)
         return self.random.choice(self.asked[-12:]) if self.asked else "nobody"
 
     def release(self, process: Process) -> cmd.Command:
-        outcome = self.random.choice(("ok", "ok", "ok", "local_error", "rate_limited"))
-        return cmd.Release(self.known(), outcome, self.random.choice((None, 700)))
+        draw = self.random
+        outcome = draw.choice(("ok", "ok", "ok", "ok", "local_error", "rate_limited", "auth", "server_error"))
+        return cmd.Release(self.known(), outcome, draw.choice((None, 700)), credential=draw.choice(("", "old")))
 
     def claim(self, process: Process) -> cmd.Command:
         child = f"h|boot|1|{process.name.split('|')[3]}000|1" if self.random.random() < 0.3 else ""
@@ -359,6 +372,20 @@ class World:
             return cmd.Report(id=self.known(), retry_after_ms=self.random.choice((None, 300, 3_000)))
         return cmd.Report(kind="requests", target=self.random.choice(("umans", CODER, "nobody")), retry_after_ms=900)
 
+    def backoff(self, process: Process) -> cmd.Command:
+        draw = self.random
+        key = draw.choice((OPUS, "anthropic", "anthropic@work/claude-haiku-*", FAST, "umans@work"))
+        return draw.choice(
+            (
+                cmd.BackOff(key, draw.choice(("quota", "overloaded", "boredom")), draw.choice((None, 900, 10_000))),
+                cmd.EndBackoff(key),
+                cmd.EndBackoff(key),
+                cmd.Active(self.known()),
+                cmd.Credential(draw.choice(("anthropic", OPUS)), draw.choice(("old", "new"))),
+                cmd.Select((OPUS, SONNET, FAST), "worker"),
+            )
+        )
+
     def world(self, process: Process) -> cmd.Command:
         if self.gone and self.random.random() < 0.6:
             return cmd.Lost(tuple(self.gone))
@@ -390,6 +417,3 @@ def compare(who: str, seen: Snapshot, expected: Snapshot) -> None:
         mine, right = msgspec.to_builtins(seen), msgspec.to_builtins(expected)
         other = {key: (mine.get(key), right.get(key)) for key in {**mine, **right} if mine.get(key) != right.get(key)}
         raise AssertionError(f"{who} sees something else than the log says: {other}")
-
-
-__all__ = ["HeadgateError", "Process", "World", "ev", "picture"]

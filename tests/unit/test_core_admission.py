@@ -7,6 +7,7 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
+from headgate.core.reasons import reason_for
 from headgate.core.records import Rule
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
@@ -275,6 +276,30 @@ def test_a6_foreign_agents_are_named():
     bench.do(cmd.Observe("h1", ((OPUS, 1),)))
     bench.agent("a", SONNET)
     assert "1 by agents started outside Headgate" in bench.reason("a").text
+
+
+def test_a6_others_are_ahead_where_nothing_blocks():
+    """Asked by somebody who looks before the line has moved."""
+    bench = Bench(agents={"host": 1})
+    queue = bench.state.queue(bench.spec(SONNET))
+    assert reason_for(bench.state, queue, bench.now).text == "others are ahead in line"
+    bench.agent("a", SONNET)
+    bench.agent("b", SONNET)
+    bench.state.apply(ev.Released("a", "ok", SONNET, 0, 0), bench.now)
+    reason = reason_for(bench.state, bench.state.queue(bench.spec(SONNET)), bench.now)
+    assert (reason.code, reason.text, reason.model) == ("behind", "1 ahead in line", SONNET)
+
+
+def test_a6_one_that_could_only_probe_is_told_what_keeps_it_from_that():
+    """Both its models are backed off; the second may be tried again, and its pool is full."""
+    bench = Bench(requests={"umans": 1})
+    bench.call("x", CODER)
+    bench.do(cmd.Claim("x", child="c"))
+    bench.do(cmd.BackOff("umans", "overloaded", 24 * HOUR))
+    bench.wait(6 * HOUR)
+    bench.do(cmd.BackOff("anthropic", "overloaded", HOUR))
+    assert bench.call("a", SONNET, CODER) == "waits"
+    assert (bench.reason("a").code, bench.reason("a").model) == ("concurrency_cap", CODER)
 
 
 # A7-A10.

@@ -152,6 +152,9 @@ def test_c3_an_environment_cap_on_an_uncapped_selector_counts_everybody():
     assert bench.call("b", CODER, caps=(("umans", 1),)) == "waits", "a is there"
     assert bench.call("c", CODER) == "lent", "and has no cap of its own"
     assert len(bench.of(ev.SelectorSeen)) == 1
+    assert bench.call("d", CODER, caps=(("umans", 9),)) == "lent"
+    assert len(bench.of(ev.SelectorSeen)) == 1, "it is counted already"
+    bench.release("d")
     bench.release("a")
     bench.release("c")
     bench.wait(1_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -12,7 +13,7 @@ from headgate.core.invariants import check_invariants
 from headgate.core.records import Rule, Spec
 from headgate.core.snapshots import PoolRecord, Snapshot
 from headgate.core.state import State
-from tests.property.harness import CODER, MINUTE, OPUS, SECOND, SONNET, START, Bench, through_json
+from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench, through_json
 
 
 def busy() -> Bench:
@@ -98,6 +99,20 @@ def test_pools_that_no_release_knows_any_more_are_passed_over():
     assert State.restore(snapshot).pools == {}
 
 
+def test_j2_a_ticket_may_stand_in_line_that_asks_for_nothing_yet():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    bench.agent("b", SONNET)
+    (queued,) = bench.of(ev.Queued)
+    assert isinstance(queued, ev.Queued)
+    state = State()
+    state.apply(ev.Queued(replace(queued.ticket, away=True), queued.reason), START)
+    assert (len(state.tickets), state.fresh) == (1, {})
+    state.apply(ev.Asked("b"), START)
+    assert len(state.fresh) == 1
+    check_invariants(state)
+
+
 def test_time_does_not_go_backwards():
     bench = Bench()
     bench.agent("a", SONNET)
@@ -132,6 +147,18 @@ def test_a_process_that_takes_over_in_the_middle_sees_to_every_deadline():
     bench.wait(10 * SECOND)
     assert (bench.fate("b"), bench.fate("c")) == ("expired", "expired")
     assert [event.after_ms for event in bench.of(ev.Expired) if isinstance(event, ev.Expired)] == [15_000, 20_350]
+
+
+def test_b2_a_probe_is_waited_for_after_the_rules_have_changed():
+    bench = Bench()
+    bench.do(cmd.BackOff("umans", "overloaded", 24 * HOUR))
+    bench.wait(6 * HOUR)
+    assert bench.call("probe", CODER) == "lent"
+    assert bench.call("other", CODER) == "waits"
+    bench.cap("requests", "anthropic", 5)
+    bench.wait(MINUTE)
+    assert bench.fate("other") == "offered"
+    assert bench.state.backoffs == {}
 
 
 def test_many_queues_that_nobody_stands_in_are_forgotten(monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from headgate.core.errors import InternalError
 from headgate.core.names import Model
 from headgate.core.records import Spec, Ticket
 
@@ -106,6 +107,13 @@ class Queue:
                 return ticket
             heappop(heap)
         return None
+
+    def first(self) -> Ticket:
+        """The head of a queue that has one."""
+        head = self.head()
+        if head is None:
+            raise InternalError(f"{self!r} has no head")
+        return head
 
     def can_keep(self, now: int) -> bool:
         """Whether seats that are kept for the head will let it in with the candidate it prefers."""

@@ -285,8 +285,7 @@ class Pool:
 
     def rank(self, queue: Queue) -> Rank:
         """Who is first here: the flow with the smallest virtual start, then the oldest. A bump beats both."""
-        head = queue.head()
-        assert head is not None
+        head = queue.first()
         if head.order < 0:
             return (-1, head.order, head.arrival)
         return (self.share(queue.flow).start, head.order, head.arrival)

@@ -23,9 +23,10 @@ CODES = {
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
-    if not state.tried(queue, now):
+    tried = state.tried(queue, now)
+    if not tried:
         return backed_off(state, queue, now)
-    candidate = queue.preferred
+    candidate = queue.usable[0] if queue.usable else tried[0]
     seats = queue.spec.seats
     blocking = [(pool, own) for pool, own in candidate.needs if pool.blocks(seats, own, queue, now)]
     model = candidate.model

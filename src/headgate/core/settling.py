@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.core import events as ev
-from headgate.core.errors import InternalError
 from headgate.core.line import Candidate, Queue
 from headgate.core.pools import Pool
 from headgate.core.records import Ticket
@@ -50,12 +49,9 @@ class Settling:
     def settle(self, now: int) -> None:
         """Let in everybody who can enter, in order."""
         while (queue := self._next(now)) is not None:
-            head = queue.head()
             candidate = self.choose(queue, now)
-            if head is None:
-                raise InternalError(f"{queue} was chosen and is empty")
-            if candidate is not None:  # else the seat is kept for another since
-                self._grant(head, candidate, now)
+            if candidate is not None:  # else what it wanted is kept for another since
+                self._grant(queue.first(), candidate, now)
 
     def _next(self, now: int) -> Queue | None:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
@@ -100,20 +96,16 @@ class Settling:
 
     def _park(self, queue: Queue, now: int) -> None:
         """Leave a queue where it will be looked at again: for each candidate, on one pool that blocks it."""
-        head = queue.head()
-        if head is None:
-            raise InternalError(f"{queue} was parked and is empty")
+        head = queue.first()
         if head.id in self._state.reserved:
             self._reserve(queue, head, now)
         self._parkings += 1
         queue.parking = self._parkings
         seats = queue.spec.seats
         for candidate in self._state.tried(queue, now):
-            for pool, own_limit in candidate.needs:
-                if pool.blocks(seats, own_limit, queue, now):
-                    pool.park(queue, seats, own_limit)
-                    self._watch(pool, now)
-                    break
+            pool, own = next(need for need in candidate.needs if need[0].blocks(seats, need[1], queue, now))
+            pool.park(queue, seats, own)
+            self._watch(pool, now)
         # At multiples of its waiting time, so that all processes agree when.
         due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
         if queue.watch != (due, head.id):
@@ -184,9 +176,7 @@ class Settling:
 
 def _before(one: Queue, other: Queue) -> bool:
     """Which of two heads enters first: by age within a flow, by fair share in the first pool that both need."""
-    a, b = one.head(), other.head()
-    if a is None or b is None:
-        raise InternalError("an empty queue was compared")
+    a, b = one.first(), other.first()
     by_age = (a.order, a.arrival) < (b.order, b.arrival)
     if one.flow == other.flow or a.order < 0 or b.order < 0:
         return by_age

@@ -461,10 +461,7 @@ class State:
     # Making everything that is derived anew.
 
     def rebuild(self) -> None:
-        """The rules changed: work out again which pools everyone needs. Rare, and linear in what is there.
-
-        Reservations are given up: whoever is still overtaken gets another.
-        """
+        """The rules changed: work out again which pools everyone needs. Rare, and linear in what is there."""
         self.rules.merge()
         self._line_anew()
 
@@ -474,8 +471,11 @@ class State:
             need = self.rules.find(pool.kind, pool.id)
             if need is not None:
                 self._keep(pool, need)
-        self.reserved = {}
+        reserved, self.reserved = self.reserved, {}
         self._attach()
+        for ident, keys in reserved.items():
+            self._reserve(self.tickets[ident], keys)
+        self._review_reservations(self.at)
 
     def _keep(self, pool: Pool, need: Need) -> None:
         before, pool.cap = pool.cap, need.cap

@@ -166,8 +166,10 @@ class Gate:
         if self._mailbox is not None:
             self._loop.remove_reader(self._mailbox.fileno())
             self._mailbox.close()
-        self._log.close()
-        self._gone.set_result(None)
+        try:
+            self._log.close()
+        finally:
+            self._gone.set_result(None)
 
     # Leases.
 
@@ -224,8 +226,7 @@ class Gate:
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
-            host = self.host if kind == "agents" else ""
-            spec = checked(Spec(models, kind, seats, host, flow, any_candidate))
+            spec = checked(Spec(models, kind, seats, self.host, flow, any_candidate))
             if len(self._specs) >= _MOST_SPECS:
                 self._specs.clear()
             self._specs[models, kind, seats, flow, any_candidate] = spec
@@ -243,6 +244,8 @@ class Gate:
             raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
+        if not command.wait or command.key or command.spec.kind == "agents":
+            await self._look_first(command)
         future: asyncio.Future[Lease | Deferred] = self._loop.create_future()
         self._waiting[command.id] = Waiting(command, future)
         self._put(command, None)
@@ -251,6 +254,19 @@ class Gate:
         except BaseException:
             self._leave(command.id)
             raise
+
+    async def _look_first(self, command: cmd.Acquire) -> None:
+        """Agents that were started elsewhere count, and nobody is refused for the sake of the dead (DESIGN.md)."""
+        await self._current()
+        if command.spec.kind == "agents":
+            observed = self._surroundings.observe(self._replica.catch_up, self.host)
+            if observed is not None:
+                self._put(observed, None)
+        state = self._replica.state
+        if command.key in state.keys or not self._replica.engine.fits(command.spec, self._now()):
+            gone = lost(state)
+            if gone is not None:
+                self._put(gone, None)
 
     def _leave(self, ident: str) -> None:
         """Give up whatever this id stands for by now. Never waits: what is in the batch will be done."""

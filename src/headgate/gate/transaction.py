@@ -276,14 +276,16 @@ class Replica:
             self.forget_told(stale)
 
     def forget_told(self, idents: Sequence[str]) -> None:
-        """Delete rows that were read."""
+        """Delete rows that were read, or that nobody will read: of what is neither in line nor lent."""
         self.log.lock()
         try:
             self.log.begin()
             try:
                 self._follow(self.engine)
-                side = [SideWrite(TOLD, ident, None) for ident in idents]
-                now = max(self.log.now(), self.engine.state.at)
+                state = self.engine.state  # as it is now: rows may be newer than what the caller looked at
+                gone = [ident for ident in idents if ident not in state.leases and ident not in state.tickets]
+                side = [SideWrite(TOLD, ident, None) for ident in gone]
+                now = max(self.log.now(), state.at)
                 self.position = self.log.append(self.position, now, [], self.due, side)
             except LogReplaced:
                 self._engine = None  # and with the log, its rows

@@ -6,7 +6,8 @@ leaves; if after, it runs on. So no agent ever runs whose pid is not committed, 
 anything but a live process (SPEC L2).
 
 The rule: what the child executes finds everything as if the wrapper had not been there: argv, environment,
-files, signal mask, what is ignored and what is not. Only the process group may differ, when asked for.
+files, signal mask, what is ignored and what is not. Only the process group may differ, when asked for, and stdout
+and stderr may be pipes of ours, when they are to be read on the way (`tap.py`); a terminal never is.
 
 Everything that can be prepared is prepared before the fork, which must happen in a process with one thread. In
 between fork and exec nothing is imported, nothing collected and nothing cleaned up: what the wrapper has open
@@ -18,6 +19,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import stat
 
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.runner.heard import hold, let_go
@@ -51,11 +53,14 @@ class CannotRun(HeadgateError):
 class Child:
     """A forked process: waiting for `start`, or running a program, or abandoned."""
 
-    __slots__ = ("_command", "_go_fd", "_report_fd", "mask", "own_group", "pid")
+    __slots__ = ("_command", "_go_fd", "_report_fd", "mask", "own_group", "pid", "taps")
 
-    def __init__(self, pid: int, command: Command, go_fd: int, report_fd: int, own_group: bool) -> None:
+    def __init__(
+        self, pid: int, command: Command, go_fd: int, report_fd: int, own_group: bool, taps: list[tuple[int, int]]
+    ) -> None:
         self.pid = pid
         self.own_group = own_group
+        self.taps = taps  # of stdout and stderr, which are read on the way: the number, and where to read it
         self.mask: set[int] | None = None  # the signal mask from before `start`, while signals are held back
         self._command = command
         self._go_fd = go_fd
@@ -66,8 +71,13 @@ class Child:
         return f"<Child {self.pid} {state}: {self._command.argv!r}>"
 
     @classmethod
-    def prepare(cls, argv: Sequence[str], env: Mapping[str, str], *, own_group: bool) -> Child:
-        """Fork a child that waits. It ends by itself if this process dies before `start`."""
+    def prepare(
+        cls, argv: Sequence[str], env: Mapping[str, str], *, own_group: bool, taps: Sequence[Sequence[int]] = ()
+    ) -> Child:
+        """Fork a child that waits. It ends by itself if this process dies before `start`.
+
+        `taps` are the files to be read on the way, as `tappable` tells them.
+        """
         command = Command(argv, env)
         # Children of a process that ignores SIGCHLD vanish without saying how they ended.
         chld_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
@@ -76,6 +86,8 @@ class Child:
         caught = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
         go_read, go_write = os.pipe()
         report_read, report_write = os.pipe()
+        pipes = [(files, *os.pipe()) for files in taps]
+        outputs = [(file, write_fd) for files, _, write_fd in pipes for file in files]
         # No signal may find the copy with the wrapper's handlers in place.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         collecting = gc.isenabled()
@@ -83,18 +95,20 @@ class Child:
         try:
             pid = os.fork()
             if pid == 0:
-                _wait_and_exec(command, (go_read, go_write), report_write, own_group, mask, caught, chld_ignored)
+                _wait_and_exec(
+                    command, (go_read, go_write), report_write, outputs, own_group, mask, caught, chld_ignored
+                )
         except OSError as error:
-            os.close(go_write)
-            os.close(report_read)
+            for fd in (go_write, report_read, *(read_fd for _, read_fd, _ in pipes)):
+                os.close(fd)
             raise CannotRun(CANNOT_EXECUTE, f"cannot start another process: {_why(error.errno)}") from error
         finally:
             if collecting:
                 gc.enable()
-            os.close(go_read)
-            os.close(report_write)
+            for fd in (go_read, report_write, *(write_fd for _, _, write_fd in pipes)):
+                os.close(fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return cls(pid, command, go_write, report_read, own_group)
+        return cls(pid, command, go_write, report_read, own_group, [(files[0], read_fd) for files, read_fd, _ in pipes])
 
     def start(self) -> None:
         """Let the child execute its command; returns when it does, and raises CannotRun when it cannot.
@@ -116,6 +130,7 @@ class Child:
             self.mask = mask
             return
         os.waitpid(self.pid, 0)
+        self._close_taps()
         let_go(mask)
         number, _, tried = report.partition(b" ")
         raise self._command.refusal(int(number), int(tried))
@@ -128,7 +143,13 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
         self._go_fd = _closed(self._go_fd)
         self._report_fd = _closed(self._report_fd)
+        self._close_taps()
         os.waitpid(self.pid, 0)
+
+    def _close_taps(self) -> None:
+        for _, fd in self.taps:
+            os.close(fd)
+        self.taps = []
 
 
 class Command:
@@ -189,10 +210,36 @@ class Command:
         return CannotRun(CANNOT_EXECUTE, f"cannot run {name!r}: {why}")
 
 
+def tappable() -> list[tuple[int, ...]]:
+    """Which of stdout and stderr may be read on the way: not terminals, and not what the child will find closed.
+
+    Two that are one file (`2>&1`) come together, and get one pipe: else their order would be lost.
+    """
+    files = [fd for fd in (1, 2) if _is_passed(fd) and not os.isatty(fd)]
+    return [(1, 2)] if len(files) == 2 and _are_one(1, 2) else [(fd,) for fd in files]
+
+
+def _is_passed(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        return False
+
+
+def _are_one(fd: int, other: int) -> bool:
+    """Whether what is written to both has an order. On /dev/null it has none."""
+    facts, others = os.fstat(fd), os.fstat(other)
+    if (facts.st_dev, facts.st_ino) != (others.st_dev, others.st_ino) or stat.S_ISCHR(facts.st_mode):
+        return False
+    # A file that was opened twice (`>a 2>a`) has two positions.
+    return not stat.S_ISREG(facts.st_mode) or os.lseek(fd, 0, 1) == os.lseek(other, 0, 1)
+
+
 def _wait_and_exec(
     command: Command,
     go: tuple[int, int],
     report_fd: int,
+    outputs: Iterable[tuple[int, int]],
     own_group: bool,
     mask: Iterable[int],
     caught: Iterable[int],
@@ -209,6 +256,8 @@ def _wait_and_exec(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(go[1])  # or there would be no end of the pipe when the wrapper dies
         if os.read(go[0], 1):
+            for file, fd in outputs:
+                os.dup2(fd, file)
             error, tried = command.execute()
             os.write(report_fd, b"%d %d" % (error, tried))
     except BaseException:  # above this frame is the wrapper's code, which must not run twice

@@ -12,8 +12,10 @@ Rules:
 - The child is looked at when the system says that something happened to it; nothing is polled. A pid is
   signalled only before it is reaped.
 - Deadlines are on the boot clock: a laptop that slept is on time when it wakes.
+- A child that we end is ended with its whole group, if it has one of its own, and is gone when that is: nobody who
+  ignores TERM keeps working without a seat (SPEC R5). In a group that it shares with us only the child is ended.
 
-Orphans that the child leaves behind are not waited for.
+Orphans of a child that ends by itself are not waited for.
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.runner.child import Child
+    from headgate.runner.ending import Ending
+    from headgate.runner.tap import Taps
 else:
     import _signal as signal
 
 KILL_AFTER_S = 10  # how long a child that was told to end may take
+_GONE_WITHIN_S = 5  # how long we wait for the killed: one that hangs in the kernel does not die at all
+_PATIENCE_S = 2  # with a reader that takes nothing, for the output of a child that a signal ended
+_LOOK_FOR_GROUP_MS = (10, 200)  # nothing tells when a group of strangers is gone: look soon, then less and less often
 # Counts while the machine sleeps: on Linux the boot clock, on macOS the raw monotonic one.
 _CLOCK = int(getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)))
 # The clock that poll() waits by stands still while the machine sleeps: look at the boot clock this often.
@@ -47,14 +54,27 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH
 
 
 class End:
-    """How a child ended: with an exit code, or by a signal; and whether it had to be ended for staying too long."""
+    """How a child ended: with an exit code, or by a signal.
 
-    __slots__ = ("exit_code", "overstayed", "signal")
+    `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record" or "silent".
+    `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
+    """
 
-    def __init__(self, exit_code: int | None, signal: int | None, overstayed: bool = False) -> None:
+    __slots__ = ("ended_because", "exit_code", "not_passed", "not_read", "signal")
+
+    def __init__(
+        self, exit_code: int | None, signal: int | None, overstayed: bool = False, ended_because: str = ""
+    ) -> None:
         self.exit_code = exit_code
         self.signal = signal
-        self.overstayed = overstayed
+        self.ended_because = "overstayed" if overstayed else ended_because
+        self.not_passed: OSError | None = None
+        self.not_read: Exception | None = None
+
+    @property
+    def overstayed(self) -> bool:
+        """Whether it had to be ended for staying too long."""
+        return self.ended_because == "overstayed"
 
     @property
     def code(self) -> int:
@@ -63,7 +83,7 @@ class End:
 
     def __repr__(self) -> str:
         how = f"signal {self.signal}" if self.exit_code is None else f"exit {self.exit_code}"
-        return f"<End {how}{', overstayed' if self.overstayed else ''}>"
+        return f"<End {how}{self.ended_because and ', '}{self.ended_because}>"
 
 
 def supervise(
@@ -74,12 +94,21 @@ def supervise(
     on_tick: Callable[[], None] | None = None,
     fd: int | None = None,
     on_readable: Callable[[], None] | None = None,
+    on_bytes: Callable[[int, bytes], None] | None = None,
+    ends: Ending | None = None,
+    on_ending: Callable[[str], None] | None = None,
+    on_end: Callable[[End], None] | None = None,
 ) -> End:
     """Stay with a started child until it ends, and say how it ended.
 
-    `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (SPEC L5). `on_tick` is called every
-    `every_s`, `on_readable` while `fd` has something to read. An exception of theirs ends the watching, not the
-    child. Signals are passed on between such calls, so they should be short.
+    `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (SPEC L5). `ends` may want that earlier
+    (SPEC R5), if stdout is read. `on_tick` is called every `every_s`, `on_readable` while `fd` has something to read.
+    An exception of theirs ends the watching, not the child. Signals are passed on between such calls, so they should
+    be short.
+
+    Of a child that was prepared with taps, `on_bytes` is shown the output. `on_ending` is called with the reason just
+    before a child is told to end. `on_end` is called when the child is gone and all its output was shown, and before a
+    slow reader has taken the last of it, which may be long after; from there on signals are the wrapper's own again.
     """
     if child.mask is None:
         raise InternalError(f"{child!r} cannot be supervised: it is not running")
@@ -87,17 +116,33 @@ def supervise(
     try:
         watch = _Watch(child)
         try:
-            if ends_in_s is not None:
-                watch.ends_at = _now_ms() + ends_in_s * 1000
+            watch.tap(on_bytes)
+            watch.end_when(ends_in_s, ends, on_ending)
             if every_s is not None and on_tick is not None:
                 watch.tick_every(every_s * 1000, on_tick)
             if fd is not None and on_readable is not None:
                 watch.read_from(fd, on_readable)
-            return watch.until_it_ends()
+            end = watch.until_it_ends()
         finally:
             watch.close()
     finally:
         let_go(mask)
+    try:
+        if on_end is not None:
+            on_end(end)
+    finally:
+        if watch.taps is not None:
+            _finish(watch.taps, end)
+    return end
+
+
+def _finish(taps: Taps, end: End) -> None:
+    """Wait for the reader, as the child would have had to; not for long if the child did not wait either."""
+    try:
+        taps.finish(_PATIENCE_S if end.signal or end.ended_because else None)
+    finally:
+        taps.close()
+        end.not_passed = taps.not_passed
 
 
 class _Watch:
@@ -106,17 +151,23 @@ class _Watch:
     def __init__(self, child: Child) -> None:
         import select  # here, as the child runs already
 
-        self.ends_at = _NEVER  # in _now_ms, as all of these
+        self._ends_at = _NEVER  # in _now_ms, as all of these
         self._kill_at = _NEVER
+        self._gone_by = _NEVER
+        self._look_for_group_ms = _LOOK_FOR_GROUP_MS[0]
         self._tick_at = _NEVER
         self._tick_ms = 0.0
         self._on_tick: Callable[[], None] | None = None
         self._fd = -1
         self._on_readable: Callable[[], None] | None = None
         self._child = child
-        self._overstayed = False
+        self.taps: Taps | None = None
+        self._ends: Ending | None = None
+        self._on_ending: Callable[[str], None] | None = None
+        self._because = ""
         self._end: End | None = None
         self._stopped_by = 0
+        self._stopped_at = 0.0  # in _awake_ms
         self._followed = False
         self._group = os.getpgrp()
         self._opened_terminal: Terminal | None = None
@@ -126,6 +177,23 @@ class _Watch:
         self._poll: select.poll = select.poll()
         self._poll.register(self._heard.fd, select.POLLIN)
         self._pollin = select.POLLIN
+
+    def tap(self, on_bytes: Callable[[int, bytes], None] | None) -> None:
+        """Read the child's output on the way, if it is to be."""
+        if not self._child.taps:
+            return
+        from headgate.runner.tap import Tap, Taps
+
+        given, self._child.taps = self._child.taps, []
+        self.taps = Taps((Tap(stream, fd, on_bytes) for stream, fd in given), self._poll)
+
+    def end_when(self, ends_in_s: float | None, ends: Ending | None, on_ending: Callable[[str], None] | None) -> None:
+        self._on_ending = on_ending
+        if ends_in_s is not None:
+            self._ends_at = _now_ms() + ends_in_s * 1000
+        if ends is not None and self.taps is not None and any(tap.stream == 1 for tap in self.taps.taps):
+            self._ends = ends
+            ends.begin(_awake_ms())
 
     def tick_every(self, tick_ms: float, on_tick: Callable[[], None]) -> None:
         self._tick_at, self._tick_ms, self._on_tick = _now_ms() + tick_ms, tick_ms, on_tick
@@ -138,20 +206,37 @@ class _Watch:
         while True:
             self._look()
             if self._end is not None:
-                self._take_terminal_back()
-                return self._end
-            if self._stopped_by and not self._followed:
+                if not self._group_lingers():
+                    self._take_terminal_back()
+                    return self._told(self._end)
+            elif self._stopped_by and not self._followed:
                 self._followed = True
                 self._follow_stop(self._stopped_by)
                 continue  # and look again: much may have happened meanwhile
-            for fd, event in self._poll.poll(self._timeout_ms()):
-                if fd == self._fd:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until a signal tells that something happened, or time does; meanwhile files are served."""
+        told = False
+        while True:
+            ready = self._poll.poll(self._timeout_ms())
+            for fd, event in ready:
+                if fd == self._heard.fd:
+                    told = True
+                elif fd == self._fd:
                     self._read(event)
-            self._hear()
+                elif self.taps is not None:
+                    self._serve(self.taps, fd, event)
+            if told:
+                self._hear()
             self._keep_time()
+            if told or not ready or self._end is not None:
+                return
 
     def close(self) -> None:
         self._heard.close()
+        if self.taps is not None and self._end is None:
+            self.taps.close()
         if self._opened_terminal is not None:
             self._opened_terminal.close()
 
@@ -164,13 +249,31 @@ class _Watch:
             if pid == 0:
                 return
             if os.WIFSTOPPED(status):
+                self._stopped_at = self._stopped_at if self._stopped_by else _awake_ms()
                 self._stopped_by, self._followed = os.WSTOPSIG(status), False
             elif os.WIFCONTINUED(status):
+                if self._stopped_by and self._ends is not None:
+                    self._ends.stood_still(_awake_ms() - self._stopped_at)
                 self._stopped_by = 0
             elif os.WIFSIGNALED(status):
-                self._end = End(None, os.WTERMSIG(status), self._overstayed)
+                self._end = End(None, os.WTERMSIG(status), ended_because=self._because)
             else:
-                self._end = End(os.WEXITSTATUS(status), None, self._overstayed)
+                self._end = End(os.WEXITSTATUS(status), None, ended_because=self._because)
+
+    def _group_lingers(self) -> bool:
+        """Whether the child that we ended is dead, and some of its group are not."""
+        if not self._because or not self._child.own_group or _now_ms() >= self._gone_by:
+            return False
+        from headgate.runner.ending import group_lives
+
+        return group_lives(self._child.pid)
+
+    def _told(self, end: End) -> End:
+        """The end, when everything that the child wrote was shown."""
+        if self.taps is not None:
+            self.taps.take_the_rest()
+            end.not_read = self.taps.not_read
+        return end
 
     def _follow_stop(self, by: int) -> None:
         if by == signal.SIGSTOP and self._child.own_group:
@@ -227,9 +330,11 @@ class _Watch:
             self._pass_on(one)
 
     def _pass_on(self, one: Signal) -> None:
-        if one.number == signal.SIGCHLD or self._end is not None:
-            return  # the child is looked at after every wait; once reaped, its pid may be somebody else's
-        if one.number == signal.SIGCONT:
+        if one.number == signal.SIGCHLD:
+            return  # the child is looked at after every wait
+        if self._end is not None:
+            self._signal_child(one.number)
+        elif one.number == signal.SIGCONT:
             self._go_on()
         elif self._child.own_group:
             self._signal_child(one.number)
@@ -252,7 +357,8 @@ class _Watch:
         return one.by_kernel
 
     def _signal_child(self, number: int) -> None:
-        if self._end is None:
+        # Once reaped, its pid may be somebody else's; not so while it is the number of a group.
+        if self._end is None or self._group_lingers():
             _send(os.killpg if self._child.own_group else os.kill, self._child.pid, number)
 
     # --- the terminal
@@ -277,24 +383,57 @@ class _Watch:
     # --- time and files
 
     def _timeout_ms(self) -> float | None:
-        due = min(self.ends_at, self._kill_at, self._tick_at)
-        if due == _NEVER:
-            return None
-        return min(max(due - _now_ms(), 0) + 1, _LOOK_AGAIN_MS)
+        if self._end is not None:
+            self._look_for_group_ms = min(self._look_for_group_ms * 2, _LOOK_FOR_GROUP_MS[1])
+            return self._look_for_group_ms
+        due = min(self._ends_at, self._kill_at, self._tick_at)
+        left = due - _now_ms() if due < _NEVER else _NEVER
+        if self._ends is not None and not self._stopped_by:
+            left = min(left, self._ends.next_deadline() - _awake_ms())
+        return None if left == _NEVER else min(max(left, 0) + 1, _LOOK_AGAIN_MS)
 
     def _keep_time(self) -> None:
-        now = _now_ms() if min(self.ends_at, self._kill_at, self._tick_at) < _NEVER else 0
-        if now >= self.ends_at:
-            self.ends_at, self._kill_at = _NEVER, now + KILL_AFTER_S * 1000
-            self._overstayed = True
-            self._signal_child(signal.SIGTERM)
-            self._signal_child(signal.SIGCONT)  # one that is stopped could not obey
+        now = _now_ms() if min(self._ends_at, self._kill_at, self._tick_at) < _NEVER else 0
+        if now >= self._ends_at:
+            self._tell_to_end("overstayed")
         elif now >= self._kill_at:
-            self._kill_at = _NEVER
+            self._kill_at, self._gone_by = _NEVER, now + _GONE_WITHIN_S * 1000
             self._signal_child(signal.SIGKILL)
+        elif self._ends is not None and not self._stopped_by:
+            self._ask(self._ends, _awake_ms())
         if now >= self._tick_at and self._on_tick is not None:
             self._tick_at = now + self._tick_ms
             self._on_tick()
+
+    def _ask(self, ends: Ending, now: float) -> None:
+        """Whether it is to be ended early."""
+        if self.taps is not None and self.taps.hold:
+            ends.held_up(now)
+        if now >= ends.next_deadline() and (why := ends.verdict(now)):
+            self._tell_to_end(why)
+
+    def _tell_to_end(self, why: str) -> None:
+        self._ends_at, self._ends = _NEVER, None
+        self._look()
+        if self._end is not None:
+            return  # it was quicker
+        self._because = why
+        self._kill_at = _now_ms() + KILL_AFTER_S * 1000
+        if self._on_ending is not None:
+            self._on_ending(why)
+        self._signal_child(signal.SIGTERM)
+        self._signal_child(signal.SIGCONT)  # one that is stopped could not obey
+
+    def _serve(self, taps: Taps, fd: int, event: int) -> None:
+        wrote = taps.serve(fd, event)
+        if self._ends is None:
+            return
+        if wrote:
+            self._ends.wrote(_awake_ms())
+        if taps.not_passed is not None:
+            self._ends = None  # what the child says can be heard no more
+        elif taps.not_read is not None:
+            self._ends.records_unread()
 
     def _read(self, event: int) -> None:
         if self._on_readable is not None:
@@ -305,6 +444,11 @@ class _Watch:
 
 def _now_ms() -> float:
     return time.clock_gettime_ns(_CLOCK) / 1e6
+
+
+def _awake_ms() -> float:
+    """Stands still while the machine sleeps: nobody is silent then."""
+    return time.monotonic() * 1000
 
 
 def _send(how: Callable[[int, int], None], to: int, number: int) -> None:

@@ -65,48 +65,54 @@ class Lines:
 class Ends:
     """The first 4 KB of a stream, and its last part.
 
-    Large pieces are kept as they are. Small ones are copied together: a read that asked for 64 KB and got little leaves
-    a hole in memory if its piece is kept, and reading into new memory costs more than the copy.
+    Large pieces are kept as they are: nothing is copied. Small ones are copied into blocks, which are used again and
+    again: a read that asked for 64 KB and got little would leave a hole in memory if its piece were kept.
     """
 
-    __slots__ = ("_block", "_filled", "_held", "_held_bytes", "_size", "_start", "seen")
+    __slots__ = ("_block", "_filled", "_held", "_held_bytes", "_size", "_spare", "_start", "seen")
 
     def __init__(self, size: int) -> None:
         self.seen = 0  # bytes in all
         self._size = size
         self._start = b""
-        self._held: deque[bytes] = deque()
+        self._held: deque[bytes | memoryview] = deque()  # full blocks and large pieces, the oldest first
         self._held_bytes = 0
-        self._block = bytearray()
+        self._block = memoryview(bytearray())
         self._filled = 0
+        self._spare: list[memoryview] = []
 
     def feed(self, data: bytes) -> None:
         length = len(data)
-        self.seen += length
-        if len(self._start) < START_BYTES:
+        if self.seen < START_BYTES:
             self._start += data[: START_BYTES - len(self._start)]
+        self.seen += length
+        filled = self._filled
         if length < _LARGE:
-            if self._filled + length > len(self._block):
+            if filled + length > len(self._block):
                 self._close_block()
-            self._block[self._filled : self._filled + length] = data
-            self._filled += length
+                filled = 0
+            self._block[filled : filled + length] = data
+            self._filled = filled + length
         else:
-            self._close_block()
+            if filled:
+                self._close_block()
             self._keep(data if length <= self._size else data[-self._size :])
 
     def _close_block(self) -> None:
         if self._filled:
-            self._keep(bytes(memoryview(self._block)[: self._filled]))
-            self._filled = 0
-        elif not self._block:
-            self._block = bytearray(_BLOCK)
+            self._keep(self._block[: self._filled])
+        self._block = self._spare.pop() if self._spare else memoryview(bytearray(_BLOCK))
+        self._filled = 0
 
-    def _keep(self, piece: bytes) -> None:
+    def _keep(self, piece: bytes | memoryview) -> None:
         held = self._held
         held.append(piece)
         self._held_bytes += len(piece)
         while self._held_bytes - len(held[0]) >= self._size:
-            self._held_bytes -= len(held.popleft())
+            gone = held.popleft()
+            self._held_bytes -= len(gone)
+            if isinstance(gone, memoryview):
+                self._spare.append(memoryview(gone.obj))
 
     def start(self) -> bytes:
         return self._start
@@ -117,7 +123,7 @@ class Ends:
 
     def since(self, offset: int) -> bytes:
         """What came after `offset`; if not all of it is there any more, from the start of a line on."""
-        data = b"".join((*self._held, memoryview(self._block)[: self._filled]))[-self._size :]
+        data = b"".join((*self._held, self._block[: self._filled]))[-self._size :]
         gone = self.seen - len(data)
         if gone <= offset:
             return data[offset - gone :]

@@ -59,8 +59,6 @@ _RULES: tuple[Rule, ...] = (
 _STATUS = r"(?:exceeded retry limit, last status|unexpected status):? ([45][0-9]{2})\b ?[A-Za-z -]{0,40}(?:: (.*))?"
 _NAMED = r"You've hit your usage limit for (.{1,60}?)\. Switch to another model"
 _RECONNECTING = r"Reconnecting\.\.\. [0-9]+/[0-9]+(?: \((.*)\))?"
-_SECTIONS = frozenset(("exec", "codex", "user", "thinking"))
-_LAST_LINES = 20
 
 
 class _Failure(Struct):
@@ -128,18 +126,12 @@ class Codex(Agent):
         return None
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
-        """The last `ERROR: …` of stderr, unless the agent went on after it: then a tool printed it."""
-        if end.exit_code is None:
-            return None
+        """`ERROR: …` as the last line of stderr. One that is followed by anything was printed by a tool."""
         lines = end.err[:-2] if end.err[-2:-1] == ["tokens used"] else end.err
-        lines = lines[-_LAST_LINES:]
-        for index in range(len(lines) - 1, -1, -1):
-            if lines[index] in _SECTIONS:
-                break
-            start, colon, message = lines[index].partition("ERROR: ")
-            if colon and not start:
-                return self._judge("\n".join([message, *lines[index + 1 :]]), context)
-        return None
+        if end.exit_code is None or not lines:
+            return None
+        start, colon, message = lines[-1].partition("ERROR: ")
+        return self._judge(message, context) if colon and not start else None
 
     def session_in(self, start: str) -> str:
         """Before the prompt, it prints a table about the run."""

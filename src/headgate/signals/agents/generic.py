@@ -19,12 +19,14 @@ _LAST_LINES = 20
 _LINE_CHARS = 2000
 _LIMITS = ("rate_limited", "usage_window", "quota", "overloaded")
 
-# What may stand before it: `ERROR: `, `[error] `, `request failed: `. Without the space it is the number of a line.
-_START = r"(?:.{0,120}[:\])>=-] |(?:error|failed|got|received)(?: with)? )?"
+# What may stand before it: `ERROR: `, `[error] `, `request failed: `. Without the space it is the number of a line, and
+# after a plus or a minus a line of a diff.
+_START = r"(?:[\w\[(<][^\"'`]{0,120}[:\])>=-] |(?:error|failed|got|received)(?: with)? )?"
 _STATUS_LINE = (
     rf"{_START}(?:HTTP(?:/[0-9.]+)? ?|status(?: code)?:? ?|code:? ?)?"
     r"(?:429:? (?:Client Error: )?Too Many Requests|(?:HTTP(?:/[0-9.]+)?|status(?: code)?):? 429)"
-    r"(?:[.!]|,? \(?request[ _-]id:? \S{1,80}\)?|,? (?:for url:? .{1,400}|retry(?:ing)? (?:in|after) .{1,60}))?"
+    r"(?:[.!]|,? \(?request[ _-]id:? [\w.-]{1,80}\)?|,? for url:? [^\s\"'`]{1,400}"
+    r"|,? retry(?:ing)? (?:in|after) [\w. ]{1,60})?"
 )
 _SENTENCE = (
     r"(?:(?:error|fatal|failed): )?(?:(?:api )?rate[ -]limit(?: was| has been)? (?:exceeded|reached)|too many requests)"

@@ -1,0 +1,143 @@
+"""When an agent is to be ended before it ends by itself (SPEC R5), and whether it is really gone.
+
+| why | when |
+| --- | --- |
+| `rate_limited` | it said so in its first 30 s, and has done nothing since |
+| `no_record` | not one record came within 3 min of its start |
+| `silent` | it wrote nothing at all for 20 min, or what `--silence` says |
+
+`Ending` only says so; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the machine
+sleeps, while the agent is stopped, and while it waits for whoever reads its output. Nobody is ended for a silence
+that was not theirs.
+
+The rule: where nothing can be known, nobody is ended. If the one who reads the records fails, only silence counts.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Told(Protocol):
+        """What the agent's records told up to now; see `signals.process.Reader`."""
+
+        @property
+        def records_seen(self) -> int: ...
+        @property
+        def activity(self) -> bool: ...
+        @property
+        def limited(self) -> object | None: ...
+
+
+RATE_LIMITED = "rate_limited"
+NO_RECORD = "no_record"
+SILENT = "silent"
+
+# From some output until its records are looked at: once for many pieces, and the activity that may follow is seen.
+_SETTLE_MS = 200
+_NEVER = float("inf")
+
+
+class Ending:
+    """Watches one agent. A rule whose time is None does not apply."""
+
+    __slots__ = ("_early_until", "_look_at", "_record_by", "_silence_ms", "_silent_since", "_told", "_waits", "failed")
+
+    def __init__(
+        self,
+        told: Told,
+        *,
+        early_s: float | None = 30,
+        record_s: float | None = 180,
+        silence_s: float | None = 1200,
+    ) -> None:
+        self.failed: Exception | None = None  # what reading the records raised, if it did
+        self._told = told
+        self._waits = (early_s, record_s)
+        self._silence_ms = _NEVER if silence_s is None else silence_s * 1000
+        self._early_until = self._record_by = self._look_at = _NEVER
+        self._silent_since = 0.0
+
+    def begin(self, now_ms: float) -> None:
+        """The agent was started."""
+        early_s, record_s = self._waits
+        self._early_until = -_NEVER if early_s is None else now_ms + early_s * 1000
+        self._record_by = _NEVER if record_s is None else now_ms + record_s * 1000
+        self._silent_since = now_ms
+
+    def wrote(self, now_ms: float) -> None:
+        """The agent wrote something."""
+        self._silent_since = now_ms
+        if now_ms <= self._early_until and self._look_at == _NEVER:
+            self._look_at = now_ms + _SETTLE_MS
+
+    def held_up(self, now_ms: float) -> None:
+        """The agent may be waiting for the reader of its output."""
+        self._silent_since = now_ms
+
+    def stood_still(self, for_ms: float) -> None:
+        """The agent was stopped for a while, and goes on."""
+        self._early_until += for_ms
+        self._record_by += for_ms
+        self._look_at += for_ms
+        self._silent_since += for_ms
+
+    def records_unread(self) -> None:
+        """From here on nobody reads the records."""
+        self._early_until, self._record_by, self._look_at = -_NEVER, _NEVER, _NEVER
+
+    def next_deadline(self) -> float:
+        """When to ask for the verdict next, if nothing happens before."""
+        return min(self._look_at, self._record_by, self._silent_since + self._silence_ms)
+
+    def verdict(self, now_ms: float) -> str:
+        """Why the agent is to be ended now; empty if it is not."""
+        try:
+            why = self._by_records(now_ms)
+        except Exception as error:
+            self.failed, why = error, ""
+            self.records_unread()
+        if not why and now_ms >= self._silent_since + self._silence_ms:
+            return SILENT
+        return why
+
+    def _by_records(self, now_ms: float) -> str:
+        if now_ms >= self._look_at:
+            self._look_at = _NEVER
+            if self._told.activity:
+                self._early_until = -_NEVER
+            elif self._told.limited is not None:
+                return RATE_LIMITED
+        if now_ms >= self._record_by:
+            self._record_by = _NEVER
+            if not self._told.records_seen:
+                return NO_RECORD
+        return ""
+
+
+def group_lives(group: int) -> bool:
+    """Whether a process group has a living member. One that has ended and is not reaped does not live."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another user's (sudo)
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return True
+    # In a container often nobody reaps orphans: the group exists for ever.
+    return any(_is_living_member(pid, group) for pid in pids) if str(os.getpid()) in pids else True
+
+
+def _is_living_member(pid: str, group: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return False
+    return int(fields[2]) == group and fields[0] not in (b"Z", b"X")
