@@ -234,6 +234,8 @@ def test_b3_an_auth_backoff_ends_when_the_credential_changes_and_not_when_it_is_
 def test_b3_a_rate_limit_does_not_end_because_a_token_was_refreshed() -> None:
     gate = Gate()
     gate.fail(OPUS, "rate_limited", scope="account", credential="h1")
+    assert gate.keys == [OPUS], "whatever scope was named, a rate limit is of the model"
+    gate.fail(SONNET, "usage_window", credential="h1")
     assert gate(cmd.Credential("anthropic", "h2")) == []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from headgate.cli import exits
 from headgate.cli.asking import Asked, ask, read_request
@@ -15,7 +16,7 @@ from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
 from headgate.config.environment import Environment
-from headgate.config.units import format_duration
+from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.names import parse_model
@@ -23,11 +24,16 @@ from headgate.core.records import Lease, Reason
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import StoreError
-from headgate.runner.child import CannotRun, Child
+from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
 
+if TYPE_CHECKING:
+    from headgate.cli.watching import Watch
+
 _UPKEEP_S = 10.0
+_MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
+_SILENT = {"no_record": "no record within 3 minutes of its start", "silent": "it printed no record for too long"}
 
 
 def run(options: RunOptions) -> int:
@@ -49,41 +55,72 @@ def _run(options: RunOptions, status: Status) -> int:
     request = read_request(options, environment, loaded)
     if environment.bypass:
         return _bypass(options, request.models, status)
+    _check_watching(options)
     gate = open_gate(loaded)
     asked = ask(gate, request)
-    if not isinstance(asked.lease, Lease):
-        return _refused(options, asked, status)
-    while True:
+    tries = 0
+    while isinstance(asked.lease, Lease):
         lease = asked.lease
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
-        end, lease = _under_lease(gate, options, environment, lease)
-        if end is not None:
-            break
-        asked = asked.again()  # the grant was taken back before the agent was started
-        if not isinstance(asked.lease, Lease):
-            return _refused(options, asked, status)
+        ended = _under_lease(gate, options, environment, lease)
+        if ended is not None:
+            end, watch = ended
+            if not (watch.worth_another and tries < _MORE_CANDIDATES and _other_candidate(gate, lease)):
+                return _finished(gate, lease, end, watch, status)
+            watch.tell()
+            tries += 1
+        # Once more: on the next candidate, or because the grant was taken back before the agent was started.
+        asked = asked.again()
+    return _refused(options, asked, status)
+
+
+def _finished(gate: DirectGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
     code = end.code
-    try:
-        gate.decide([_release(lease.id, end)])
-    except StoreError as error:  # the agent has run, and its code is what counts
-        say(f"its seat will be found free by whoever asks next, as now {error}")
+    watch.tell()
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
         say(f"ended after {limit}, the longest hold of its pool")
+    elif end.ended_because in _SILENT:
+        say(f"ended: {_SILENT[end.ended_because]}")
+    if end.ended_because or watch.limited:
         code = exits.DEFERRED
-    status.write(
-        exit_code=code,
-        signal=end.signal,
-        outcome={"kind": _outcome(end), "scope": None, "retry_at": None, "evidence": None},
-    )
+    status.write(exit_code=code, signal=end.signal, outcome=watch.facts)
     gate.maintain()
     return code
 
 
+def _other_candidate(gate: DirectGate, lease: Lease) -> bool:
+    """Whether another model than the one that was refused may be used now."""
+    usable = gate.state.queue(lease.ticket.spec).usable
+    return bool(usable) and usable[0].model != lease.model
+
+
+def _check_watching(options: RunOptions) -> None:
+    """What is wrong with these options is said before anybody waits for a seat."""
+    if options.classify:
+        from headgate.signals.agents import agent_for
+
+        agent_for(options.command, options.classify)
+    if options.silence:
+        _silence_s(options)
+
+
+def _silence_s(options: RunOptions) -> float | None:
+    if not options.silence:
+        return None
+    try:
+        ms = parse_duration_ms(options.silence)
+    except ValueError as error:
+        raise BadRequest(f"--silence: {error}") from error
+    if not ms:
+        raise BadRequest("--silence 0: valid is a duration longer than zero, for example 20m")
+    return ms / 1000
+
+
 def _under_lease(
     gate: DirectGate, options: RunOptions, environment: Environment, lease: Lease
-) -> tuple[End | None, Lease]:
-    """Start the agent and stay with it. (None, …) when the lease was gone before it could start.
+) -> tuple[End, Watch] | None:
+    """Start the agent and stay with it. None when the lease was gone before it could start.
 
     The child waits until its pid is committed with the lease: killing this process at any instant neither frees the
     seat of a child that runs nor leaks the seat of a dead one.
@@ -92,12 +129,13 @@ def _under_lease(
     try:
         argv = _filled_in(_wrapped(gate, environment, options.command), lease.model)
         env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
-        child = Child.prepare(argv, env, own_group=not has_terminal())
+        taps = () if options.classify == "none" else tappable()
+        child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
         claimed = gate.decide([cmd.Claim(lease.id, identity)])[0]
         if claimed.error is not None or lease.id not in gate.state.leases:
             child.abandon()
-            return None, lease
+            return None
         child.start()
     except BaseException as error:
         if child is not None and not isinstance(error, CannotRun):
@@ -105,8 +143,21 @@ def _under_lease(
         gate.leave(lease.id, "local_error")
         raise
     lease = gate.state.leases[lease.id]
-    ends_in_s = (lease.ends_at - gate.now()) / 1000 if lease.ends_at else None
-    return supervise(child, ends_in_s=ends_in_s, every_s=_UPKEEP_S, on_tick=gate.maintain), lease
+    from headgate.cli.watching import SILENCE_S, Watch  # the agent runs: now there is time
+
+    silence_s = _silence_s(options) or SILENCE_S
+    watch = Watch(gate, lease, argv, classify=options.classify, silence_s=silence_s, read=bool(taps))
+    end = supervise(
+        child,
+        ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
+        every_s=_UPKEEP_S,
+        on_tick=gate.maintain,
+        on_bytes=watch.reader.feed if watch.reader is not None else None,
+        ends=watch.ending,
+        on_end=watch.ended,
+    )
+    watch.ended(end)
+    return end, watch
 
 
 def _wrapped(gate: DirectGate, environment: Environment, command: list[str]) -> list[str]:
@@ -126,14 +177,6 @@ def _filled_in(argv: list[str], model: str) -> list[str]:
             word = word.replace(placeholder, value)
         filled.append(word)
     return filled
-
-
-def _release(ident: str, end: End) -> cmd.Release:
-    return cmd.Release(ident, _outcome(end), exit_code=end.exit_code, signal=end.signal)
-
-
-def _outcome(end: End) -> str:
-    return "ok" if end.exit_code == 0 else "local_error"
 
 
 def _refused(options: RunOptions, asked: Asked, status: Status) -> int:

@@ -443,7 +443,9 @@ class Engine:
     def _observed_failure(self, command: cmd.Release, model: Model, now: int) -> None:
         """SPEC B1, B2: back off what the outcome is about; what is observed extends a backoff and never shortens it."""
         reason = command.outcome
-        scope = command.scope or ("account" if reason in ("auth", "quota", "usage_window") else "model")
+        scope = "account" if reason in ("auth", "quota", "usage_window") else "model"
+        if reason == "usage_window":  # its message names what is used up
+            scope = command.scope or scope
         account = account_of(model)
         key = {"account": account, "family": f"{account}/{command.family}"}.get(scope, str(model))
         wait_ms = default_ms(reason) if command.retry_after_ms is None else command.retry_after_ms

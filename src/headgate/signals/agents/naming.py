@@ -74,8 +74,8 @@ def find_program(argv: Sequence[str]) -> tuple[str, int]:
 
 def _agent_named(word: str) -> str:
     """`claude`, `/usr/bin/claude`, `@openai/codex@latest`, `/lib/node_modules/@google/gemini-cli/bundle/gemini.js`."""
-    start, sign, _version = word.rpartition("@")
-    package = start if sign and start else word
+    start, _sign, version = word.rpartition("@")
+    package = start if start and "/" not in version else word
     if package in _PACKAGES:
         return _PACKAGES[package]
     name = basename(package)

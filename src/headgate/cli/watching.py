@@ -1,0 +1,108 @@
+"""Watching an agent under a lease: its output is read on the way, its end is judged and reported (SPEC R4, R5).
+
+Loaded when the agent runs already. A terminal is never read: then only the exit code speaks.
+"""
+
+from __future__ import annotations
+
+from time import time_ns
+
+from headgate.cli.progress import say
+from headgate.cli.times import utc
+from headgate.core import commands as cmd
+from headgate.core.records import Lease
+from headgate.gate.direct import DirectGate
+from headgate.log.protocol import StoreError
+from headgate.runner.ending import Ending
+from headgate.runner.supervise import End
+from headgate.signals.agents import agent_for
+from headgate.signals.outcome import AUTH, LOCAL_ERROR, OVERLOADED, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
+from headgate.signals.process import Reader, judge_by_exit_only
+
+SILENCE_S = 20 * 60.0
+_LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)
+_NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
+
+
+class Watch:
+    """One agent that runs, from its start to its release."""
+
+    def __init__(
+        self, gate: DirectGate, lease: Lease, argv: list[str], *, classify: str, silence_s: float, read: bool
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self._gate = gate
+        self._lease = lease
+        self._agent = agent_for(argv, classify)
+        self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
+        self.ending: Ending | None = None
+        if self.reader is not None and self.reader.mode == "stream":
+            self.ending = Ending(self.reader, silence_s=silence_s)
+
+    def ended(self, end: End) -> None:
+        """The agent is gone: judge how, and give its seat back."""
+        if self.outcome is not None:
+            return
+        self.outcome = self._judge(end)
+        try:
+            self._gate.decide([self._release(self.outcome, end)])
+        except StoreError as error:  # the agent has run, and its code is what counts
+            say(f"its seat will be found free by whoever asks next, as now {error}")
+
+    def _judge(self, end: End) -> Outcome:
+        if self.reader is None:
+            return judge_by_exit_only(self._agent, end.exit_code, end.signal)
+        judged = self.reader.judge(end.exit_code, end.signal)
+        if end.ended_because in ("no_record", "silent") and judged.kind == LOCAL_ERROR:
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.{end.ended_because}", end.ended_because)
+        return judged
+
+    def _release(self, judged: Outcome, end: End) -> cmd.Release:
+        return cmd.Release(
+            self._lease.id,
+            judged.kind,
+            retry_after_ms=judged.wait_ms,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            activity=self.reader.activity if self.reader is not None and self.reader.mode else None,
+            evidence=f"{judged.rule}: {judged.evidence}" if judged.rule else judged.evidence,
+            scope=judged.scope,
+            family=judged.family,
+        )
+
+    @property
+    def limited(self) -> bool:
+        """Whether a limit ended it, or it did nothing at all: exit 75, whatever its own code was."""
+        judged = self.outcome
+        return judged is not None and (judged.kind in _LIMITS or judged.evidence == "no_activity")
+
+    @property
+    def worth_another(self) -> bool:
+        """Whether it was refused before it did anything, so that the next candidate may do (SPEC B5)."""
+        active = self.reader is not None and self.reader.activity
+        return self.outcome is not None and self.outcome.kind in _NEXT_CANDIDATE and not active
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For the status file (SPEC O6)."""
+        judged = self.outcome
+        if judged is None:
+            return {}
+        return {
+            "kind": judged.kind,
+            "scope": judged.scope or None,
+            "retry_at": self._retry_at(judged),
+            "evidence": judged.evidence or None,
+        }
+
+    def tell(self) -> None:
+        """Say on stderr what held it up, if something did."""
+        judged = self.outcome
+        if judged is None or not self.limited:
+            return
+        retry_at = self._retry_at(judged)
+        until = f"; it may be used again at {retry_at}" if retry_at else ""
+        say(f"{self._lease.model or 'the agent'}: {judged.kind}: {judged.evidence or judged.rule}{until}")
+
+    def _retry_at(self, judged: Outcome) -> str | None:
+        return None if judged.wait_ms is None else utc(time_ns() // 1_000_000 + judged.wait_ms)
