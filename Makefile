@@ -17,7 +17,12 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov)
+ifneq ($(ARGS),)
+	$(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest --cov --ignore=tests/processes
+	$(BIN)/python -m pytest tests/processes
+endif
 
 check: ## Lint, format, types and layers
 	@sh tools/bootstrap dev
@@ -35,9 +40,9 @@ bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes opti
 	@sh tools/bootstrap dev
 	$(BIN)/python -m benchmarks $(WORDS) $(ARGS)
 
-soak: ## Load for minutes, watching for leaks
+soak: ## The tests that kill real processes, many rounds of them
 	@sh tools/bootstrap dev
-	$(BIN)/python -m benchmarks soak $(ARGS)
+	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py --timeout 3600 $(ARGS)
 
 clean: ## Remove caches and build products, but not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import contention, engine, gate, loading, start, waiting, wakeup
+from benchmarks import classifying, contention, engine, gate, loading, passing, start, waiting, wakeup
 from benchmarks.report import Row, environment, table
 
 ALL = {
@@ -15,6 +15,8 @@ ALL = {
     "start": start.measure,
     "waiting": waiting.measure,
     "loading": loading.measure,
+    "passing": passing.measure,
+    "classifying": classifying.measure,
 }
 
 

@@ -57,7 +57,7 @@ def test_r4_an_agent_is_known_by_its_program_also_behind_wrappers(command, name)
 
 
 def test_r4_where_the_program_is_its_own_arguments_start():
-    argv = "timeout 600 npx -y @openai/codex@latest exec --json hi".split()
+    argv = ["timeout", "600", "npx", "-y", "@openai/codex@latest", "exec", "--json", "hi"]
     assert find_program(argv) == ("codex", 4)
     assert find_program([]) == ("", 0)
 

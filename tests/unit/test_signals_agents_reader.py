@@ -202,14 +202,13 @@ def test_s1_opencode_a_plan_that_is_used_up_has_a_name_of_its_own(marker):
 
 
 def test_s1_no_secret_gets_into_the_evidence():
-    data = {"message": "Incorrect API key provided: sk-proj-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5", "statusCode": 401}
+    message = "Incorrect API key provided: sk-proj-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"
+    data = {"message": message, "statusCode": 401}
     found = judged(OPENCODE, lines({"type": "error", "error": {"name": "APIError", "data": data}}))
     assert found.kind == "auth"
     assert "Zm9v" not in found.evidence
-    assert (
-        "Zm9v"
-        not in judged(CODEX_TEXT, err=text("ERROR: unexpected status 401 Unauthorized: " + data["message"])).evidence
-    )
+    said = text("ERROR: unexpected status 401 Unauthorized: " + message)
+    assert "Zm9v" not in judged(CODEX_TEXT, err=said).evidence
 
 
 # --- exit codes ------------------------------------------------------------------------------------------------
@@ -294,12 +293,12 @@ def test_r5_a_limit_shows_while_the_agent_runs_until_it_works(argv, out, err):
     assert read.limited is not None
     assert read.limited.kind in ("rate_limited", "usage_window")
     assert not read.activity
-    read.feed(1, WORK[argv[0]]("hi"))
-    assert read.activity
-    assert read.limited is None
-    read.feed(1, out)
-    if out:
-        assert read.limited is not None
+    works = reader(argv, out + WORK[argv[0]]("hi"), err)
+    assert works.activity
+    assert works.limited is None
+    assert works.judge(None, 15).kind == "local_error"
+    works.feed(1, out)
+    assert (works.limited is None) == (out == b"")
 
 
 @pytest.mark.parametrize(
@@ -399,41 +398,13 @@ def test_s2_arbitrary_bytes_never_raise(argv, out, err):
     told(argv, [(1, out), (2, err)])
 
 
+FIELDS = (
+    "error data message content text state part item result statusCode responseBody responseHeaders rate_limit_info "
+    "status resetsAt session_id subtype is_error name code"
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "error",
-                    "data",
-                    "message",
-                    "content",
-                    "text",
-                    "state",
-                    "part",
-                    "item",
-                    "result",
-                    "statusCode",
-                    "responseBody",
-                ]
-                + [
-                    "responseHeaders",
-                    "rate_limit_info",
-                    "status",
-                    "resetsAt",
-                    "session_id",
-                    "subtype",
-                    "is_error",
-                    "name",
-                    "code",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS.split()), inner, max_size=4),
     max_leaves=8,
 )
 TYPES = [
@@ -482,6 +453,21 @@ def test_s2_a_record_that_is_too_long_is_work_and_the_error_after_it_is_read():
     long = b'{"type":"text","sessionID":"ses_1","part":"' + b"x" * 3_000_000 + b'"}\n'
     assert judged(OPENCODE, long, exit_code=0).kind == "ok"
     assert judged(OPENCODE, long + lines(LIMITED)).kind == "rate_limited"
+
+
+@pytest.mark.parametrize("length", [1000, 65_536, 10_000_000])
+def test_s2_of_a_long_output_the_pieces_do_not_change_the_verdict(length):
+    early = lines(REFUSED) + opencode_work("hi") * 500 + lines(LIMITED) + opencode_work("hi") * 200
+    for out in (early, early + lines(REFUSED), opencode_work("hi") * 700 + lines(LIMITED)):
+        pieces = [(1, out[at : at + length]) for at in range(0, len(out), length)]
+        assert told(OPENCODE, pieces) == told(OPENCODE, [(1, out)])
+
+
+def test_s2_claude_an_error_that_only_a_mark_tells_is_no_activity():
+    message = {"content": [{"type": "text", "text": "API Error: Request rejected (429) · Rate limited"}]}
+    read = reader(CLAUDE, lines({"type": "assistant", "message": message, "is_api_error_message": True}))
+    assert not read.activity
+    assert read.judge(1, None).kind == "rate_limited"
 
 
 def test_s2_an_error_is_found_after_100_mb_of_records():

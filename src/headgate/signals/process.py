@@ -39,6 +39,7 @@ _OUT_BYTES = 262_144
 _ERR_BYTES = 65_536
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _LAST_LINES = 400
+_STALE_LINES = 80  # a backtrace may follow
 
 
 class Reader:
@@ -96,8 +97,10 @@ class Reader:
     @property
     def stale_session(self) -> bool:
         """Whether the agent said that the session it was to resume is not there."""
+        if self.activity:
+            return False
         error = self._told_so_far().error
-        told = [*_lines_of(self._err.end())[-3:], error.evidence if error is not None else ""]
+        told = [*_lines_of(self._err.end())[-_STALE_LINES:], error.evidence if error is not None else ""]
         return any(re.match(pattern, line) for pattern in self.agent.stale for line in told)
 
     def judge(self, exit_code: int | None, signal: int | None) -> Outcome:
@@ -114,6 +117,8 @@ class Reader:
             found.append(self.agent.last_words(end, self._context))
         if exit_code is not None:
             found += [story.error, self.agent.by_exit(exit_code)]
+        elif self.mode and not story.activity:
+            found.append(self.agent.notice(end.err, self._context))
         told = [one for one in found if one is not None]
         # The first that says more than that something failed.
         best = next((one for one in told if one.kind != LOCAL_ERROR), told[0] if told else None)

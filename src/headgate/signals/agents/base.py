@@ -84,8 +84,7 @@ class Agent:
     name = ""
     model_flags: tuple[str, ...] = ()
     provider = ""  # what a bare model name means
-    # The only program that lies about its end: exit 0 says nothing.
-    exit_0_is_good = True
+    exit_0_is_good = True  # False: it exits 0 even after giving up
     # How it says that the session it should resume is not there.
     stale: tuple[str, ...] = ()
 

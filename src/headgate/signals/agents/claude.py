@@ -64,6 +64,8 @@ _RULES: tuple[Rule, ...] = (
     # It says itself that this may be the network, or the gateway.
     ("server_error", "authentication_error", r"Authentication error · "),
 )
+# An answer that is an error has one of these; so may one whose tool call has such a field.
+_MARKS = (b'"error":"', b'"is_api_error_message":true')
 # `API Error: 500 …`, `API Error: Request rejected (429) · …`, `API Error (429 {…}) · Retrying in 2892 seconds…`
 _STATUS = r"(?:Failed to authenticate\. )?API Error(?:: Request rejected)?[: (]{1,3}([45][0-9]{2})\)?(?: · | )?(.*)"
 _CODES = {
@@ -93,6 +95,7 @@ class _Record(Struct):
     errors: Any = None
     api_error_status: Any = None
     error: Any = None
+    is_api_error_message: Any = None
     error_status: Any = None
     retry_delay_ms: Any = None
     parent_tool_use_id: Any = None
@@ -136,7 +139,7 @@ class Claude(Agent):
             return ACTIVE
         if kind == b"user":
             return ACTIVE if b'"tool_result"' in line else None
-        if kind == b"assistant" and b'"error":"' not in line:
+        if kind == b"assistant" and not any(mark in line for mark in _MARKS):
             return ACTIVE
         if kind not in (b"assistant", b"result", b"rate_limit_event", b"system"):
             return None
@@ -151,7 +154,7 @@ class Claude(Agent):
             window = self._window(found.rate_limit_info, context)
             return Told(RETRY, window, session) if window is not None else None
         if found.type == "assistant":
-            if not text_of(found.error):
+            if not text_of(found.error) and found.is_api_error_message is not True:
                 return ACTIVE
             if found.parent_tool_use_id:  # a helper of the agent failed: the agent itself goes on
                 return None

@@ -75,7 +75,7 @@ class Codex(Agent):
     name = "codex"
     model_flags = ("-m", "--model")
     provider = "openai"
-    stale = (r".*\bno rollout found for thread id\b", r".*\bno thread with id\b")
+    stale = (r"Error: .*\b(?:no rollout found for thread id|no thread with id)\b",)
 
     def mode(self, args: Sequence[str]) -> str:
         running = any(word in ("exec", "e") for word in args)

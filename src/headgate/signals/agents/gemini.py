@@ -172,7 +172,7 @@ class Gemini(Agent):
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         if end.exit_code is None:
-            return self.notice(end.err, context)
+            return None
         return self._object(end, context) or self._report(end, context)
 
     def _object(self, end: End, context: Context) -> Outcome | None:
