@@ -20,7 +20,7 @@ from headgate.signals.process import Reader
 
 MB = 100
 BLOCK = 65_536
-ROUNDS = 15
+ROUNDS = 9
 ARGV = ["opencode", "run", "-m", "umans/coder", "--format", "json", "go"]
 
 _RECORD = r"""

@@ -23,7 +23,7 @@ from headgate.gate.transaction import Replica
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.log.sqlite import SqliteLog
 from headgate.testing import FakeClock
-from tests.library.helpers import CODER, in_flight, in_line, nothing_is_left, until
+from tests.library.helpers import CODER, Witness, in_flight, in_line, nothing_is_left, until
 from tests.simulation.stores import InSqlite
 
 
@@ -262,6 +262,26 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
         assert isinstance(lease, headgate.Leased)
         await lease.release()
         await nothing_is_left(gate)
+
+
+async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "POLL_S", 0.02)
+    store = MemoryStore(FakeClock(1_700_000_000_000))
+    log = Witness(MemoryLog(store=store))
+    gate = Gate(log)
+    async with gate:
+        await gate.set_cap("umans", 1, cooldown_s=0)
+        backup = store.backup()
+        await gate.lease(CODER).acquire()
+        waiter = asyncio.create_task(gate.lease(CODER).acquire())
+        await in_line(gate, 1)
+        log.arm(at="side", kind="error")
+        store.restore(backup)
+        await gate.set_cap("umans", 1)
+        assert log.failed_at == "side"
+        await asyncio.wait_for(waiter, 10)
 
 
 async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(

@@ -230,7 +230,7 @@ STAGES = {
     "with its child's pid committed": "Child.start:call",
     "with a child that runs": "Child.start:return",
     "when its child has ended": "supervise:return",
-    "about to release": "_release:call",
+    "about to release": "Watch._release:call",
     "when it has released": "DirectGate.maintain:call",
 }
 

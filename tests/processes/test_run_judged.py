@@ -79,7 +79,8 @@ def test_b1_a_refused_login_benches_the_account(fleet: Fleet) -> None:
 
 def test_b5_an_agent_refused_before_any_activity_is_tried_on_the_next_candidate(fleet: Fleet) -> None:
     limited = api_error(429, "Too Many Requests")
-    body = f"refused = os.environ['HEADGATE_MODEL'] == {OPUS!r}\n" + (
+    body = (
+        f"refused = os.environ['HEADGATE_MODEL'] == {OPUS!r}\n"
         f"print(json.dumps({limited!r} if refused else {WORK!r}))\nsys.exit(refused)"
     )
     program = agent(fleet, "opencode", body)

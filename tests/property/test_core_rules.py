@@ -11,11 +11,12 @@ from headgate.core.records import Rule, Spec
 from headgate.core.rules import UNLIMITED, Rules
 from tests.property import model as simple
 
-words = st.sampled_from(["umans", "anthropic", "work", "m", "x"])
+words = st.sampled_from(["umans", "umans", "anthropic", "work", "m", "x"])
 accounts = st.sampled_from(["", "", "@work", "@default", "@x"])
 names = st.sampled_from(["m", "x", "m:x", "m:umans", "a/m", "claude-opus-4-6", "claude-opus-4-6:x"])
 models = st.builds(lambda provider, account, name: f"{provider}{account}/{name}", words, accounts, names)
 selectors = st.one_of(
+    st.sampled_from(["umans", "umans@work", "umans@default"]),
     st.sampled_from(["host", "project", "*", "*/claude-opus-*", "umans", "umans@work", "umans@default"]),
     st.builds(
         lambda provider, account, name: f"{provider}{account}{name}",

@@ -15,8 +15,10 @@ from tests.simulation.stores import InMemory, InSqlite, Store
 from tests.simulation.world import World
 
 STEPS = 150
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "50"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "40"))
 ONLY = os.environ.get("SIMULATION_SEED")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 10 * SEEDS)]
 
 
 def tell(store: Store, seed: int) -> World:

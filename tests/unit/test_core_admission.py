@@ -365,6 +365,18 @@ def test_a8_an_id_that_comes_back_expires_by_its_new_time():
     assert bench.fate("b") == "waits"
 
 
+def test_a4_an_id_that_comes_back_has_lost_its_place():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    for name in ("first", "b", "c"):
+        bench.agent(name, SONNET, since=START)
+    bench.do(cmd.Cancel("b"))
+    bench.agent("b", SONNET, since=START)
+    for name in ("a", "first"):
+        bench.release(name)
+    assert (bench.fate("b"), bench.fate("c")) == ("waits", "offered")
+
+
 def test_a9_a_ticket_can_be_cancelled_and_the_next_moves_up():
     bench = Bench(agents={"host": 1})
     for name in ("a", "b", "c"):

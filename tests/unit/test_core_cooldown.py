@@ -120,6 +120,17 @@ def test_k3_removing_a_cap_keeps_the_cooldown_for_the_next():
     assert bench.state.rules.caps["requests", "umans"].cooldown_ms == 5_000
 
 
+def test_k1_a_pause_that_ends_early_leaves_the_end_of_the_cooldown():
+    bench = Bench(requests={"umans": 1})
+    bench.call("a", CODER)
+    bench.call("b", CODER)
+    bench.do(cmd.Pause("requests", "umans", for_ms=100_000))
+    bench.release("a")
+    bench.do(cmd.Resume("requests", "umans"))
+    bench.wait(350)
+    assert bench.fate("b") == "offered"
+
+
 def test_k1_whoever_waits_in_a_paused_pool_waits_for_both():
     bench = Bench(requests={"umans": 1})
     bench.call("a", CODER)

@@ -62,6 +62,21 @@ def test_a4_flows_that_share_no_pool_and_can_enter_together_do_so_by_age():
     assert [event.id for event in events if isinstance(event, ev.Granted)] == ["older", "younger"]
 
 
+def test_a4_of_two_that_return_from_idle_the_older_goes_first():
+    """However long ago either was served: neither has credit."""
+    bench = Bench(agents={"host": 1})
+    for project in ("long-ago", "busy", "busy", "busy"):
+        bench.agent("x", SONNET, project=project)
+        bench.wait(MINUTE)
+        bench.release("x")
+    bench.agent("x", SONNET, project="busy")
+    bench.agent("new", SONNET, project="new")
+    bench.wait(1)
+    bench.agent("long-ago", SONNET, project="long-ago")
+    bench.release("x")
+    assert (bench.fate("new"), bench.fate("long-ago")) == ("offered", "waits")
+
+
 @pytest.mark.parametrize("first", ["greedy", "modest"])
 def test_a4_flows_are_compared_in_the_pool_that_both_need(first):
     bench = Bench(agents={"host": 1, "umans": 9, "anthropic": 9})

@@ -149,6 +149,19 @@ def test_a_process_that_takes_over_in_the_middle_sees_to_every_deadline():
     assert [event.after_ms for event in bench.of(ev.Expired) if isinstance(event, ev.Expired)] == [15_000, 20_350]
 
 
+def test_b2_a_gate_that_slept_ends_all_backoffs_that_are_over_before_it_lets_anybody_in():
+    """Nobody is let in to try out what is over anyway, and the others need not wait for a verdict."""
+    bench = Bench()
+    bench.do(cmd.BackOff("umans", "overloaded", MINUTE))
+    bench.do(cmd.BackOff(CODER, "overloaded", MINUTE))
+    for name in ("a", "b"):
+        bench.call(name, CODER)
+    bench.now += HOUR
+    bench.do(cmd.Tick())
+    assert (bench.fate("a"), bench.fate("b")) == ("offered", "offered")
+    assert [event.probes for event in bench.of(ev.Granted) if isinstance(event, ev.Granted)] == [(), ()]
+
+
 def test_b2_a_probe_is_waited_for_after_the_rules_have_changed():
     bench = Bench()
     bench.do(cmd.BackOff("umans", "overloaded", 24 * HOUR))

@@ -224,6 +224,13 @@ def test_o1_a_cap_is_listed_before_any_traffic():
     assert [view.pool for view in pool_views(bench.state, bench.now) if view.kind == "agents"] == ["host:h1"]
 
 
+def test_o1_a_ticket_is_queued_only_where_it_waits():
+    bench = Bench(requests={"umans": 1, "anthropic": 1})
+    bench.call("a", CODER)
+    bench.call("b", CODER, SONNET)
+    assert (pool(bench, "umans").queued, pool(bench, "anthropic").queued) == (1, 0)
+
+
 def test_o1_what_is_not_capped_is_not_listed():
     bench = Bench()
     bench.do(cmd.SetRule(Rule("requests", "umans", cooldown_ms=5)))

@@ -35,12 +35,8 @@ OPTIONS = (
     Option(("--seats",), "seats", "Seats to take in every pool (default 1).", "N"),
     Option(("--key",), "key", "Idempotency key: exit 75 if one with this key is queued or running.", "KEY"),
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
-    Option(
-        ("--classify",), "classify", "Whose output this is, if not guessed: claude, codex, …, none.", "AGENT"
-    ),
-    Option(
-        ("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"
-    ),
+    Option(("--classify",), "classify", "Whose output this is, if not guessed: claude, codex, …, none.", "AGENT"),
+    Option(("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"),
     Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
     Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),

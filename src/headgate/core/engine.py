@@ -30,7 +30,7 @@ from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import ON_429
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import BACKOFF, CLAIM, EXPIRY, HOLD, POOL, PROBE, VERDICT, Timers
+from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, VERDICT, Timers
 
 EXPIRES_MS = 24 * 3_600_000
 
@@ -224,7 +224,7 @@ class Engine:
                 ticket=None if from_line else ticket,
                 ends_at=ends_at,
                 waited_ms=now - ticket.queued_at,
-                probes=tuple(backoff.key for backoff in self.state.holding(candidate)),
+                probes=tuple(sorted(backoff.key for backoff in self.state.holding(candidate))),
             )
         )
 
@@ -511,6 +511,9 @@ class Engine:
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
+        over = [each.key for each in self.state.backoffs.values() if each.until <= now and not each.must_probe]
+        for key in over:  # before anybody is let in to try whether they are
+            self._emit(ev.BackoffEnded(key, "time"))
         while (timer := self._timers.first()) is not None and timer[0] <= now:
             if timer[1] != POOL and (self.state.fresh or self.state.dirty):
                 self._line.settle(now)  # what freed up is lent before anything is taken away
@@ -524,8 +527,6 @@ class Engine:
             pool = state.pools[name]
             pool.timer_at = 0
             state.touch(pool)
-        elif what == BACKOFF:
-            self._emit(ev.BackoffEnded(name, "time"))
         elif what == PROBE:
             state.probe_due(name)
         elif what == VERDICT:

@@ -425,7 +425,8 @@ class Gate:
             self._failed(batch, error)
         else:
             self._done(batch, decided)
-        self._go_on()
+        finally:
+            self._go_on()
 
     def _in_thread(self, work: Callable[[], object], done: Callable[[asyncio.Future[object]], None]) -> None:
         """Do something with the log that may have to wait for its lock."""
@@ -433,8 +434,10 @@ class Gate:
 
         def back(future: asyncio.Future[object]) -> None:
             self._busy = False
-            done(future)
-            self._go_on()
+            try:
+                done(future)
+            finally:
+                self._go_on()
 
         try:
             self._loop.run_in_executor(None, work).add_done_callback(back)
@@ -508,7 +511,10 @@ class Gate:
             self._changed = asyncio.Event()
         if replica.reloads != self._reloads:
             self._reloads = replica.reloads
-            self._compare()
+            try:
+                self._compare()
+            except HeadgateError:
+                pass  # the poll does it again
         self._arm()
         if self._unheard:
             self._look_for_the_unheard()

@@ -35,7 +35,7 @@ __all__ = ["Reader", "judge_by_exit_only"]
 
 # What is kept of the end. Few blocks, since each that is kept is one that the copying cannot use again while it is in
 # the processor's cache.
-_OUT_BYTES = 262_144
+_OUT_BYTES = 131_072
 _ERR_BYTES = 65_536
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _LAST_LINES = 400

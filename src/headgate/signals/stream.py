@@ -87,16 +87,17 @@ class Ends:
             self._start += data[: START_BYTES - len(self._start)]
         self.seen += length
         filled = self._filled
-        if length < _LARGE:
-            if filled + length > len(self._block):
-                self._close_block()
-                filled = 0
-            self._block[filled : filled + length] = data
-            self._filled = filled + length
-        else:
+        if length >= _LARGE:
             if filled:
                 self._close_block()
             self._keep(data if length <= self._size else data[-self._size :])
+        else:
+            end = filled + length
+            if end > _BLOCK or not self._block:
+                self._close_block()
+                filled, end = 0, length
+            self._block[filled:end] = data
+            self._filled = end
 
     def _close_block(self) -> None:
         if self._filled:
@@ -107,12 +108,13 @@ class Ends:
     def _keep(self, piece: bytes | memoryview) -> None:
         held = self._held
         held.append(piece)
-        self._held_bytes += len(piece)
-        while self._held_bytes - len(held[0]) >= self._size:
+        size = self._held_bytes + len(piece)
+        while size - len(held[0]) >= self._size:
             gone = held.popleft()
-            self._held_bytes -= len(gone)
+            size -= len(gone)
             if isinstance(gone, memoryview):
                 self._spare.append(memoryview(gone.obj))
+        self._held_bytes = size
 
     def start(self) -> bytes:
         return self._start
