@@ -62,6 +62,15 @@ def test_a4_flows_that_share_no_pool_and_can_enter_together_do_so_by_age():
     assert [event.id for event in events if isinstance(event, ev.Granted)] == ["older", "younger"]
 
 
+def test_a4_even_a_hold_of_no_time_counts_so_that_nobody_is_served_for_ever():
+    bench = Bench(agents={"host": 1})
+    for n in range(5):
+        bench.agent(f"a{n}", SONNET)
+        bench.release(f"a{n}")
+    share = bench.state.pools["agents host:h1"].share("default")
+    assert share.start + share.debit == 5
+
+
 def test_a4_of_two_that_return_from_idle_the_older_goes_first():
     """However long ago either was served: neither has credit."""
     bench = Bench(agents={"host": 1})
