@@ -71,6 +71,12 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Paused("requests", "umans", 1 << 53), "umans (requests) is paused until it is resumed"),
     (ev.Resumed("requests", "umans"), "umans (requests) is open again"),
     (ev.Reduced("requests", "umans", 3, 4), "umans (requests) is auto-reduced to 3 (cap 4)"),
+    (
+        ev.BackedOff(OPUS, "model", "overloaded", 1000, 301_000, "HTTP 529"),
+        f"{OPUS} is backed off for 5m, overloaded: HTTP 529",
+    ),
+    (ev.BackoffEnded(OPUS, "probe"), f"{OPUS} may be used again (probe)"),
+    (ev.Chosen("pulse", OPUS), f"{OPUS} was chosen for pulse"),
     (ev.Bypassed(ME, (OPUS,), "aider"), "process 42 on box ran without asking (HEADGATE_BYPASS) [aider]"),
 ]
 

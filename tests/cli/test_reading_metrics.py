@@ -31,6 +31,8 @@ def test_o7_metrics_sum_up_by_model(cli: Cli):
     cli.gate.one(cmd.SetRule(Rule("agents", "host", 1)))
     for outcome in ("ok", "ok", "rate_limited", "local_error"):
         run(cli, outcome)
+        if outcome == "rate_limited":
+            cli.gate.one(cmd.EndBackoff(OPUS))
     run(cli, model="umans/coder", kind="requests")
     held = cli.occupy(OPUS)
     cli.gate.one(cmd.Acquire("aaaaaaaaaa", Spec(models=(OPUS,), host=cli.gate.host), cli.gate.me, wait=False))

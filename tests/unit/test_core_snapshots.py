@@ -68,6 +68,37 @@ def test_p5_a_restored_gate_goes_on_as_if_nothing_had_happened():
     assert one.state.export(one.now) == other.state.export(other.now)
 
 
+def behind(bench: Bench, model: str) -> None:
+    """Project `a` has had a seat; since then `b` had many, and is ahead of it."""
+    for n in range(3):
+        bench.agent(f"b{n}", model, project="b")
+        bench.wait(MINUTE)
+        bench.release(f"b{n}")
+
+
+def test_p5_an_account_that_is_settled_later_is_the_same_after_a_restart():
+    """Nobody of `a` waits, so a snapshot does not speak of it; then its lease ends, later than expected."""
+    bench = Bench(agents={"host": 2})
+    bench.agent("a", SONNET, project="a")
+    behind(bench, SONNET)
+    bench.restart()
+    bench.release("a")
+    bench.agent("a again", SONNET, project="a")
+
+
+def test_p5_one_who_comes_to_wait_for_a_pool_by_new_rules_is_the_same_after_a_restart():
+    bench = Bench(agents={"host": 2})
+    bench.agent("a", OPUS, project="a")
+    bench.release("a")
+    behind(bench, OPUS)
+    bench.file(Rule("agents", "host", cap=1), Rule("agents", "anthropic", cap=9))
+    bench.agent("x", CODER)
+    bench.agent("waits", OPUS, project="a")
+    bench.restart()
+    bench.file(Rule("agents", "host", cap=1))
+    assert bench.state.pools["agents */claude-opus-*:anthropic"].share("a").waiting == 1
+
+
 def test_a_snapshot_does_not_change_when_the_state_goes_on():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)

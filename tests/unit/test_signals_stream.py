@@ -1,4 +1,4 @@
-"""Streams in pieces: lines and ends are the same however the output was cut, and memory stays small (SPEC R2, S2)."""
+"""Streams in pieces: lines and end are the same however the output was cut, and memory stays small (SPEC R2, S2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.signals.stream import LINE_BYTES, START_BYTES, Ends, Lines
+from headgate.signals.stream import LINE_BYTES, Ending, Lines
 
 PIECES = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"a\nb", b"\n\n", b"word " * 9])))
 
@@ -45,32 +45,30 @@ def test_s2_a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read():
 
 
 @given(PIECES, st.integers(1, 60), st.integers(0, 80))
-def test_s2_how_output_is_cut_into_pieces_does_not_change_its_ends(pieces, size, offset):
+def test_s2_how_output_is_cut_into_pieces_does_not_change_its_end(pieces, size, offset):
     whole = b"".join(pieces)
     kept = max(0, len(whole) - size)
     offset = min(offset, len(whole))
     want = whole[offset:] if kept <= offset else b"\n".join(whole[kept:].split(b"\n")[1:])
     for cuts in (pieces, [whole], [whole[at : at + 1] for at in range(len(whole))]):
-        ends = Ends(size)
+        ending = Ending(size)
         for piece in cuts:
-            ends.feed(piece)
-        assert ends.since(offset) == want
-        assert ends.seen == len(whole)
-        assert ends.start() == whole[:START_BYTES]
+            ending.feed(piece)
+        assert ending.whole_lines(offset) == want
+        assert ending.seen == len(whole)
 
 
 @pytest.mark.parametrize("length", [100, 5000, 32_767, 32_768, 65_536, 200_000])
 def test_s2_the_end_of_a_long_output_is_its_end_whatever_the_size_of_its_pieces(length):
     whole = b"".join(b"line %d\n" % number for number in range(60_000))
-    ends = Ends(100_000)
+    ending = Ending(100_000)
     for at in range(0, len(whole), length):
-        ends.feed(whole[at : at + length])
-    assert ends.end() == whole[-100_000:].partition(b"\n")[2]
-    assert ends.start() == whole[:START_BYTES]
+        ending.feed(whole[at : at + length])
+    assert ending.whole_lines() == whole[-100_000:].partition(b"\n")[2]
 
 
 @pytest.mark.parametrize("length", [700, 65_536])
-@pytest.mark.parametrize("kind", [Lines, lambda: Ends(262_144)])
+@pytest.mark.parametrize("kind", [Lines, lambda: Ending(262_144)])
 def test_s2_50_mb_in_one_line_are_read_in_little_memory(kind, length):
     reading = kind()
     tracemalloc.start()

@@ -29,7 +29,7 @@ from headgate.signals.agents import model_of
 from headgate.signals.agents.base import ACTIVITY, DONE, ERROR, RETRY, Agent, Context, End, Told
 from headgate.signals.agents.naming import find_program
 from headgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
-from headgate.signals.stream import Ends, Lines
+from headgate.signals.stream import Ending, Lines
 
 __all__ = ["Reader", "judge_by_exit_only"]
 
@@ -37,6 +37,7 @@ __all__ = ["Reader", "judge_by_exit_only"]
 # the processor's cache.
 _OUT_BYTES = 131_072
 _ERR_BYTES = 65_536
+_START_BYTES = 4096
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _LAST_LINES = 400
 _STALE_LINES = 80  # a backtrace may follow
@@ -50,8 +51,9 @@ class Reader:
         name, at = find_program(argv)
         self.mode = agent.mode(argv[at + 1 :] if name == agent.name else argv[1:])  # see `Agent.mode`
         self._context = Context(model_of(argv) or "", now_wall_ms)
-        self._out = Ends(_OUT_BYTES)
-        self._err = Ends(_ERR_BYTES)
+        self._out = Ending(_OUT_BYTES)
+        self._err = Ending(_ERR_BYTES)
+        self._err_start = b""
         self._lines: Lines | None = Lines() if self.mode else None  # until the first activity
         self._read_to = 0  # how far stdout was read, by then
         self._story = _Story()  # as of then
@@ -64,6 +66,8 @@ class Reader:
     def feed(self, stream: int, data: bytes) -> None:
         """A piece of stdout (1) or stderr (2), as it passes by."""
         if stream == 2:
+            if len(self._err_start) < _START_BYTES:
+                self._err_start += data[: _START_BYTES - len(self._err_start)]
             self._err.feed(data)
             return
         if self._lines is not None:
@@ -83,7 +87,7 @@ class Reader:
     @property
     def session(self) -> str:
         """The id of the agent's session, for the next run to resume (SPEC R9); empty where it is not known."""
-        start = self._err.start().decode("utf-8", "replace")
+        start = self._err_start.decode("utf-8", "replace")
         return self._told_so_far().session or self.agent.session_in(start)
 
     @property
@@ -91,7 +95,7 @@ class Reader:
         """A rate limit or a used-up window that records told of, with no activity after it (SPEC R5)."""
         said = self._told_so_far().said
         if said is None and self.mode and not self.activity:
-            said = self.agent.notice(_lines_of(self._err.end()), self._context)
+            said = self.agent.notice(_lines_of(self._err.whole_lines()), self._context)
         return said if said is not None and said.kind in (RATE_LIMITED, USAGE_WINDOW) else None
 
     @property
@@ -100,16 +104,16 @@ class Reader:
         if self.activity:
             return False
         error = self._told_so_far().error
-        told = [*_lines_of(self._err.end())[-_STALE_LINES:], error.evidence if error is not None else ""]
+        told = [*_lines_of(self._err.whole_lines())[-_STALE_LINES:], error.evidence if error is not None else ""]
         return any(re.match(pattern, line) for pattern in self.agent.stale for line in told)
 
     def judge(self, exit_code: int | None, signal: int | None) -> Outcome:
         """What became of the process, now that it has ended."""
         story = self._told_so_far()
-        raw_err = self._err.end()
+        raw_err = self._err.whole_lines()
         end = End(exit_code, signal, [], _lines_of(raw_err), raw_err.decode("utf-8", "replace"))
         if self.agent.name != "none":
-            end.out = _lines_of(self._out.end())
+            end.out = _lines_of(self._out.whole_lines())
         if exit_code == 0:
             return self._good_exit(story, end)
         found = [story.said]
@@ -155,7 +159,7 @@ class Reader:
             if self._lines is not None:
                 self._hear(story, self._lines.unfinished())
             else:
-                for line in self._out.since(self._read_to).split(b"\n"):
+                for line in self._out.whole_lines(self._read_to).split(b"\n"):
                     self._hear(story, line)
             self._replayed = (self._out.seen, story)
         return self._replayed[1]

@@ -1,8 +1,8 @@
-"""Output as it comes, in pieces of any size: cut into lines, or only its two ends kept. Bounded in memory, always.
+"""Output as it comes, in pieces of any size: cut into lines, or only its end kept. Bounded in memory, always.
 
 What a run says about its own failure is at its end, and whether it has begun to work is told near its start. So a
-stream is read line by line only as long as somebody needs every line (`Lines`), and after that its last part is kept as
-it came, by reference, and read when somebody asks (`Ends`). Passing 100 MB through costs next to nothing.
+stream is read line by line only as long as somebody needs every line (`Lines`), and after that its last part is kept
+and read when somebody asks (`Ending`). Passing 100 MB through costs next to nothing.
 
 The rule: how the output was cut into pieces never changes what is read from it.
 """
@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections import deque
 
 LINE_BYTES = 1 << 20  # a line that is longer is passed over
-START_BYTES = 4096
 _SMALL = 4096
 _LARGE = 32_768
-_BLOCK = 65_536
 
 
 class Lines:
@@ -62,70 +60,49 @@ class Lines:
         return line
 
 
-class Ends:
-    """The first 4 KB of a stream, and its last part.
+class Ending:
+    """The last part of a stream.
 
-    Large pieces are kept as they are: nothing is copied. Small ones are copied into blocks, which are used again and
-    again: a read that asked for 64 KB and got little would leave a hole in memory if its piece were kept.
+    Large pieces are kept as they are: nothing is copied. Small ones are copied together, since a read that asked for
+    64 KB and got little would leave a hole in memory if its piece were kept.
     """
 
-    __slots__ = ("_block", "_filled", "_held", "_held_bytes", "_size", "_spare", "_start", "seen")
+    __slots__ = ("_large", "_large_bytes", "_size", "_small", "seen")
 
     def __init__(self, size: int) -> None:
         self.seen = 0  # bytes in all
         self._size = size
-        self._start = b""
-        self._held: deque[bytes | memoryview] = deque()  # full blocks and large pieces, the oldest first
-        self._held_bytes = 0
-        self._block = memoryview(bytearray())
-        self._filled = 0
-        self._spare: list[memoryview] = []
+        self._large: deque[bytes] = deque()  # the oldest first
+        self._large_bytes = 0
+        self._small = bytearray()  # came after all of them
 
     def feed(self, data: bytes) -> None:
         length = len(data)
-        if self.seen < START_BYTES:
-            self._start += data[: START_BYTES - len(self._start)]
         self.seen += length
-        filled = self._filled
-        if length >= _LARGE:
-            if filled:
-                self._close_block()
-            self._keep(data if length <= self._size else data[-self._size :])
+        small = self._small
+        if length < _LARGE:
+            small += data
+            if len(small) > 2 * self._size:
+                del small[: -self._size]
+                self._large.clear()
+                self._large_bytes = 0
         else:
-            end = filled + length
-            if end > _BLOCK or not self._block:
-                self._close_block()
-                filled, end = 0, length
-            self._block[filled:end] = data
-            self._filled = end
+            if small:
+                self._keep(bytes(small))
+                small.clear()
+            self._keep(data if length <= self._size else data[-self._size :])
 
-    def _close_block(self) -> None:
-        if self._filled:
-            self._keep(self._block[: self._filled])
-        self._block = self._spare.pop() if self._spare else memoryview(bytearray(_BLOCK))
-        self._filled = 0
+    def _keep(self, piece: bytes) -> None:
+        large = self._large
+        large.append(piece)
+        kept = self._large_bytes + len(piece)
+        while kept - len(large[0]) >= self._size:
+            kept -= len(large.popleft())
+        self._large_bytes = kept
 
-    def _keep(self, piece: bytes | memoryview) -> None:
-        held = self._held
-        held.append(piece)
-        size = self._held_bytes + len(piece)
-        while size - len(held[0]) >= self._size:
-            gone = held.popleft()
-            size -= len(gone)
-            if isinstance(gone, memoryview):
-                self._spare.append(memoryview(gone.obj))
-        self._held_bytes = size
-
-    def start(self) -> bytes:
-        return self._start
-
-    def end(self) -> bytes:
-        """The last part, from the start of a line on."""
-        return self.since(0)
-
-    def since(self, offset: int) -> bytes:
+    def whole_lines(self, offset: int = 0) -> bytes:
         """What came after `offset`; if not all of it is there any more, from the start of a line on."""
-        data = b"".join((*self._held, self._block[: self._filled]))[-self._size :]
+        data = b"".join((*self._large, self._small))[-self._size :]
         gone = self.seen - len(data)
         if gone <= offset:
             return data[offset - gone :]
