@@ -89,10 +89,8 @@ def test_p5_an_account_that_is_settled_later_is_the_same_after_a_restart():
 def test_p5_one_who_comes_to_wait_for_a_pool_by_new_rules_is_the_same_after_a_restart():
     bench = Bench(agents={"host": 2})
     bench.agent("a", OPUS, project="a")
-    bench.release("a")
     behind(bench, OPUS)
     bench.file(Rule("agents", "host", cap=1), Rule("agents", "anthropic", cap=9))
-    bench.agent("x", CODER)
     bench.agent("waits", OPUS, project="a")
     bench.restart()
     bench.file(Rule("agents", "host", cap=1))

@@ -36,7 +36,7 @@ class CannotTell(HeadgateError):
 
 
 def _call(pid: str | None, kind: str, **values: object) -> int:
-    if getattr(sys, "stdout", None) is None:  # `>&-`
+    if sys.__stdout__ is None:  # `>&-`
         raise CannotTell("standard output is closed, and the lease's id is printed there")
     given = {name: value for name, value in values.items() if value not in (None, False)}
     options = RunOptions([], **given)  # type: ignore[arg-type]

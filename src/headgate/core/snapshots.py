@@ -43,7 +43,7 @@ class Snapshot(Struct, omit_defaults=True):
 
     seq: int
     at: int
-    format: int = FORMAT
+    format: int = 0  # always written: what equals its default is not
     file_path: str = ""
     file_digest: str = ""
     file_modified: int = 0

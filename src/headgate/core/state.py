@@ -21,7 +21,7 @@ from headgate.core.names import parse_model
 from headgate.core.pools import Pool
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import Need, Rules
-from headgate.core.snapshots import PoolRecord, ShareRecord, Snapshot
+from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
 DEFAULT_HOLD_MS = 10_000  # what a flow is charged for a seat before anything was observed
@@ -524,6 +524,7 @@ class State:
         return Snapshot(
             seq=self.seq,
             at=self.at,
+            format=FORMAT,
             file_path=self.file_path,
             file_digest=self.file_digest,
             file_modified=self.file_modified,
