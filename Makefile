@@ -4,6 +4,7 @@
 TARGETS := help demo test check format bench soak clean
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools)
+CORE_TESTS := tests/golden $(wildcard tests/unit/test_core_*.py)
 WORDS :=
 
 .DEFAULT_GOAL := help
@@ -20,8 +21,8 @@ test: check ## Everything that must hold: check, then all tests (some of them: A
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest --cov --ignore=tests/processes
-	$(BIN)/python -m pytest tests/processes
+	$(BIN)/python -m pytest --cov $(CORE_TESTS)
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(CORE_TESTS))
 endif
 
 check: ## Lint, format, types and layers

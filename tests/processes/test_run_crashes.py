@@ -223,7 +223,7 @@ STAGES = {
     "in its first transaction": "SqliteLog.append:call",
     "just after a commit": "SqliteLog.append:return",
     "with the lock, after a commit": "SqliteLog.unlock:call",
-    "in line": "Waiter._sleep:call",
+    "in line": "Waiter.wait:call",
     "about to claim its grant": "Waiter._settled:call",
     "with its lease, before it forks": "Child.prepare:call",
     "with a child that waits": "Child.prepare:return",

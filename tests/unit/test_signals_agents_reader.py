@@ -104,6 +104,7 @@ def test_r4_a_tool_that_was_broken_off_by_the_error_is_not_going_on():
     broken_off = lines({"type": "tool_use", "sessionID": "ses_1", "part": {"type": "tool", "state": state}})
     assert judged(OPENCODE, opencode_work("hi") + lines(LIMITED) + broken_off, exit_code=0).kind == "rate_limited"
     assert judged(OPENCODE, opencode_work("hi") + lines(LIMITED) + broken_off).kind == "rate_limited"
+    assert judged(OPENCODE, broken_off, exit_code=0).kind == "ok"
 
 
 def test_s2_a_refusal_that_was_overcome_is_not_why_it_failed_later():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import pytest
@@ -58,12 +59,17 @@ def test_s2_how_output_is_cut_into_pieces_does_not_change_its_end(pieces, size, 
         assert ending.seen == len(whole)
 
 
-@pytest.mark.parametrize("length", [100, 5000, 32_767, 32_768, 65_536, 200_000])
-def test_s2_the_end_of_a_long_output_is_its_end_whatever_the_size_of_its_pieces(length):
+@pytest.mark.parametrize(
+    "lengths", [[100], [5000], [32_767], [32_768], [65_536], [200_000], [40_000, 7], [99, 99, 65_536]]
+)
+def test_s2_the_end_of_a_long_output_is_its_end_whatever_the_size_of_its_pieces(lengths):
     whole = b"".join(b"line %d\n" % number for number in range(60_000))
-    ending = Ending(100_000)
-    for at in range(0, len(whole), length):
-        ending.feed(whole[at : at + length])
+    ending, rest = Ending(100_000), whole
+    for length in itertools.cycle(lengths):
+        if not rest:
+            break
+        ending.feed(rest[:length])
+        rest = rest[length:]
     assert ending.whole_lines() == whole[-100_000:].partition(b"\n")[2]
 
 

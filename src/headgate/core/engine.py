@@ -134,13 +134,13 @@ class Engine:
         if not queue.waiting:
             candidate = self._line.choose(queue, now)
             if candidate is not None:
-                self._grant(self._ticket(command, now), candidate, now, from_line=False)
+                self._grant(self._ticket(command, queue, now), candidate, now, from_line=False)
                 return
         reason = reason_for(state, queue, now)
         if not command.wait or self._needs_a_person(queue, now):
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
-        self._emit(ev.Queued(self._ticket(command, now), reason))
+        self._emit(ev.Queued(self._ticket(command, queue, now), reason))
 
     def _valid_queue(self, command: cmd.Acquire, now: int) -> Queue:
         """The queue for this request; raises when it can never be. Selectors that its environment caps are counted."""
@@ -161,7 +161,7 @@ class Engine:
             queue.valid = True
         return queue
 
-    def _ticket(self, command: cmd.Acquire, now: int) -> Ticket:
+    def _ticket(self, command: cmd.Acquire, queue: Queue, now: int) -> Ticket:
         since = now if command.since is None else min(command.since, now)
         return Ticket(
             id=command.id,
@@ -179,7 +179,7 @@ class Engine:
             role=command.role,
             session=command.session,
             bound=command.bound,
-            stalled_at=0 if self.state.queue(command.spec).usable else now,
+            stalled_at=0 if queue.usable else now,
         )
 
     def _check_spec(self, spec: Spec) -> None:
@@ -214,6 +214,7 @@ class Engine:
 
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
         claimed = not from_line or (ticket.holder == self.me and ticket.wake == self.address)
+        held_back = self.state.holding(candidate) if self.state.backoffs else ()
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
         self._emit(
             ev.Granted(
@@ -224,7 +225,7 @@ class Engine:
                 ticket=None if from_line else ticket,
                 ends_at=ends_at,
                 waited_ms=now - ticket.queued_at,
-                probes=tuple(sorted(backoff.key for backoff in self.state.holding(candidate))),
+                probes=tuple(sorted(backoff.key for backoff in held_back)) if held_back else (),
             )
         )
 
@@ -257,7 +258,7 @@ class Engine:
                 self._rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
             self._observed_failure(command, held.name, now)
-        elif command.outcome == "ok":
+        elif command.outcome == "ok" and self.state.backoffs:
             self._probe_succeeded(command.id)
         self._emit(
             ev.Released(

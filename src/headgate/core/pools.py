@@ -34,11 +34,6 @@ class Share:
         self.latest_at = latest_at
         self.waiting = 0
 
-    def rest(self, virtual: int) -> None:
-        """Nobody of the flow waits: its account is settled, and it gets no credit for the time it asks for nothing."""
-        self.start = max(self.start + self.debit, virtual)
-        self.debit = self.latest = self.latest_at = 0
-
 
 class Lot:
     """The queues parked on a pool that need the same of it.
@@ -220,23 +215,32 @@ class Pool:
             share = self.shares[flow] = Share(self.virtual)
         return share
 
+    def account(self, flow: str) -> Share:
+        """A flow's share to be charged. While nobody of it waits it is settled, and gets no credit for that time."""
+        share = self.shares.get(flow)
+        if share is None:
+            share = self.shares[flow] = Share(self.virtual)
+        elif not share.waiting:
+            start = share.start + share.debit
+            share.start = start if start > self.virtual else self.virtual
+            share.debit = share.latest = share.latest_at = 0
+        return share
+
     def lend(self, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
         self.used += seats
-        share = self.share(flow)
-        if not share.waiting:
-            share.rest(self.virtual)
-        elif order >= share.latest:
+        share = self.account(flow)
+        if share.waiting and order >= share.latest:
             share.latest = order
             share.latest_at = now
-        # One that is behind waited for something else, while this pool went to others: that is no credit either.
-        self.virtual = share.start = max(share.start, self.virtual)
+        start = share.start
+        if start > self.virtual:
+            self.virtual = start
+        else:  # it was behind, waiting for something else, while this pool went to others: that is no credit either
+            start = self.virtual
         cost = charge_ms * seats + share.debit
-        if cost > 0:
-            share.start += cost
-            share.debit = 0
-        else:
-            share.debit = cost
+        share.start = start + cost if cost > 0 else start
+        share.debit = cost if cost < 0 else 0
 
     def take_back(self, seats: int, flow: str, settle_ms: int, held_ms: int, now: int) -> None:
         """A lease ended after `held_ms`: its seats cool down, and its flow is charged what it really took."""
@@ -245,7 +249,7 @@ class Pool:
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
-        self._settle(flow, settle_ms + cooldown * seats)
+        self.account(flow).debit += settle_ms + cooldown * seats
         # Running mean and mean deviation; the first few count in full.
         self.holds += 1
         weight = self.holds if self.holds < 8 else 8
@@ -256,13 +260,7 @@ class Pool:
     def give_back(self, seats: int, flow: str, settle_ms: int) -> None:
         """A grant that was never used: nothing to cool down, nothing learned."""
         self.used -= seats
-        self._settle(flow, settle_ms)
-
-    def _settle(self, flow: str, ms: int) -> None:
-        share = self.share(flow)
-        if not share.waiting:
-            share.rest(self.virtual)
-        share.debit += ms
+        self.account(flow).debit += settle_ms
 
     def top(self, now: int) -> Queue | None:
         """The first of the queues parked here that this pool has room for."""

@@ -174,10 +174,7 @@ class State:
         """A ticket takes its place among those that ask."""
         queue = self.queue(ticket.spec)
         for pool in queue.pools:
-            share = pool.share(queue.flow)
-            if not share.waiting:
-                share.rest(pool.virtual)
-            share.waiting += 1
+            pool.account(queue.flow).waiting += 1
         if queue.push(ticket):
             self.look_at(queue)
 
@@ -488,10 +485,8 @@ class State:
         pool.parked = {}
         pool.timer_at = 0
         pool.reserved_for = None
-        for share in pool.shares.values():
-            if not share.waiting:
-                share.rest(pool.virtual)
-            share.waiting = 0
+        for flow in pool.shares:
+            pool.account(flow).waiting = 0
         self.pools[pool.key] = pool
 
     def _attach(self) -> None:

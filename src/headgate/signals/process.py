@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headgate.signals.agents import model_of
-from headgate.signals.agents.base import ACTIVITY, DONE, ERROR, RETRY, Agent, Context, End, Told
+from headgate.signals.agents.base import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, Context, End, Told
 from headgate.signals.agents.naming import find_program
 from headgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from headgate.signals.stream import Ending, Lines
@@ -208,6 +208,8 @@ class _Story(Struct):
         self.session = told.session or self.session
         if told.what == ACTIVITY:
             self.activity, self.went_on, self.retry = True, True, None
+        elif told.what == REMAINS:
+            self.activity = True
         elif told.what == DONE:
             self.activity, self.done, self.retry, self.error = True, True, None, None
         elif told.what == RETRY:

@@ -1,11 +1,12 @@
 """What all agents have in common: the questions that can be asked about one, and the words in which it answers.
 
 `signals.process` feeds an agent's output line by line and asks. In record mode every line of stdout is a record; what
-it tells is one of four things:
+it tells is one of five things:
 
 | told | meaning | it stands |
 | --- | --- | --- |
 | ACTIVITY | the model answered or a tool ran | for good |
+| REMAINS | a tool failed, or was broken off by an error before it: activity, but no going on | for good |
 | RETRY | a call was refused and will be made again | until the next activity |
 | ERROR | a call or the whole run failed | until the run goes on to a good end; of two, the last |
 | DONE | the agent says that it is done, and well | for good |
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 ACTIVITY = "activity"
+REMAINS = "remains"
 RETRY = "retry"
 ERROR = "error"
 DONE = "done"
@@ -44,7 +46,7 @@ _SESSION_CHARS = 128
 class Told(Struct, frozen=True):
     """What one record tells."""
 
-    what: str = ""  # ACTIVITY, RETRY, ERROR, DONE or nothing
+    what: str = ""  # ACTIVITY, REMAINS, RETRY, ERROR, DONE or nothing
     outcome: Outcome | None = None  # of RETRY and ERROR
     session: str = ""
 

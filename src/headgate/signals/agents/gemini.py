@@ -158,15 +158,7 @@ class Gemini(Agent):
         for index in range(len(err) - 1, -1, -1):
             if again := re.match(_ATTEMPT, err[index]):
                 text = " ".join(err[index : index + _TRYING_AGAIN])
-                if again[1]:
-                    kind = _EXITS.get(int(again[1]) % 256, ("local_error", ""))[0]
-                else:
-                    kind = (
-                        "rate_limited"
-                        if re.search(r"exhausted|quota|rate limit|\b429\b", text, re.I)
-                        else "server_error"
-                    )
-                found = self.outcome(kind, "attempt", text, context)
+                found = self.outcome(_kind_of(again[1], text), "attempt", text, context)
                 return found if (found.wait_ms or 0) >= LONG_MS else replace(found, wait_ms=None)
         return None
 
@@ -201,6 +193,12 @@ class Gemini(Agent):
     def by_exit(self, exit_code: int) -> Outcome | None:
         kind, seen = _EXITS.get(exit_code, ("", ""))
         return self.outcome(kind, f"exit_{exit_code}", f"exit {exit_code}: {seen}") if kind else None
+
+
+def _kind_of(status: str | None, text: str) -> str:
+    if status:
+        return _EXITS.get(int(status) % 256, ("local_error", ""))[0]
+    return "rate_limited" if re.search(r"exhausted|quota|rate limit|\b429\b", text, re.IGNORECASE) else "server_error"
 
 
 def _member(line: bytes) -> Told | None:

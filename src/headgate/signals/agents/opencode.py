@@ -12,8 +12,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from headgate.signals.agents.base import ACTIVE, ERROR, Agent, Context, End, Told, decode, session_id, text_of, type_of
+from headgate.signals.agents.base import (
+    ACTIVITY,
+    ERROR,
+    REMAINS,
+    Agent,
+    Context,
+    End,
+    Told,
+    decode,
+    session_id,
+    text_of,
+    type_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +100,7 @@ class OpenCode(Agent):
         kind = type_of(line)
         session = _session(line)
         if kind in _ACTIVITY:
-            return Told() if kind == b"tool_use" and _aborted(line) else Told(ACTIVE.what, None, session)
+            return Told(REMAINS if kind == b"tool_use" and _failed(line) else ACTIVITY, None, session)
         if kind != b"error":
             return Told(session=session) if kind else None
         found = decode(line, _ErrorRecord)
@@ -116,7 +129,9 @@ class OpenCode(Agent):
         from headgate.signals.http import classify_stream_error
 
         told = classify_stream_error(context.provider, body, context.now_wall_ms(), context.model_name)
-        return told if told is not None and told.kind != "server_error" else None
+        if told is None or told.kind == "server_error":
+            return None
+        return replace(told, rule=f"{self.name}.{told.rule}")
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         if end.exit_code is None or not end.err:
@@ -134,8 +149,8 @@ def _session(line: bytes) -> str:
     return session_id(line[start + 13 : end].decode("ascii", "replace")) if end > 0 else ""
 
 
-def _aborted(line: bytes) -> bool:
-    """A tool that failed: also what a run that breaks off leaves behind, after the error that broke it off."""
+def _failed(line: bytes) -> bool:
+    """A tool that failed: that is also what a run that breaks off leaves behind, after the error."""
     if b'"status":"error"' not in line:
         return False
     found = decode(line, _ToolRecord)
