@@ -102,8 +102,9 @@ class Queue:
         """The first ticket that asks."""
         heap = self._heap
         while heap:
-            ticket = self._tickets.get(heap[0][2])
-            if ticket is not None and _stands(ticket, heap[0]):
+            order, arrival, ident = heap[0]
+            ticket = self._tickets.get(ident)
+            if ticket is not None and ticket.order == order and ticket.arrival == arrival and not ticket.away:
                 return ticket
             heappop(heap)
         return None

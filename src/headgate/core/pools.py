@@ -42,34 +42,31 @@ class Lot:
     however many queues of a flow (hosts, models) are parked.
     """
 
-    __slots__ = ("_flows", "_heap", "_pool", "_ranks")
+    __slots__ = ("_heap", "_pool", "_ranks", "flows")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._flows: dict[str, list[Parked]] = {}
+        self.flows: dict[str, list[Parked]] = {}
         self._ranks: dict[str, Rank] = {}  # of each flow, as it stands in the heap
         self._heap: list[tuple[int, int, int, str]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._flows)
 
     def add(self, queue: Queue) -> None:
         flow = queue.flow
         _, order, arrival = rank = self._pool.rank(queue)
-        heappush(self._flows.setdefault(flow, []), (order, arrival, queue.parking, queue))
+        heappush(self.flows.setdefault(flow, []), (order, arrival, queue.parking, queue))
         if flow not in self._ranks or rank < self._ranks[flow]:
             self._ranks[flow] = rank
             heappush(self._heap, (*rank, flow))
 
     def of_flow(self, flow: str) -> Queue | None:
         """The first queue of a flow that is still parked here."""
-        heap = self._flows.get(flow)
+        heap = self.flows.get(flow)
         while heap:
             _, _, parking, queue = heap[0]
             if queue.parking == parking:
                 return queue
             heappop(heap)
-        self._flows.pop(flow, None)
+        self.flows.pop(flow, None)
         return None
 
     def first(self) -> Queue | None:
@@ -215,7 +212,7 @@ class Pool:
             share = self.shares[flow] = Share(self.virtual)
         return share
 
-    def account(self, flow: str) -> Share:
+    def settled(self, flow: str) -> Share:
         """A flow's share to be charged. While nobody of it waits it is settled, and gets no credit for that time."""
         share = self.shares.get(flow)
         if share is None:
@@ -229,7 +226,7 @@ class Pool:
     def lend(self, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
         self.used += seats
-        share = self.account(flow)
+        share = self.settled(flow)
         if share.waiting and order >= share.latest:
             share.latest = order
             share.latest_at = now
@@ -249,7 +246,7 @@ class Pool:
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
-        self.account(flow).debit += settle_ms + cooldown * seats
+        self.settled(flow).debit += settle_ms + cooldown * seats
         # Running mean and mean deviation; the first few count in full.
         self.holds += 1
         weight = self.holds if self.holds < 8 else 8
@@ -260,26 +257,30 @@ class Pool:
     def give_back(self, seats: int, flow: str, settle_ms: int) -> None:
         """A grant that was never used: nothing to cool down, nothing learned."""
         self.used -= seats
-        self.account(flow).debit += settle_ms
+        self.settled(flow).debit += settle_ms
 
     def top(self, now: int) -> Queue | None:
         """The first of the queues parked here that this pool has room for."""
-        return self._best([lot.first() for lot in self._open(now)])
+        best: Queue | None = None
+        for (seats, own_limit), lot in self.parked.items():
+            if lot.flows and not self.blocks(seats, own_limit, None, now):
+                first = lot.first()
+                if first is not None and (best is None or self.rank(first) < self.rank(best)):
+                    best = first
+        return best
 
     def top_of(self, flow: str, now: int) -> Queue | None:
-        """The first such queue of one flow."""
-        return self._best([lot.of_flow(flow) for lot in self._open(now)])
+        """The first such queue of one flow; None too when nobody else is parked here: then it is the top."""
+        if len(self.parked) == 1 and all(len(lot.flows) < 2 for lot in self.parked.values()):
+            return None
+        open_lots = [lot for (seats, own), lot in self.parked.items() if not self.blocks(seats, own, None, now)]
+        queues = [queue for lot in open_lots if (queue := lot.of_flow(flow)) is not None]
+        return min(queues, key=self.rank, default=None)
 
     def first_parked(self) -> Ticket | None:
         """The head of the first queue parked here, room or not."""
-        first = self._best([lot.first() for lot in self.parked.values()])
-        return first.head() if first is not None else None
-
-    def _open(self, now: int) -> list[Lot]:
-        return [lot for (seats, own), lot in self.parked.items() if lot and not self.blocks(seats, own, None, now)]
-
-    def _best(self, queues: list[Queue | None]) -> Queue | None:
-        return min((queue for queue in queues if queue is not None), key=self.rank, default=None)
+        queues = [queue for lot in self.parked.values() if (queue := lot.first()) is not None]
+        return min(queues, key=self.rank).first() if queues else None
 
     def rank(self, queue: Queue) -> Rank:
         """Who is first here: the flow with the smallest virtual start, then the oldest. A bump beats both."""
@@ -296,4 +297,4 @@ class Pool:
 
     @property
     def has_parked(self) -> bool:
-        return any(self.parked.values())
+        return any(lot.flows for lot in self.parked.values())

@@ -174,7 +174,7 @@ class State:
         """A ticket takes its place among those that ask."""
         queue = self.queue(ticket.spec)
         for pool in queue.pools:
-            pool.account(queue.flow).waiting += 1
+            pool.settled(queue.flow).waiting += 1
         if queue.push(ticket):
             self.look_at(queue)
 
@@ -486,7 +486,7 @@ class State:
         pool.timer_at = 0
         pool.reserved_for = None
         for flow in pool.shares:
-            pool.account(flow).waiting = 0
+            pool.settled(flow).waiting = 0
         self.pools[pool.key] = pool
 
     def _attach(self) -> None:

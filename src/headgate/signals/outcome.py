@@ -117,12 +117,23 @@ _READABLE = (
 _WORD = r"[A-Z]?[a-z]*[0-9]{0,4}[a-z]*[0-9]{0,2}|[A-Z]+|[0-9]{1,8}[a-z]*"
 
 
+_STEERING = r"([\x00-\x1f\x7f-\x9f]+)"
+
+
 def cut_secrets(text: str) -> str:
     """The text without keys, credentials, long random strings and control characters.
 
     Errs on the side of cutting. Only the first 4096 characters are looked at, and no more are given back.
     """
-    text = _printable(_start_of(text))
+    text = _start_of(text)
+    if not text.isprintable():
+        # Each piece between control characters by itself, or what stands before could hide the beginning of a key;
+        # and then all together, since a key may be broken by them.
+        text = "".join(_masked(piece) if piece.isprintable() else piece for piece in re.split(_STEERING, text))
+    return _masked(_printable(text))
+
+
+def _masked(text: str) -> str:
     for pattern, mask in _SECRETS:
         text = re.sub(pattern, mask, text)
     return re.sub(_LONG, _unless_readable, text)
