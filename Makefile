@@ -21,7 +21,7 @@ test: check ## Everything that must hold: check, then all tests (some of them: A
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest --cov $(CORE_TESTS)
+	$(BIN)/python -m pytest $(CORE_TESTS) --cov
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(CORE_TESTS))
 endif
 
