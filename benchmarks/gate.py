@@ -9,6 +9,11 @@ from time import perf_counter
 
 import headgate
 from benchmarks.report import Row, best_of
+from headgate.core import commands as cmd
+from headgate.core.records import Rule, Spec
+from headgate.gate.direct import DirectGate
+from headgate.gate.ids import new_id
+from headgate.log import open_log
 
 CONFIG = {
     "requests": {
@@ -38,6 +43,22 @@ def bare_appends(folder: str) -> float:
     return PAIRS / best_of(3, work)
 
 
+def direct_pairs_a_second(folder: str) -> float:
+    """The path of `headgate run` and `acquire`: no asyncio, a transaction for each command."""
+    gate = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)
+    for selector, options in CONFIG["requests"].items():
+        gate.one(cmd.SetRule(Rule("requests", selector, cap=options["cap"], cooldown_ms=0)))
+    spec = Spec(models=("x/y",), kind="requests")
+
+    def work() -> None:
+        for _ in range(PAIRS):
+            ident = new_id()
+            gate.decide([cmd.Acquire(ident, spec, gate.me)])
+            gate.decide([cmd.Release(ident)])
+
+    return PAIRS / best_of(3, work)
+
+
 async def pairs_a_second(store: str, tasks: int, each: int) -> float:
     async with headgate.open_gate(store, CONFIG) as gate:
 
@@ -58,12 +79,19 @@ async def pairs_a_second(store: str, tasks: int, each: int) -> float:
 def measure() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="hg-bench-") as folder:
         bare = bare_appends(folder)
+        direct = direct_pairs_a_second(f"{folder}/direct")
         one = asyncio.run(pairs_a_second(f"sqlite://{folder}/one", 1, PAIRS))
         many = asyncio.run(pairs_a_second(f"sqlite://{folder}/many", TASKS, 400))
     baseline = f"{bare:,.0f} pairs/s of bare appends"
     return [
         Row(
             "SQLite gate, one process, one at a time",
+            f"{direct:,.0f} pairs/s, {direct / bare:.2f} times",
+            "5,000 pairs/s",
+            baseline,
+        ),
+        Row(
+            "the same through the asyncio library",
             f"{one:,.0f} pairs/s, {one / bare:.2f} times",
             "5,000 pairs/s",
             baseline,
