@@ -70,7 +70,7 @@ def test_a13_headgates_own_processes_and_what_runs_under_them_are_not_counted(wr
     "argv",
     [
         ["opencode", "headgate", "-m", OPUS],
-        ["opencode", "/work/headgate", "-m", OPUS],
+        ["opencode", "/src/headgate", "-m", OPUS],
         ["python3", "opencode.py", "headgate", "-m", OPUS],
         ["python3", "-c", "opencode()", "headgate", "-m", OPUS],
         ["python3", "-m", "opencode", "-m", OPUS, "headgate"],
