@@ -6,13 +6,15 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.drawing import Column, Screen
-from headgate.cli.listing import Json, Moments, current, opened, say_json
+from headgate.cli.listing import current, opened, say_json
 from headgate.cli.targets import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, Backoff, parse_key
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
+from headgate.present.moments import Moments
+from headgate.present.shapes import backoff_json
 
 _COLUMNS = (
     Column("KEY", least=16, name=True),
@@ -55,21 +57,6 @@ def ls(as_json: bool) -> int:
             screen.line("nothing is backed off")
         screen.show()
     return exits.OK
-
-
-def backoff_json(backoff: Backoff, moments: Moments) -> Json:
-    """SPEC O1."""
-    return {
-        "key": backoff.key,
-        "scope": backoff.scope,
-        "reason": backoff.reason,
-        "until": moments.utc(backoff.until),
-        "evidence": backoff.evidence or None,
-        "since": moments.utc(backoff.since),
-        "manual": backoff.manual,
-        "probe_at": moments.utc(backoff.probe_at),
-        "probing": backoff.probing or None,
-    }
 
 
 def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:

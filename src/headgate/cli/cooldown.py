@@ -6,13 +6,14 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
-from headgate.cli.targets import json_option, kind_for, kind_option, opened_gate, read_duration_ms, tell
+from headgate.cli.targets import json_option, kind_option, opened_gate, read_duration_ms, tell
 from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
 from headgate.core.rules import COOLDOWN_MS
-from headgate.core.state import State
+from headgate.present.caps import cooldown_source
+from headgate.present.targets import kind_for
 
 
 @click.command(short_help="Show or set how long a released seat stays taken.")
@@ -44,7 +45,7 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
     cap = state.rules.caps.get((found, selector))
     cooldown_ms = COOLDOWN_MS[found] if cap is None else cap.cooldown_ms
     capped = cap is not None and cap.capped
-    source = _source(state, (found, selector))
+    source = cooldown_source(state, (found, selector))
     if as_json:
         told = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
         say_json(told)
@@ -52,11 +53,3 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
         remembered = "" if capped else "; there is no cap, it applies when one is set"
         tell(f"{selector} ({found}): cooldown {format_duration(cooldown_ms)} ({source}){remembered}")
     return exits.OK
-
-
-def _source(state: State, key: tuple[str, str]) -> str:
-    for source, rules in (("run time", state.rules.runtime), ("file", state.rules.file)):
-        rule = rules.get(key)
-        if rule is not None and rule.cooldown_ms is not None:
-            return source
-    return "built-in"

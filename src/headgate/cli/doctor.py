@@ -20,8 +20,8 @@ import click
 from msgspec import Struct
 
 from headgate.cli import exits
-from headgate.cli.drawing import Cell, Screen, count, span
-from headgate.cli.listing import Json, opened_with, say_json
+from headgate.cli.drawing import Cell, Screen
+from headgate.cli.listing import opened_with, say_json
 from headgate.cli.opening import load_config
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
@@ -39,6 +39,8 @@ from headgate.log.database import FORMAT
 from headgate.log.explain import explain
 from headgate.log.filesystems import kind_in_mountinfo, refuse_network
 from headgate.log.protocol import StoreError
+from headgate.present.moments import Json
+from headgate.present.words import count, span
 
 LOCK_PATIENCE_S = 1.0
 _SLOW_MS = 1000

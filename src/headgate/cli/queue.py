@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.drawing import Cell, Column, Screen, spans
-from headgate.cli.listing import Moments, current, models_shown, opened, pid_shown, say_json, ticket_json
+from headgate.cli.drawing import Cell, Column, Screen
+from headgate.cli.listing import current, models_shown, opened, pid_shown, say_json
 from headgate.core.records import Reason
 from headgate.core.views import TicketView, ticket_views
 from headgate.gate import processes
+from headgate.present.moments import Moments
+from headgate.present.shapes import ticket_json
+from headgate.present.words import spans
 
 _COLUMNS = (
     Column("POS", right=True),
@@ -77,8 +80,8 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
         ticket.command,
-        "" if there == host else there,
-        pid_shown(ticket.holder),
+        ticket.client if ticket.renew_by else "" if there == host else there,
+        "-" if ticket.renew_by else pid_shown(ticket.holder),
     ]
 
 

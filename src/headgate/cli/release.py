@@ -6,18 +6,7 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import note, say_json
-from headgate.cli.targets import (
-    entered,
-    entered_text,
-    find_id,
-    json_option,
-    opened_gate,
-    read_duration_ms,
-    tell,
-    until_text,
-    whoami,
-    whose,
-)
+from headgate.cli.targets import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text, whoami
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -28,6 +17,7 @@ from headgate.core.state import State
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.gate.ids import ALPHABET, LENGTH
+from headgate.present.targets import entered, find_id, whose
 
 OUTCOMES = ("ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error")
 _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")

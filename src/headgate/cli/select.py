@@ -8,17 +8,16 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.asking import candidates
-from headgate.cli.drawing import printable
-from headgate.cli.listing import Json, Moments, current, opened, say_json
+from headgate.cli.listing import current, opened, say_json
 from headgate.cli.opening import environment, load_config
 from headgate.cli.targets import json_option, tell
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import Backoff, concerns
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model
-from headgate.core.state import State
 from headgate.gate.direct import DirectGate
+from headgate.present.moments import Moments
+from headgate.present.selecting import first_usable, longest_backoff, unusable
+from headgate.present.words import printable
 
 
 @click.command(short_help="Print the model to use now.")
@@ -47,42 +46,20 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or HEADGATE_MODELS")
     with opened() as gate:
         state = current(gate)
-        chosen = _rotated(gate, models, rotate) if rotate is not None else _first(state, models)
+        chosen = _rotated(gate, models, rotate) if rotate is not None else first_usable(state, models)
         if chosen is not None:
             say_json({"model": chosen}) if as_json else tell(chosen)
             return exits.OK
         moments = Moments(gate)
         if as_json:
-            say_json({"model": None, "unusable": [_unusable(state, each, moments) for each in models]})
+            say_json({"model": None, "unusable": [unusable(state, each, moments) for each in models]})
         for each in models:
-            backoff = _longest(state, each)
+            backoff = longest_backoff(state, each)
             left = moments.left(backoff.probe_at) if backoff.probe_at > moments.now else "until a probe succeeds"
             print(printable(f"headgate: {each}: {backoff.reason} of {backoff.key}, {left} left"), file=sys.stderr)
     return exits.DEFERRED
 
 
-def _first(state: State, models: tuple[str, ...]) -> str | None:
-    return next((model for model in models if not _held(state, model)), None)
-
-
 def _rotated(gate: DirectGate, models: tuple[str, ...], role: str) -> str | None:
     events = gate.one(cmd.Select(models, role))
     return next((event.model for event in events if isinstance(event, ev.Chosen)), None)
-
-
-def _held(state: State, model: str) -> list[Backoff]:
-    name = parse_model(model)
-    return [backoff for backoff in state.backoffs.values() if concerns(backoff.key, name)]
-
-
-def _longest(state: State, model: str) -> Backoff:
-    return max(_held(state, model), key=lambda backoff: backoff.probe_at)
-
-
-def _unusable(state: State, model: str, moments: Moments) -> Json:
-    """SPEC O5."""
-    backoff = _longest(state, model)
-    text = f"{backoff.key} is backed off: {backoff.reason}"
-    until = moments.utc(backoff.until)
-    reason: Json = {"code": "backoff", "text": text, "cause": backoff.reason, "pool": None, "pools": [], "until": until}
-    return {"model": model, "reason": reason}

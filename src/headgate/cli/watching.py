@@ -8,11 +8,11 @@ from __future__ import annotations
 from time import time_ns
 
 from headgate.cli.progress import say
-from headgate.cli.times import utc
 from headgate.core import commands as cmd
 from headgate.core.records import Lease
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import StoreError
+from headgate.present.times import utc
 from headgate.runner.ending import Ending
 from headgate.runner.supervise import End
 from headgate.signals.agents import agent_for

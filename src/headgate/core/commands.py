@@ -26,6 +26,8 @@ class Acquire(Struct, tag="acquire", omit_defaults=True):
     role: str = ""
     session: str = ""
     bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
+    client: str = ""  # who asks through the holder
+    keep_ms: int = 0  # how long it is kept without a renewal; 0: as long as its process lives
 
 
 class Ask(Struct, tag="ask"):
@@ -39,6 +41,15 @@ class Claim(Struct, tag="claim", omit_defaults=True):
 
     id: str
     child: str = ""
+
+
+class Renew(Struct, tag="renew", omit_defaults=True):
+    """The client behind a ticket or lease was heard of, by this process, which speaks for it from now on."""
+
+    id: str
+    keep_ms: int
+    holder: str = ""
+    wake: str = ""
 
 
 class Release(Struct, tag="release", omit_defaults=True):
@@ -56,11 +67,12 @@ class Release(Struct, tag="release", omit_defaults=True):
     credential: str = ""  # salted hash of the credential that was used
 
 
-class Reclaim(Struct, tag="reclaim"):
-    """Take a lease back by force (SPEC L3); `by` says who."""
+class Reclaim(Struct, tag="reclaim", omit_defaults=True):
+    """Take a lease back by force (SPEC L3); `by` says who. `cause`: forced, or unrenewed."""
 
     id: str
     by: str
+    cause: str = "forced"
 
 
 class Cancel(Struct, tag="cancel", omit_defaults=True):
@@ -200,6 +212,7 @@ Command = (
     Acquire
     | Ask
     | Claim
+    | Renew
     | Release
     | Reclaim
     | Cancel

@@ -30,7 +30,7 @@ from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import ON_429
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, VERDICT, Timers
+from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, RENEWAL, VERDICT, Timers
 
 EXPIRES_MS = 24 * 3_600_000
 
@@ -51,6 +51,7 @@ class Engine:
             cmd.Acquire: self._acquire,
             cmd.Ask: self._ask,
             cmd.Claim: self._claim,
+            cmd.Renew: self._renew,
             cmd.Release: self._release,
             cmd.Reclaim: self._reclaim,
             cmd.Cancel: self._cancel,
@@ -148,6 +149,8 @@ class Engine:
             raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
         if command.expires_ms < 0:
             raise BadRequest(f"expires after {command.expires_ms} ms: valid is 1 or more, or 0 for the default of 24 h")
+        if command.keep_ms < 0:
+            raise BadRequest(f"kept for {command.keep_ms} ms: valid is 1 or more, or 0: while its process lives")
         state, spec = self.state, command.spec
         queue = state.queues.get(spec)
         if queue is None or not queue.valid:
@@ -179,6 +182,8 @@ class Engine:
             role=command.role,
             session=command.session,
             bound=command.bound,
+            client=command.client,
+            renew_by=now + command.keep_ms if command.keep_ms else 0,
             stalled_at=0 if queue.usable else now,
         )
 
@@ -247,6 +252,21 @@ class Engine:
         elif not lease.claimed or (command.child and command.child != lease.child):
             self._emit(ev.Claimed(command.id, command.child))
 
+    def _renew(self, command: cmd.Renew, now: int) -> None:
+        """A client was heard of. Written down when half of its time is over, or another process speaks for it now."""
+        lease = self.state.leases.get(command.id)
+        ticket = lease.ticket if lease is not None else self.state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no lease or ticket {shown(command.id)}: it was taken back, released or never granted")
+        if not ticket.renew_by:
+            raise BadRequest(f"{command.id} lives as long as its process: there is nothing to renew")
+        if command.keep_ms < 1:
+            raise BadRequest(f"kept for {command.keep_ms} ms: valid is 1 or more")
+        other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
+        if other or 2 * (ticket.renew_by - now) < command.keep_ms:
+            holder, wake = (command.holder, command.wake) if other else ("", "")
+            self._emit(ev.Renewed(command.id, now + command.keep_ms, holder, wake))
+
     def _release(self, command: cmd.Release, now: int) -> None:
         lease = self.state.leases.get(command.id)
         if lease is None:
@@ -282,7 +302,9 @@ class Engine:
         lease = self.state.leases.get(command.id)
         if lease is None:
             raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-        self._take(lease, "forced", now, command.by)
+        if command.cause not in ("forced", "unrenewed"):
+            raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
+        self._take(lease, command.cause, now, command.by)
 
     def _take(self, lease: Lease, cause: str, now: int, by: str = "") -> None:
         spec = lease.ticket.spec
@@ -314,10 +336,12 @@ class Engine:
     def _lost(self, command: cmd.Lost, now: int) -> None:
         gone = set(command.processes)
         for ident, ticket in list(self.state.tickets.items()):
+            if ticket.renew_by:
+                continue  # its client may still be there, and come back through another process
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
                 self._emit(ev.Dropped(ident))
         for lease in list(self.state.leases.values()):
-            nobody_claims = not lease.claimed and lease.ticket.holder in gone
+            nobody_claims = not lease.claimed and not lease.ticket.renew_by and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 self._take(lease, "lost", now)
 
@@ -539,6 +563,12 @@ class Engine:
             self._emit(ev.Returned(name))
         elif what == HOLD:
             self._take(state.leases[name], "overstayed", now)
+        elif what == RENEWAL:
+            lease = state.leases.get(name)
+            if lease is not None:
+                self._take(lease, "unrenewed", now)
+            else:
+                self._emit(ev.Dropped(name, "unrenewed"))
         elif at > self._followed_to:
             self._line.consider_reserving(state.tickets[name], now)
         else:

@@ -68,9 +68,13 @@ def lost(state: State) -> cmd.Lost | None:
 
     gone = set()
     for lease in state.leases.values():
+        if lease.ticket.renew_by:
+            continue  # judged by its client's renewals
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
     for ticket in state.tickets.values():
+        if ticket.renew_by:
+            continue
         if is_gone(ticket.holder):
             gone.add(ticket.holder)
         if ticket.bound and is_gone(ticket.bound):

@@ -6,13 +6,13 @@ import os
 
 from msgspec import Struct
 
-from headgate.cli.cap_listing import ENVIRONMENT, FILE, RUN_TIME, Line, hidden_text, quoted
 from headgate.config.environment import OPUS_CAP, Environment
 from headgate.config.load import Loaded
 from headgate.config.paths import config_path, state_folder, store_url
 from headgate.config.settings import Settings
 from headgate.config.units import format_duration, format_size
 from headgate.core.state import State
+from headgate.present.caps import ENVIRONMENT, FILE, RUN_TIME, Line, hidden_text, quoted
 
 BUILT_IN = "built-in"
 
