@@ -212,7 +212,9 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
     yield (
         T0 + 19_500,
         [
-            ev.Queued(ticket("unheard", coder, T0 + 19_500, client="10.0.0.7", renew_by=T0 + 319_500), paused),
+            ev.Queued(
+                ticket("unheard", coder, T0 + 19_500, client="10.0.0.7", renew_ms=30_000, renew_by=T0 + 319_500), paused
+            ),
             ev.Renewed("unheard", T0 + 329_500, BOB, "/run/b.wake"),
             ev.Dropped("unheard", "unrenewed"),
         ],
@@ -236,6 +238,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
                     session="s-1",
                     bound=SHELL,
                     client="10.0.0.7",
+                    renew_ms=30_000,
                     renew_by=T0 + 322_000,
                 ),
                 full,

@@ -18,7 +18,7 @@ SERVER, OTHER = "h1|b0|4026|900|1", "h1|b0|4026|901|2"
 
 def ask(bench: Bench, ident: str, *, wait: bool = True) -> None:
     spec = Spec(models=(CODER,), kind="requests")
-    bench.do(cmd.Acquire(ident, spec, SERVER, wait, wake="/run/s", client="10.0.0.7", keep_ms=KEEP_MS))
+    bench.do(cmd.Acquire(ident, spec, SERVER, wait, wake="/run/s", client="10.0.0.7", renew_ms=30 * SECOND))
 
 
 def one_seat() -> Bench:
@@ -39,7 +39,7 @@ def test_h2_a_ticket_whose_client_is_not_heard_of_leaves_the_line():
     ask(bench, "a")
     ask(bench, "b")
     bench.wait(4 * MINUTE)
-    bench.do(cmd.Renew("a", KEEP_MS))
+    bench.do(cmd.Renew("a"))
     bench.wait(MINUTE)
     assert bench.of(ev.Dropped) == [ev.Dropped("b", "unrenewed")]
     assert "a" in bench.state.leases
@@ -50,10 +50,10 @@ def test_h2_renewals_are_written_down_only_when_half_of_the_time_is_over():
     ask(bench, "a")
     for _ in range(59):  # every 10 s for almost ten minutes
         bench.wait(10 * SECOND)
-        bench.do(cmd.Renew("a", KEEP_MS, SERVER, "/run/s"))
+        bench.do(cmd.Renew("a", SERVER, "/run/s"))
     renewed = bench.of(ev.Renewed)
     assert 3 <= len(renewed) <= 4
-    assert all(event.holder == event.wake == "" for event in renewed)
+    assert all(isinstance(event, ev.Renewed) and not event.holder for event in renewed)
     assert "a" in bench.state.leases
 
 
@@ -62,11 +62,9 @@ def test_h2_another_process_may_speak_for_a_client_from_now_on():
     ask(bench, "a")
     ask(bench, "b")
     for ident in ("a", "b"):
-        bench.do(cmd.Renew(ident, KEEP_MS, OTHER, "/run/o"))
-    assert [(event.id, event.holder, event.wake) for event in bench.of(ev.Renewed)] == [
-        ("a", OTHER, "/run/o"),
-        ("b", OTHER, "/run/o"),
-    ]
+        bench.do(cmd.Renew(ident, OTHER, "/run/o"))
+    until = bench.now + KEEP_MS
+    assert bench.of(ev.Renewed) == [ev.Renewed(ident, until, OTHER, "/run/o") for ident in ("a", "b")]
     assert (bench.state.leases["a"].ticket.holder, bench.state.tickets["b"].wake) == (OTHER, "/run/o")
     bench.release("a")
     bench.wait(SECOND)
@@ -92,22 +90,30 @@ def test_h2_what_lives_with_its_process_has_nothing_to_renew():
     bench = one_seat()
     bench.do(cmd.Acquire("p", Spec(models=(CODER,), kind="requests"), SERVER))
     with pytest.raises(BadRequest, match="as long as its process"):
-        bench.do(cmd.Renew("p", KEEP_MS))
+        bench.do(cmd.Renew("p"))
     with pytest.raises(NotFound, match="no lease or ticket"):
-        bench.do(cmd.Renew("gone", KEEP_MS))
+        bench.do(cmd.Renew("gone"))
 
 
 def test_q1_a_time_that_cannot_be_is_refused():
     bench = one_seat()
-    with pytest.raises(BadRequest, match="kept for -1 ms"):
-        bench.do(cmd.Acquire("x", Spec(models=(CODER,), kind="requests"), SERVER, keep_ms=-1))
+    for renew_ms in (-1, 86_400_001):
+        with pytest.raises(BadRequest, match=f"renewed every {renew_ms} ms"):
+            bench.do(cmd.Acquire("x", Spec(models=(CODER,), kind="requests"), SERVER, renew_ms=renew_ms))
     ask(bench, "a")
-    with pytest.raises(BadRequest, match="kept for 0 ms"):
-        bench.do(cmd.Renew("a", 0))
     with pytest.raises(BadRequest, match="cause 'whim'"):
         bench.do(cmd.Reclaim("a", "me", "whim"))
     bench.do(cmd.Reclaim("a", "the service", "unrenewed"))
-    assert bench.of(ev.Reclaimed)[-1].cause == "unrenewed"
+    assert bench.of(ev.Reclaimed) == [ev.Reclaimed("a", "unrenewed", CODER, 0, "the service", "requests")]
+
+
+def test_h2_who_renews_rarely_is_kept_for_twice_as_long():
+    bench = one_seat()
+    bench.do(cmd.Acquire("a", Spec(models=(CODER,), kind="requests"), SERVER, renew_ms=10 * MINUTE))
+    bench.wait(20 * MINUTE - 1)
+    assert "a" in bench.state.leases
+    bench.wait(1)
+    assert "a" not in bench.state.leases
 
 
 def test_h2_deadlines_of_clients_survive_a_snapshot():

@@ -73,8 +73,8 @@ def _row(view: LeaseView) -> list[str | Cell]:
         f"{lease.model or '-'} x{seats}" if seats > 1 else lease.model or "-",
         ", ".join(view.pools) or "-",
         span(view.age_ms),
-        "-" if lease.ticket.renew_by else pid_shown(lease.lives_with),
-        lease.ticket.client if lease.ticket.renew_by else processes.host_of(lease.lives_with),
+        "-" if lease.ticket.renew_ms else pid_shown(lease.lives_with),
+        lease.ticket.client if lease.ticket.renew_ms else processes.host_of(lease.lives_with),
         Cell(state, "red" if state == "gone" else "yellow"),
         lease.ticket.command,
     ]

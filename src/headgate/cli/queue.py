@@ -80,8 +80,8 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
         ticket.command,
-        ticket.client if ticket.renew_by else "" if there == host else there,
-        "-" if ticket.renew_by else pid_shown(ticket.holder),
+        ticket.client if ticket.renew_ms else "" if there == host else there,
+        "-" if ticket.renew_ms else pid_shown(ticket.holder),
     ]
 
 

@@ -27,7 +27,7 @@ class Acquire(Struct, tag="acquire", omit_defaults=True):
     session: str = ""
     bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
     client: str = ""  # who asks through the holder
-    keep_ms: int = 0  # how long it is kept without a renewal; 0: as long as its process lives
+    renew_ms: int = 0  # how often the client will renew; 0: it lives as long as its process
 
 
 class Ask(Struct, tag="ask"):
@@ -47,7 +47,6 @@ class Renew(Struct, tag="renew", omit_defaults=True):
     """The client behind a ticket or lease was heard of, by this process, which speaks for it from now on."""
 
     id: str
-    keep_ms: int
     holder: str = ""
     wake: str = ""
 

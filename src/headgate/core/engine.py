@@ -33,6 +33,8 @@ from headgate.core.state import State
 from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, RENEWAL, VERDICT, Timers
 
 EXPIRES_MS = 24 * 3_600_000
+KEEP_MS = 300_000  # what a client holds outlives the service that speaks for it by so much
+MOST_RENEW_MS = 86_400_000
 
 
 class Engine:
@@ -149,8 +151,8 @@ class Engine:
             raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
         if command.expires_ms < 0:
             raise BadRequest(f"expires after {command.expires_ms} ms: valid is 1 or more, or 0 for the default of 24 h")
-        if command.keep_ms < 0:
-            raise BadRequest(f"kept for {command.keep_ms} ms: valid is 1 or more, or 0: while its process lives")
+        if not 0 <= command.renew_ms <= MOST_RENEW_MS:
+            raise BadRequest(f"renewed every {command.renew_ms} ms: valid is 1 to {MOST_RENEW_MS}, or 0 for never")
         state, spec = self.state, command.spec
         queue = state.queues.get(spec)
         if queue is None or not queue.valid:
@@ -183,7 +185,8 @@ class Engine:
             session=command.session,
             bound=command.bound,
             client=command.client,
-            renew_by=now + command.keep_ms if command.keep_ms else 0,
+            renew_ms=command.renew_ms,
+            renew_by=now + _keep_ms(command.renew_ms) if command.renew_ms else 0,
             stalled_at=0 if queue.usable else now,
         )
 
@@ -258,14 +261,13 @@ class Engine:
         ticket = lease.ticket if lease is not None else self.state.tickets.get(command.id)
         if ticket is None:
             raise NotFound(f"no lease or ticket {shown(command.id)}: it was taken back, released or never granted")
-        if not ticket.renew_by:
+        if not ticket.renew_ms:
             raise BadRequest(f"{command.id} lives as long as its process: there is nothing to renew")
-        if command.keep_ms < 1:
-            raise BadRequest(f"kept for {command.keep_ms} ms: valid is 1 or more")
+        keep_ms = _keep_ms(ticket.renew_ms)
         other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
-        if other or 2 * (ticket.renew_by - now) < command.keep_ms:
+        if other or 2 * (ticket.renew_by - now) < keep_ms:
             holder, wake = (command.holder, command.wake) if other else ("", "")
-            self._emit(ev.Renewed(command.id, now + command.keep_ms, holder, wake))
+            self._emit(ev.Renewed(command.id, now + keep_ms, holder, wake))
 
     def _release(self, command: cmd.Release, now: int) -> None:
         lease = self.state.leases.get(command.id)
@@ -336,12 +338,12 @@ class Engine:
     def _lost(self, command: cmd.Lost, now: int) -> None:
         gone = set(command.processes)
         for ident, ticket in list(self.state.tickets.items()):
-            if ticket.renew_by:
+            if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
                 self._emit(ev.Dropped(ident))
         for lease in list(self.state.leases.values()):
-            nobody_claims = not lease.claimed and not lease.ticket.renew_by and lease.ticket.holder in gone
+            nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 self._take(lease, "lost", now)
 
@@ -573,6 +575,11 @@ class Engine:
             self._line.consider_reserving(state.tickets[name], now)
         else:
             state.look_at(state.queue(state.tickets[name].spec))
+
+
+def _keep_ms(renew_ms: int) -> int:
+    """How long a client's ticket or lease is kept without any sign of it."""
+    return max(KEEP_MS, 2 * renew_ms)
 
 
 def _to_blame(candidate: Candidate) -> Pool | None:

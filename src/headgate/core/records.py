@@ -43,7 +43,8 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     stalled_at: int = 0  # since when every candidate is backed off, which does not count as waiting; 0: one is not
     bound: str = ""  # the process whose life the lease will have, when it is not the holder's
     client: str = ""  # who asks, where the holder only speaks for it
-    renew_by: int = 0  # judged by its client's renewals, and by no process: the latest time of the next one
+    renew_ms: int = 0  # how often its client renews it: it is judged by that, and by no process
+    renew_by: int = 0  # let go of then, if nobody has heard of the client
 
 
 class Lease(Struct, omit_defaults=True, gc=False):
@@ -66,7 +67,7 @@ class Lease(Struct, omit_defaults=True, gc=False):
     @property
     def lives_with(self) -> str:
         """The process whose end is the end of the lease; none where a client has to renew it."""
-        if self.ticket.renew_by:
+        if self.ticket.renew_ms:
             return ""
         return self.child or self.ticket.bound or self.ticket.holder
 

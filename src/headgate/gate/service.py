@@ -43,12 +43,13 @@ from headgate.gate.handles import (
 from headgate.gate.ids import new_id
 from headgate.gate.surroundings import Surroundings, lost
 from headgate.gate.transaction import TOLD, Decided, Replica, Wake
-from headgate.log.protocol import Log
+from headgate.log.protocol import Commit, Log, Position
 
 POLL_S = 1.0
 UPKEEP_S = 10.0
 _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
 _EVENTS_AT_ONCE = 500
+_OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
 _MOST_SPECS = 1024
 
 _UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
@@ -93,6 +94,7 @@ class Gate:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()  # set, and replaced, when something was committed
         self._opened = self._closed = False
+        self.on_batch: Callable[[int], None] = _nothing  # told how many commands go into a transaction
         self._loop: asyncio.AbstractEventLoop
         self._gone: asyncio.Future[None]  # done when everything was let go of
 
@@ -147,8 +149,10 @@ class Gate:
 
     def _begin_to_close(self) -> None:
         told = [waiting.future for waiting in self._waiting.values()]
-        for ident in {**self._waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
+        waiting = {ident: one for ident, one in self._waiting.items() if not one.command.renew_ms}
+        for ident in {**waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
             self._leave(ident)
+        self._waiting.clear()  # clients that somebody else may speak for keep their places
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -389,6 +393,73 @@ class Gate:
         if not self._opened:
             raise HeadgateError(_UNOPENED)
 
+    # For services that speak for others.
+
+    @property
+    def me(self) -> str:
+        """This process."""
+        return self._me
+
+    @property
+    def address(self) -> str:
+        """Where this gate is woken."""
+        return self._replica.address
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def now(self) -> int:
+        """The log's time."""
+        return self._now()
+
+    def wall_offset_ms(self) -> int:
+        """What to add to a log time to get wall time, for display."""
+        return time_ns() // 1_000_000 - self._log.now()
+
+    async def read(self) -> State:
+        """The state, to look at: it goes on changing at the next `await`."""
+        return await self._current()
+
+    async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
+        """Run commands in one transaction, which others may share."""
+        self._check_open()
+        futures = [self._post(checked(command), durable=durable) for command in commands]
+        return [await future for future in futures]
+
+    async def acquire(self, command: cmd.Acquire) -> Lease | Deferred:
+        """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes."""
+        return await self._acquire(command, None)
+
+    async def commits(self, after: Position) -> list[Commit]:
+        """What was committed after a position, oldest first; LogReplaced when the log is another one."""
+        await self._current()  # no thread is at work now
+        return self._log.read(after, _EVENTS_AT_ONCE)
+
+    async def history(self, since: int, most: int) -> list[tuple[int, int, ev.Event]]:
+        """(seq, log time, event) of what came after a sequence number and is still kept."""
+        await self._current()
+        return list(islice(self._log.history(since), most))
+
+    async def position(self) -> Position:
+        """How far this gate has read."""
+        await self._current()
+        return self._replica.position
+
+    async def wait_for_change(self, most_s: float) -> None:
+        """Until something was committed or taken in here, or time is up."""
+        try:
+            async with asyncio.timeout(most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def use(self, loaded: Loaded) -> None:
+        """Go by a config file that was read anew."""
+        self._loaded, self._settings = loaded, loaded.settings
+        self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
+        await self._ask(load_file(loaded), durable=True)
+
     # Group commit.
 
     def _post(self, command: cmd.Command, *, durable: bool = False) -> asyncio.Future[Decided]:
@@ -414,6 +485,8 @@ class Gate:
         durable, self._durable = self._durable, False
         self._mail = False
         commands = [command for command, _ in batch]
+        if commands:
+            self.on_batch(len(commands))
         try:
             decided = self._replica.try_decide(commands, durable=durable)
             if decided is None:
@@ -539,7 +612,8 @@ class Gate:
             return
         waiting = self._waiting.pop(ident)
         if not waiting.future.done():
-            self._mine[ident] = lease
+            if not waiting.command.renew_ms:  # else it is its client's, whoever speaks for it
+                self._mine[ident] = lease
             waiting.future.set_result(lease)
 
     def _left(self, ident: str, why: str) -> None:
@@ -614,17 +688,26 @@ class Gate:
             await asyncio.sleep(POLL_S)
             if self._busy or not self._waiting:
                 continue
-            try:
-                self._take_in()
-                self._compare()
-                gone = lost(self._replica.state)
-                if gone is not None:
-                    self._put(gone, None)
-                observed = self._surroundings.observe(lambda: self._replica.state, self.host)
-                if observed is not None:
-                    self._put(observed, None)
-            except (HeadgateError, OSError):
-                continue  # the store is in trouble: those who ask are told; the poll goes on
+            self.look_around()
+
+    def look_around(self) -> None:
+        """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
+        if self._busy or self._closed:
+            return
+        try:
+            self._take_in()
+            self._compare()
+            gone = lost(self._replica.state)
+            if gone is not None:
+                self._put(gone, None)
+            observed = self._surroundings.observe(lambda: self._replica.state, self.host)
+            if observed is not None:
+                self._put(observed, None)
+            due = self._replica.due
+            if due is not None and self._log.now() - due > _OVERDUE_MS:
+                self._put(cmd.Tick(), None)
+        except (HeadgateError, OSError):
+            return  # the store is in trouble: those who ask are told; the poll goes on
 
     async def _upkeep(self) -> None:
         """Snapshots and pruning; and leases in our name that nobody here holds are given back."""
@@ -655,7 +738,7 @@ class Gate:
         return [
             ticket.id
             for ticket in tickets
-            if ticket.holder == self._me and ticket.wake == address and ticket.id not in known
+            if ticket.holder == self._me and ticket.wake == address and ticket.id not in known and not ticket.renew_ms
         ]
 
     def _why(self, command: cmd.Acquire) -> Reason:
@@ -668,6 +751,10 @@ class Gate:
         if view is not None:
             return view.reason
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
+
+
+def _nothing(number: int) -> None:
+    pass
 
 
 # How a ticket or a grant of ours may end without us.

@@ -68,12 +68,12 @@ def lost(state: State) -> cmd.Lost | None:
 
     gone = set()
     for lease in state.leases.values():
-        if lease.ticket.renew_by:
+        if lease.ticket.renew_ms:
             continue  # judged by its client's renewals
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
     for ticket in state.tickets.values():
-        if ticket.renew_by:
+        if ticket.renew_ms:
             continue
         if is_gone(ticket.holder):
             gone.add(ticket.holder)

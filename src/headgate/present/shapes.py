@@ -215,7 +215,7 @@ def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
         any=ticket.spec.any,
         key=ticket.key or None,
         role=ticket.role or None,
-        gone=None if ticket.renew_by else processes.is_gone(ticket.holder),
+        gone=None if ticket.renew_ms else processes.is_gone(ticket.holder),
         client=ticket.client or None,
     )
 

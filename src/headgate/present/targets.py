@@ -123,7 +123,7 @@ def whose(request: Ticket | Lease) -> str:
     """`sleep 60 (process 4711)`: how a message names a ticket or lease beside its id."""
     ticket = request.ticket if isinstance(request, Lease) else request
     process = request.lives_with if isinstance(request, Lease) else ticket.bound or ticket.holder
-    if ticket.renew_by:
+    if ticket.renew_ms:
         client = f"client {ticket.client or 'unknown'}"
         return f"{ticket.command} ({client})" if ticket.command else client
     pid = f"process {processes.pid_of(process) or 'unknown'} on {processes.host_of(process)}"
