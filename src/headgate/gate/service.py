@@ -43,7 +43,7 @@ from headgate.gate.handles import (
 from headgate.gate.ids import new_id
 from headgate.gate.surroundings import Surroundings, lost
 from headgate.gate.transaction import TOLD, Decided, Replica, Wake
-from headgate.log.protocol import Commit, Log, Position
+from headgate.log.protocol import Log
 
 POLL_S = 1.0
 UPKEEP_S = 10.0
@@ -94,7 +94,7 @@ class Gate:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()  # set, and replaced, when something was committed
         self._opened = self._closed = False
-        self.on_batch: Callable[[int], None] = _nothing  # told how many commands go into a transaction
+        self._on_batch: Callable[[int], None] = _nothing  # told how many commands go into a transaction
         self._loop: asyncio.AbstractEventLoop
         self._gone: asyncio.Future[None]  # done when everything was let go of
 
@@ -393,73 +393,6 @@ class Gate:
         if not self._opened:
             raise HeadgateError(_UNOPENED)
 
-    # For services that speak for others.
-
-    @property
-    def me(self) -> str:
-        """This process."""
-        return self._me
-
-    @property
-    def address(self) -> str:
-        """Where this gate is woken."""
-        return self._replica.address
-
-    @property
-    def settings(self) -> Settings:
-        return self._settings
-
-    def now(self) -> int:
-        """The log's time."""
-        return self._now()
-
-    def wall_offset_ms(self) -> int:
-        """What to add to a log time to get wall time, for display."""
-        return time_ns() // 1_000_000 - self._log.now()
-
-    async def read(self) -> State:
-        """The state, to look at: it goes on changing at the next `await`."""
-        return await self._current()
-
-    async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction, which others may share."""
-        self._check_open()
-        futures = [self._post(checked(command), durable=durable) for command in commands]
-        return [await future for future in futures]
-
-    async def acquire(self, command: cmd.Acquire) -> Lease | Deferred:
-        """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes."""
-        return await self._acquire(command, None)
-
-    async def commits(self, after: Position) -> list[Commit]:
-        """What was committed after a position, oldest first; LogReplaced when the log is another one."""
-        await self._current()  # no thread is at work now
-        return self._log.read(after, _EVENTS_AT_ONCE)
-
-    async def history(self, since: int, most: int) -> list[tuple[int, int, ev.Event]]:
-        """(seq, log time, event) of what came after a sequence number and is still kept."""
-        await self._current()
-        return list(islice(self._log.history(since), most))
-
-    async def position(self) -> Position:
-        """How far this gate has read."""
-        await self._current()
-        return self._replica.position
-
-    async def wait_for_change(self, most_s: float) -> None:
-        """Until something was committed or taken in here, or time is up."""
-        try:
-            async with asyncio.timeout(most_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
-
-    async def use(self, loaded: Loaded) -> None:
-        """Go by a config file that was read anew."""
-        self._loaded, self._settings = loaded, loaded.settings
-        self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
-        await self._ask(load_file(loaded), durable=True)
-
     # Group commit.
 
     def _post(self, command: cmd.Command, *, durable: bool = False) -> asyncio.Future[Decided]:
@@ -486,7 +419,7 @@ class Gate:
         self._mail = False
         commands = [command for command, _ in batch]
         if commands:
-            self.on_batch(len(commands))
+            self._on_batch(len(commands))
         try:
             decided = self._replica.try_decide(commands, durable=durable)
             if decided is None:
@@ -688,9 +621,9 @@ class Gate:
             await asyncio.sleep(POLL_S)
             if self._busy or not self._waiting:
                 continue
-            self.look_around()
+            self._look_around()
 
-    def look_around(self) -> None:
+    def _look_around(self) -> None:
         """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
         if self._busy or self._closed:
             return
