@@ -107,10 +107,10 @@ def test_q1_a_time_that_cannot_be_is_refused():
     assert bench.of(ev.Reclaimed) == [ev.Reclaimed("a", "unrenewed", CODER, 0, "the service", "requests")]
 
 
-def test_h2_who_renews_rarely_is_kept_for_twice_as_long():
+def test_h2_who_renews_rarely_is_kept_for_three_times_as_long():
     bench = one_seat()
     bench.do(cmd.Acquire("a", Spec(models=(CODER,), kind="requests"), SERVER, renew_ms=10 * MINUTE))
-    bench.wait(20 * MINUTE - 1)
+    bench.wait(30 * MINUTE - 1)
     assert "a" in bench.state.leases
     bench.wait(1)
     assert "a" not in bench.state.leases

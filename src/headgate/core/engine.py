@@ -30,10 +30,9 @@ from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import ON_429
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, RENEWAL, VERDICT, Timers
+from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, RENEWAL, VERDICT, Timers, keep_ms, renewal_counts
 
 EXPIRES_MS = 24 * 3_600_000
-KEEP_MS = 300_000  # what a client holds outlives the service that speaks for it by so much
 MOST_RENEW_MS = 86_400_000
 
 
@@ -186,7 +185,7 @@ class Engine:
             bound=command.bound,
             client=command.client,
             renew_ms=command.renew_ms,
-            renew_by=now + _keep_ms(command.renew_ms) if command.renew_ms else 0,
+            renew_by=now + keep_ms(command.renew_ms) if command.renew_ms else 0,
             stalled_at=0 if queue.usable else now,
         )
 
@@ -263,11 +262,10 @@ class Engine:
             raise NotFound(f"no lease or ticket {shown(command.id)}: it was taken back, released or never granted")
         if not ticket.renew_ms:
             raise BadRequest(f"{command.id} lives as long as its process: there is nothing to renew")
-        keep_ms = _keep_ms(ticket.renew_ms)
         other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
-        if other or 2 * (ticket.renew_by - now) < keep_ms:
+        if other or renewal_counts(ticket, now):
             holder, wake = (command.holder, command.wake) if other else ("", "")
-            self._emit(ev.Renewed(command.id, now + keep_ms, holder, wake))
+            self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
 
     def _release(self, command: cmd.Release, now: int) -> None:
         lease = self.state.leases.get(command.id)
@@ -575,11 +573,6 @@ class Engine:
             self._line.consider_reserving(state.tickets[name], now)
         else:
             state.look_at(state.queue(state.tickets[name].spec))
-
-
-def _keep_ms(renew_ms: int) -> int:
-    """How long a client's ticket or lease is kept without any sign of it."""
-    return max(KEEP_MS, 2 * renew_ms)
 
 
 def _to_blame(candidate: Candidate) -> Pool | None:

@@ -17,10 +17,22 @@ from headgate.core.state import State
 
 CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 
+KEEP_MS = 300_000
+
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
 POOL, BACKOFF, PROBE, VERDICT, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(9)
 
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
+
+
+def keep_ms(renew_ms: int) -> int:
+    """How long a client's ticket or lease is kept without any sign of it: so long it outlives its service."""
+    return max(KEEP_MS, 3 * renew_ms)
+
+
+def renewal_counts(ticket: Ticket, now: int) -> bool:
+    """Whether a renewal must be written down; one that comes early enough need not."""
+    return 2 * (ticket.renew_by - now) < keep_ms(ticket.renew_ms)
 
 
 class Timers:
