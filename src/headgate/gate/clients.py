@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError, NotFound
 from headgate.core.records import Lease, Ticket
+from headgate.core.timers import renewal_counts
 from headgate.gate import processes
 from headgate.gate.handles import Deferred, NotAdmitted
 from headgate.gate.node import Node
@@ -23,6 +25,7 @@ from headgate.gate.node import Node
 GRACE_S = 15.0
 SWEEP_S = 1.0
 RENEW_S = 30.0
+_TURNS = 4
 _MOST_ENDS = 10_000  # of which we remember how they ended
 
 _GONE = "its client did not come back"
@@ -83,16 +86,19 @@ class Clients:
 
     # What clients ask for.
 
-    async def ask(self, command: cmd.Acquire, wait_s: float, hung_up: Awaitable[object]) -> Lease | Deferred | InLine:
-        """A seat, or a place in line; the same request under the same id goes on where it was.
+    async def ask(
+        self, command: cmd.Acquire, wait_s: float, hung_up: Callable[[], Coroutine[Any, Any, object]], *, new: bool
+    ) -> Lease | Deferred | InLine:
+        """A seat, or a place in line; the same request under the same id goes on where it was, unless it is `new`.
 
         `hung_up` ends when the client's connection does. Raises Gone, and what is wrong with the command.
         """
         client = self._known.get(command.id)
-        if client is None or client.asking is None:
+        if not new and (client is None or client.asking is None):
             lease = await self._held_already(command.id)
             if lease is not None:
                 return lease
+            client = self._known.get(command.id)
         if client is None:
             if not command.wait:
                 return self._hold(command.id, await self._gate.acquire(command))
@@ -156,7 +162,7 @@ class Clients:
         if not ticket.renew_ms:
             raise NotFound(f"{ticket.id} lives as long as its process: there is nothing to renew")
         ours = (ticket.holder, ticket.wake) == (gate.me, gate.address)
-        if not ours or ticket.renew_by - gate.now() < ticket.renew_ms + 150_000:
+        if not ours or renewal_counts(ticket, gate.now()):
             (decided,) = await gate.decide(cmd.Renew(ticket.id, gate.me, gate.address))
             if decided.error is not None:
                 raise self._ended(ticket.id)
@@ -172,7 +178,7 @@ class Clients:
         client: _Client,
         asking: asyncio.Task[Lease | Deferred],
         wait_s: float,
-        hung_up: Awaitable[object],
+        hung_up: Callable[[], Coroutine[Any, Any, object]],
     ) -> Lease | Deferred | InLine:
         client.listening += 1
         self.listening += 1
@@ -196,13 +202,13 @@ class Clients:
             raise
 
     async def _until_done(
-        self, asking: asyncio.Task[Lease | Deferred], wait_s: float, hung_up: Awaitable[object]
+        self, asking: asyncio.Task[Lease | Deferred], wait_s: float, hung_up: Callable[[], Coroutine[Any, Any, object]]
     ) -> None:
-        await asyncio.sleep(0)  # the commit of a lone request happens now
-        await asyncio.sleep(0)
-        if asking.done():
-            return
-        gone = asyncio.ensure_future(hung_up)
+        for _ in range(_TURNS):  # a lone request is committed within these, and needs no more
+            await asyncio.sleep(0)
+            if asking.done():
+                return
+        gone = asyncio.ensure_future(hung_up())
         try:
             await asyncio.wait({asking, gone}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
