@@ -115,6 +115,13 @@ class Clients:
         await self._heard_of(lease.ticket)
         return lease
 
+    def __contains__(self, ident: str) -> bool:
+        return ident in self._known
+
+    def has_ended(self, ident: str) -> bool:
+        """Whether we know that there was such a request."""
+        return ident in self._ends
+
     def forget(self, ident: str) -> None:
         """It was released."""
         self._known.pop(ident, None)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import islice
 from time import time_ns
+from typing import TypeVar
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
@@ -22,7 +23,9 @@ from headgate.gate.handles import Deferred, checked
 from headgate.gate.service import Gate
 from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided
-from headgate.log.protocol import Commit, Position
+from headgate.log.protocol import Commit, Log, Position
+
+T = TypeVar("T")
 
 _COMMITS_AT_ONCE = 500
 
@@ -75,6 +78,11 @@ class Node(Gate):
         """(seq, log time, event) of what came after a sequence number and is still kept."""
         await self._current()
         return list(islice(self._log.history(since), most))
+
+    async def with_log(self, read: Callable[[Log], T]) -> T:
+        """What `read` makes of the log, while nobody else here is at it. It holds up everybody else: be quick."""
+        await self._current()
+        return read(self._log)
 
     async def position(self) -> Position:
         """How far this gate has read."""
