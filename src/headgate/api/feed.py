@@ -89,9 +89,10 @@ class Feed:
         self._position = await self._gate.position()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def say_goodbye(self) -> None:
+        self._tell_all(Notice("stopping", {"text": "the service stops: connect again"}))
+
     async def stop(self) -> None:
-        for listener in self._listeners:
-            listener.put(Notice("stopping", {"text": "the service stops: connect again"}))
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -27,6 +27,7 @@ from headgate.api.series import SeriesShape
 from headgate.api.service import Service
 from headgate.config.environment import Environment
 from headgate.config.schema import read_cap_selector
+from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import parse_model, shown
 from headgate.core.records import Spec, Ticket
@@ -52,6 +53,8 @@ from headgate.present.shapes import (
 )
 from headgate.present.sums import Sums, SumsShape, seq_before, sums_json
 from headgate.present.targets import find_id, kind_for
+
+_AT_ONCE = 1_000
 
 Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
 Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
@@ -226,20 +229,19 @@ def selected(state: State, models: tuple[str, ...], chosen: str | None, moments:
 async def history(service: Service, since: Seq = 0, limit: Limit = 500, types: Types = "") -> HistoryAnswer:
     wanted = event_types(types)
     state, moments = await service.look()
-    events: list[dict[str, object]] = []
-    first_seq, last, more = None, state.seq, False
-    seq = since
-    while len(events) < limit:
-        told = await service.gate.history(seq, 1_000)
-        for seq, at, event in told:
-            first_seq = seq if first_seq is None else first_seq
-            if (not wanted or isinstance(event, wanted)) and len(events) < limit:
-                events.append({**event_json(seq, at, event, moments), "text": sentence(event, at)})
-                more = seq < last
-        if len(told) < 1_000 or seq >= last:
-            more = (more and seq < last) or (len(events) == limit and bool(told) and events[-1]["seq"] != told[-1][0])
+    last, seq = state.seq, since
+    found: list[tuple[int, int, ev.Event]] = []
+    first_seq = None
+    while len(found) <= limit:
+        told = await service.gate.history(seq, _AT_ONCE)
+        if told and first_seq is None:
+            first_seq = told[0][0]
+        found += [one for one in told if not wanted or isinstance(one[2], wanted)]
+        if len(told) < _AT_ONCE:
             break
-    return HistoryAnswer(events, last, first_seq, bool(more))
+        seq = told[-1][0]
+    events = [{**event_json(seq, at, event, moments), "text": sentence(event, at)} for seq, at, event in found[:limit]]
+    return HistoryAnswer(events, last, first_seq, len(found) > limit)
 
 
 def event_types(text: str) -> tuple[type, ...]:

@@ -76,6 +76,11 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def say_goodbye(self) -> None:
+        """Streams and long polls end now; nobody new is taken on."""
+        self.feed.say_goodbye()
+        self.clients.hurry()
+
     async def look(self) -> tuple[State, Moments]:
         """The state to be shown, and the times to show it in. Good until the next `await`."""
         state = await self.gate.read()

@@ -34,6 +34,8 @@ COMMANDS = {
     "history": "history",
     "metrics": "metrics",
     "config": "config",
+    "serve": "serve",
+    "open": "open",
     "doctor": "doctor",
     "completion": "completion",
 }

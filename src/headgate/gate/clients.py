@@ -69,6 +69,7 @@ class Clients:
         self._known: dict[str, _Client] = {}
         self._ends: OrderedDict[str, str] = OrderedDict()  # how requests ended, the oldest first
         self._sweeper: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Future[None] = self._loop.create_future()
 
     def __repr__(self) -> str:
         return f"<Clients: {len(self._known)} known, {self.listening} listening>"
@@ -78,8 +79,14 @@ class Clients:
         await self._take_over()
         self._sweeper = self._loop.create_task(self._sweep_on())
 
+    def hurry(self) -> None:
+        """The service is about to end: all polls are answered now. Their tickets keep their places."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
     async def stop(self) -> None:
-        """Judge nobody any more. Whoever waits keeps its place; the gate is closed after this."""
+        """Judge nobody any more; the gate is closed after this."""
+        self.hurry()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -215,9 +222,10 @@ class Clients:
             await asyncio.sleep(0)
             if asking.done():
                 return
-        gone = asyncio.ensure_future(hung_up())
+        gone: asyncio.Future[Any] = asyncio.ensure_future(hung_up())
         try:
-            await asyncio.wait({asking, gone}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {asking, gone, self._stopping}
+            await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
 
