@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def _of_litestar(request: Request[Any, Any, Any], error: HTTPException) -> Refus
     """What the router found wrong, as a sentence."""
     path = request.scope["path"]
     if isinstance(error, MethodNotAllowedException):
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = _allowed(request.app, path)
         return Refused(
             405, "method_not_allowed", f"{request.method} is not for {path}: valid is {allowed}", allow=allowed
         )
@@ -129,13 +130,24 @@ def _invalid(error: ValidationException) -> Refused:
     first = next((each for each in extra if isinstance(each, dict)), None)
     if first is None:
         return Refused(400, "bad_request", _sentence(error.detail))
-    field = str(first.get("key", ""))
-    where = field if field != "data" else "the body"
-    return Refused(400, "bad_request", f"{where}: {_sentence(str(first.get('message', 'is not valid')))}", field=field)
+    message = _sentence(str(first.get("message", "is not valid")))
+    field = str(first.get("key", "")).removeprefix("data").lstrip(".")
+    unknown = re.search("unknown field `([^`]*)`", message)
+    return Refused(400, "bad_request", f"{field or 'the body'}: {message}", field=unknown[1] if unknown else field)
+
+
+def _allowed(app: Litestar, path: str) -> str:
+    """The methods that a path is for."""
+    methods: set[str] = set()
+    for route in app.routes:
+        pattern = re.sub(r"\\{[^}]*:path\\}", ".+", re.sub(r"\\{[^}:]*:[^}]*str\\}", "[^/]+", re.escape(route.path)))
+        if re.fullmatch(pattern, path):
+            methods |= set(getattr(route, "methods", ()))
+    return ", ".join(sorted(methods))
 
 
 def _sentence(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _complain(request: Request[Any, Any, Any], error: Exception) -> None:

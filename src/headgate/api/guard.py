@@ -28,7 +28,9 @@ PATH_BYTES = 4 * 1024
 _HEALTH = frozenset(("/healthz", "/readyz"))
 _PAGES = frozenset(("/", "/login", "/docs"))  # what a link from elsewhere may lead to
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-_HEADERS = frozenset((b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie", b"content-length"))
+_HEADERS = frozenset(
+    (b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie", b"content-length", b"content-type")
+)
 
 SECURE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -99,7 +101,9 @@ class Guard:
         self._check_host(found.get(b"host", b""))
         self._check_origin(scope, path, found)
         self._check_token(scope, path, found)
-        scope["headgate.length"] = _length(found, scope["headers"])
+        length = scope["headgate.length"] = _length(found, scope["headers"])
+        if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
+            raise Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
 
     def _check_host(self, host: bytes) -> None:
         text = host.decode("latin-1").lower()
@@ -165,6 +169,10 @@ async def refuse(error: Exception, send: Send, *, close: bool = False) -> None:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _is_json(kind: bytes | None) -> bool:
+    return kind is None or kind.partition(b";")[0].strip().lower() == b"application/json"
 
 
 def _length(found: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> int:

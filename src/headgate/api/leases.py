@@ -79,7 +79,6 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
         if found is None:
             return ReleaseAnswer(given, False, None, None, body.force, 0)
         ident = found
-    service.clients.forget(ident)
     command: cmd.Command = cmd.Reclaim(ident, by)
     if not body.force:
         after_ms = None if body.retry_after_s is None else int(body.retry_after_s * 1000)
@@ -87,6 +86,7 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
     (decided,) = await service.gate.decide(command)
     if decided.error is not None and not isinstance(decided.error, NotFound):
         raise decided.error
+    service.clients.forget(ident, "forced" if body.force else "released")
     for event in decided.events:
         if isinstance(event, ev.Released | ev.Reclaimed) and event.id == ident:
             outcome = event.outcome if isinstance(event, ev.Released) else None

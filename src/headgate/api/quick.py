@@ -5,6 +5,7 @@ Only what is plainly one of them is answered here: a JSON body of moderate size.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -32,7 +33,7 @@ class Quick:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if scope["method"] != "POST" or not path.startswith("/v1/leases") or not _is_json(scope):
+        if scope["method"] != "POST" or not path.startswith("/v1/leases"):
             await self._app(scope, receive, send)
             return
         if path == "/v1/leases":
@@ -66,17 +67,14 @@ class Quick:
         return 200, await leases.renew(self._service, scope["path"][len(_PREFIX) : -len("/renew")])
 
 
-def _is_json(scope: Scope) -> bool:
-    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"application/json")
-    return bool(kind.partition(b";")[0].strip().lower() == b"application/json")
-
-
 def as_refusal(error: Exception) -> Exception:
     """A body that cannot be read, as these routes say it."""
     if isinstance(error, msgspec.ValidationError):
         text, _, where = str(error).partition(" - at `$")
         field = where.rstrip("`").lstrip(".")
-        return Refused(400, "bad_request", f"{field or 'the body'}: {text[:1].lower()}{text[1:]}", field=field)
+        unknown = re.search("unknown field `([^`]*)`", text)
+        named = unknown[1] if unknown else field
+        return Refused(400, "bad_request", f"{field or 'the body'}: {text[:1].lower()}{text[1:]}", field=named)
     if isinstance(error, msgspec.MsgspecError):
         return Refused(400, "bad_json", f"the body is not JSON: {error}")
     return error

@@ -16,7 +16,6 @@ import uvicorn
 import uvloop
 from msgspec import Struct
 
-from headgate.api.address import Address, remove_address, write_address
 from headgate.api.app import build
 from headgate.api.files import FILES
 from headgate.api.guard import Access
@@ -29,6 +28,7 @@ from headgate.config.paths import sqlite_folder, state_folder, store_url
 from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.gate import processes
+from headgate.gate.address import Address, remove_address, write_address
 from headgate.gate.node import Node
 from headgate.log import open_log
 

@@ -15,6 +15,7 @@ from litestar import Request, get
 from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
+from litestar.types import ASGIApp
 
 from headgate.api.errors import Refused
 from headgate.api.feed import Listener, Notice, Told
@@ -52,7 +53,7 @@ async def events(
     since: Seq | None = None,
     types: Types = "",
     last_event_id: LastEventId = None,
-) -> Any:
+) -> ASGIApp:
     wanted = event_types(types)
     service.check_room_to_listen()
     if last_event_id:
@@ -61,7 +62,8 @@ async def events(
         since = int(last_event_id)
     if request.method == "HEAD":
         raise Refused(405, "method_not_allowed", "a stream is read with GET", allow="GET")
-    return Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
+    stream: Any = Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
+    return stream  # type: ignore[no-any-return]
 
 
 class Stream:

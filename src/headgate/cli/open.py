@@ -46,8 +46,8 @@ def command(only_print: bool, as_json: bool) -> int:
 def _link() -> dict[str, object]:
     from http.client import HTTPConnection, HTTPException
 
-    from headgate.api.address import read_address
     from headgate.api.tokens import find_token
+    from headgate.gate.address import read_address
 
     folder = state_folder()
     address = read_address(folder)

@@ -129,9 +129,10 @@ class Clients:
         """Whether we know that there was such a request."""
         return ident in self._ends
 
-    def forget(self, ident: str) -> None:
-        """It was released."""
-        self._known.pop(ident, None)
+    def forget(self, ident: str, cause: str) -> None:
+        """It has ended, here and now."""
+        if self._known.pop(ident, None) is not None:
+            self._remember(ident, cause)
 
     def hear(self, event: ev.Event) -> None:
         """Remember how requests end, for clients that come back later."""
@@ -139,12 +140,15 @@ class Clients:
         if kind in _ENDINGS:
             ident: str = event.id  # type: ignore[union-attr]
             if ident in self._known or kind is not ev.Released:
-                self._ends[ident] = event.cause if isinstance(event, ev.Reclaimed) else _ENDINGS[kind]
-                if len(self._ends) > _MOST_ENDS:
-                    self._ends.popitem(last=False)
+                self._remember(ident, event.cause if isinstance(event, ev.Reclaimed) else _ENDINGS[kind])
             client = self._known.get(ident)
             if client is not None and client.asking is None:
                 del self._known[ident]
+
+    def _remember(self, ident: str, cause: str) -> None:
+        self._ends[ident] = cause
+        if len(self._ends) > _MOST_ENDS:
+            self._ends.popitem(last=False)
 
     def _ended(self, ident: str) -> HeadgateError:
         self._known.pop(ident, None)
