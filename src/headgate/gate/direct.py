@@ -116,7 +116,9 @@ class DirectGate:
             observed = self.surroundings.observe(self.replica.catch_up, self.host)
             if observed is not None:
                 first.append(observed)
-        if first or command.key in state.keys or not self.replica.engine.fits(command.spec, self.now()):
+        session = (command.spec.host, command.session)
+        taken = command.key in state.keys or session in state.sessions
+        if first or taken or not self.replica.engine.fits(command.spec, self.now()):
             gone = lost(state)
             if gone is not None:
                 first.append(gone)
