@@ -506,8 +506,13 @@ def test_r9_a_session_is_free_again_when_its_run_has_ended(way):
     if way in ("cancel", "lost"):
         bench.agent("first", SONNET)
     bench.agent("a", SONNET, session="s")
-    ends = {"release": cmd.Release("a"), "reclaim": cmd.Reclaim("a", "me"), "cancel": cmd.Cancel("a")}
-    bench.do(ends.get(way, cmd.Lost(("p-a",))))
+    ends: dict[str, cmd.Command] = {
+        "release": cmd.Release("a"),
+        "reclaim": cmd.Reclaim("a", "me"),
+        "cancel": cmd.Cancel("a"),
+        "lost": cmd.Lost(("p-a",)),
+    }
+    bench.do(ends[way])
     assert bench.state.sessions == {}
     assert bench.agent("b", SONNET, session="s") in ("lent", "waits")
 

@@ -67,7 +67,7 @@ class Reader:
     def feed(self, stream: int, data: bytes) -> None:
         """A piece of stdout (1) or stderr (2), as it passes by."""
         if stream == 2:
-            if not self._err.seen:
+            if data and not self._err.seen:
                 self._start = b""
             self._keep_start(data)
             self._err.feed(data)
