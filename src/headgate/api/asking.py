@@ -31,9 +31,10 @@ class Asking:
         if body.since is not None:
             wall_ms = parse_since_ms(body.since) if isinstance(body.since, str) else int(body.since * 1000)
             since = wall_ms - time_ns() // 1_000_000 + gate.now()
+        spec = self._spec(body)
         return cmd.Acquire(
             id=body.id or new_id(),
-            spec=self._spec(body),
+            spec=spec,
             holder=gate.me,
             wait=queue or body.wait_s > 0,
             since=since,
@@ -45,6 +46,7 @@ class Asking:
             role=_plain(body.role),
             client=_plain(body.client) or client,
             renew_ms=int(body.renew_within_s * 1000),
+            asks=gate.can_ask(spec.models),
         )
 
     def _spec(self, body: AskBody) -> Spec:

@@ -15,6 +15,7 @@ _COLUMNS = (
     Column("ON 429"),
     Column("MAX HOLD"),
     Column("NAME", spare=True),
+    Column("USAGE GATE", spare=True),
     Column("SOURCE"),
     Column("HIDES", least=8),
 )
@@ -34,6 +35,7 @@ def _row(line: Line) -> list[str]:
         line.on_429 if parse_selector(line.selector).scope == "model" else "",
         format_duration(line.max_hold_ms) if line.max_hold_ms else "",
         line.name or "",
+        "yes" if line.usage_gate else "",
         line.variable or line.source,
         "; ".join(hidden_text(each) for each in line.hidden),
     ]

@@ -45,6 +45,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     client: str = ""  # who asks, where the holder only speaks for it
     renew_ms: int = 0  # how often its client renews it: it is judged by that, and by no process
     renew_by: int = 0  # let go of then, if nobody has heard of the client
+    asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for (SPEC G3)
 
 
 class Lease(Struct, omit_defaults=True, gc=False):
@@ -83,6 +84,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     on_429: str | None = None  # "step", "pause"
     max_hold_ms: int | None = None
     name: str | None = None
+    usage_gate: bool | None = None  # ask the provider before someone in line is let in
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
 
 

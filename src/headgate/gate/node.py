@@ -23,6 +23,7 @@ from headgate.gate.handles import Deferred, checked
 from headgate.gate.service import Gate
 from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided
+from headgate.gate.usage import Usage
 from headgate.log.protocol import Commit, Log, Position
 
 T = TypeVar("T")
@@ -69,6 +70,10 @@ class Node(Gate):
         """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes."""
         return await self._acquire(command, None)
 
+    def can_ask(self, models: tuple[str, ...]) -> tuple[str, ...]:
+        """The accounts of these models whose usage this process can ask for."""
+        return self._usage.accounts(models) if self._usage else ()
+
     async def commits(self, after: Position) -> list[Commit]:
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
         await self._current()  # no thread is at work now
@@ -100,6 +105,7 @@ class Node(Gate):
     async def use(self, loaded: Loaded) -> None:
         """Go by a config file that was read anew."""
         self._loaded, self._settings = loaded, loaded.settings
+        self._usage = Usage(self._settings, None)
         self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
         await self._ask(load_file(loaded), durable=True)
 

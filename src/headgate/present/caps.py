@@ -15,7 +15,7 @@ from headgate.present.words import some
 
 ENVIRONMENT, RUN_TIME, FILE = "environment", "run time", "file"
 VARIABLES = {"agents": "HEADGATE_AGENTS", "requests": "HEADGATE_REQUESTS"}
-_OPTIONS = ("cooldown_ms", "on_429", "max_hold_ms", "name")
+_OPTIONS = ("cooldown_ms", "on_429", "max_hold_ms", "name", "usage_gate")
 
 
 class Line(Struct):
@@ -30,6 +30,7 @@ class Line(Struct):
     on_429: str
     max_hold_ms: int | None
     name: str | None
+    usage_gate: bool
     source: str
     variable: str | None
     hidden: list[dict[str, object]]
@@ -71,6 +72,7 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         on_429=cap.on_429 if cap is not None else ON_429[kind],
         max_hold_ms=(cap.max_hold_ms if cap is not None else MAX_HOLD_MS[kind]) or None,
         name=(cap.name if cap is not None else selector.family) or None,
+        usage_gate=cap is not None and cap.usage_gate,
         source=_source(state, key, cap),
         variable=None,
         hidden=_hidden(state, key, override),

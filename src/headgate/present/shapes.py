@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from headgate.core import records
 from headgate.core.backoffs import Backoff
-from headgate.core.views import Capacity, LeaseView, PoolView, TicketView
+from headgate.core.views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from headgate.gate import processes
 from headgate.present.moments import Moments
 
@@ -37,6 +37,15 @@ class ReasonShape(Struct):
     cause: str | None
 
 
+class UpstreamShape(Struct):
+    """What the provider itself said, and when."""
+
+    in_flight: int | None
+    at: Time | None
+    error: str | None
+    asking: ProcessShape | None
+
+
 class PoolShape(Struct):
     """SPEC O1. A pause without an end has no `paused_until`: hence `paused`."""
 
@@ -60,7 +69,7 @@ class PoolShape(Struct):
     auto_reduced: bool
     auto_reduced_from: int | None
     notice: str | None
-    upstream: int | None
+    upstream: UpstreamShape | None
     source: str | None
     name: str | None
     reserved: bool
@@ -174,11 +183,16 @@ def pool_json(view: PoolView, moments: Moments) -> PoolShape:
         auto_reduced=view.auto_reduced,
         auto_reduced_from=view.auto_reduced_from,
         notice=view.notice,
-        upstream=None,
+        upstream=None if view.upstream is None else _upstream_json(view.upstream, moments),
         source=view.source or None,
         name=view.name or None,
         reserved=view.reserved,
     )
+
+
+def _upstream_json(upstream: UpstreamView, moments: Moments) -> UpstreamShape:
+    asking = process_json(upstream.asking) if upstream.asking else None
+    return UpstreamShape(upstream.count, moments.utc(upstream.at), upstream.error or None, asking)
 
 
 def backoff_json(backoff: Backoff, moments: Moments) -> BackoffShape:
