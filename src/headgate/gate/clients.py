@@ -260,7 +260,7 @@ class Clients:
         if not late:
             return
         state = await self._gate.read()
-        commands: list[cmd.Command] = []
+        commands: list[cmd.Reclaim | cmd.Cancel] = []
         for ident in late:
             client = self._known.get(ident)
             if client is None or client.listening:
@@ -273,7 +273,10 @@ class Clients:
             if client.asking is not None:
                 client.asking.add_done_callback(_collect)
         if commands:
-            await self._gate.decide(*commands)
+            decided = await self._gate.decide(*commands)
+            for command, one in zip(commands, decided, strict=True):
+                if one.error is None:
+                    self._remember(command.id, "unrenewed" if isinstance(command, cmd.Reclaim) else "cancelled")
 
     async def _take_over(self) -> None:
         """Speak for the clients of services that are gone, or that we lost sight of; each has its time anew."""
