@@ -69,10 +69,10 @@ def set_up(server: Server) -> None:
 
 def trouble(server: Server) -> None:
     """What goes wrong in an afternoon."""
-    server.run("pause", "gemini", "--kind", "requests", "--for", "40m")
+    server.http("POST", "/v1/pause", target="gemini", kind="requests", for_s=2400)
     for _ in range(2):
-        server.run("report", "umans", "--kind", "requests", "--rate-limited", "--retry-after", "1")
-    server.run("backoff", "set", "openai/gpt-5-codex", "rate_limited", "14m")
-    server.run("backoff", "set", "anthropic@spare", "auth", "52m")
+        server.http("POST", "/v1/report", target="umans", kind="requests", retry_after_s=1)
+    server.http("PUT", "/v1/backoffs", key="openai/gpt-5-codex", reason="rate_limited", for_s=840)
+    server.http("PUT", "/v1/backoffs", key="anthropic@spare", reason="auth", for_s=3120)
     (ident,) = server.ask("openrouter/meta/llama-4", "nightly-eval/run.py --suite tools")
     server.release(ident, outcome="overloaded", evidence="HTTP 529 overloaded_error: the model is overloaded")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,26 @@ class Server:
             raise AssertionError(f"headgate {' '.join(arguments)}: {done.returncode} {done.stderr}")
         return done.stdout
 
-    def json(self, *arguments: str) -> Any:
-        return msgspec.json.decode(self.run(*arguments, "--json"))
+    def http(self, method: str, path: str, **body: Any) -> Any:
+        """What the service answers to one who has the token."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+            connection.request(method, path, msgspec.json.encode(body) if body else None, headers)
+            response = connection.getresponse()
+            answer = msgspec.json.decode(response.read())
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise AssertionError(f"{method} {path}: {answer}")
+        return answer
+
+    def pool(self, name: str) -> Any:
+        return next(pool for pool in self.http("GET", "/v1/status")["pools"] if pool["pool"] == name)
 
     def link(self) -> str:
         """A one-time link, as `headgate open` makes it."""
-        return str(self.json("open", "--print")["url"])
+        return str(self.http("POST", "/v1/login-links")["url"])
 
     @property
     def token(self) -> str:

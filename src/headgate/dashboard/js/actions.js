@@ -21,6 +21,7 @@ async function attempt(doing) {
 
 const entered = (answer) => (answer.entered ? ` ${some(answer.entered, "agent")} entered.` : "");
 const named = (item) => item.command || item.id;
+const short = (item) => (named(item).length > 60 ? `${named(item).slice(0, 58)}…` : named(item));
 
 /** Pools of both kinds can have the same name. */
 export const titled = (pool) => `${pool.pool} (${pool.kind})`;
@@ -37,7 +38,7 @@ export async function cancel(ticket) {
   if (!sure) return;
   await attempt(async () => {
     await send("DELETE", `/v1/tickets/${encodeURIComponent(ticket.id)}`);
-    say(`Cancelled ${ticket.id}: ${named(ticket)}.`);
+    say(`Cancelled: ${short(ticket)}`);
   });
 }
 
@@ -45,10 +46,10 @@ export function bump(ticket) {
   return attempt(async () => {
     const answer = await send("POST", `/v1/tickets/${encodeURIComponent(ticket.id)}/bump`, {});
     if (answer.entered) {
-      say(`${ticket.id} went to the front and entered.`);
+      say(`Went to the front and entered: ${short(ticket)}`);
     } else {
       const undo = () => setPriority(ticket, ticket.priority, false);
-      say(`${ticket.id} is at position ${answer.position} now.`, { undo });
+      say(`At position ${answer.position} now: ${short(ticket)}`, { undo });
     }
   });
 }
@@ -57,8 +58,8 @@ export function setPriority(ticket, priority, undoable = true) {
   return attempt(async () => {
     const answer = await send("POST", `/v1/tickets/${encodeURIComponent(ticket.id)}/bump`, { priority });
     const undo = undoable ? () => setPriority(ticket, ticket.priority, false) : undefined;
-    if (answer.entered) say(`${ticket.id} has priority ${priority} and entered.`);
-    else say(`${ticket.id} has priority ${priority} and position ${answer.position}.`, { undo });
+    if (answer.entered) say(`Priority ${priority}, and entered: ${short(ticket)}`);
+    else say(`Priority ${priority}, position ${answer.position}: ${short(ticket)}`, { undo });
   });
 }
 
@@ -74,7 +75,7 @@ export async function release(lease) {
   if (!sure) return;
   await attempt(async () => {
     const answer = await send("POST", `/v1/leases/${encodeURIComponent(lease.id)}/release`, { force: true });
-    say(answer.released ? `Took ${lease.id} back.${entered(answer)}` : `${lease.id} had ended already.`);
+    say(answer.released ? `Taken back: ${short(lease)}${entered(answer) && `.${entered(answer)}`}` : `It had ended already: ${short(lease)}`);
   });
 }
 

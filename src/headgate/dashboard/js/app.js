@@ -13,7 +13,7 @@ import { calmly, poke, readNow } from "./refresh.js";
 import { readSeries } from "./series.js";
 import { onChange, store, update } from "./store.js";
 import { Stream } from "./stream.js";
-import { setUpSummary } from "./summary.js";
+import { drawPlace, setUpSummary } from "./summary.js";
 import { setUpTheme } from "./theme.js";
 import { setUpWelcome } from "./welcome.js";
 
@@ -39,8 +39,12 @@ for (const setUp of [setUpTheme, setUpKeys, setUpSummary, setUpChart, setUpPools
 banners.setUpBanners(() => stream.retryNow());
 tick(() => {
   tickBackoffs();
-  if (store.connection.state !== "live") banners.draw();
-  else calmly();
+  if (store.connection.state === "live") {
+    calmly();
+  } else {
+    banners.draw();
+    drawPlace();
+  }
 });
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;

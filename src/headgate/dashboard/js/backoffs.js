@@ -56,9 +56,10 @@ function change(node, backoff) {
   if (backoff.manual) parts.push("set by hand");
   if (backoff.probing) parts.push(`${backoff.probing} tries it out`);
   text(p.scope, parts.join(" · "));
-  text(p.evidence, backoff.evidence ?? "");
-  attr(p.evidence, "title", backoff.evidence);
-  show(p.evidence, Boolean(backoff.evidence));
+  const evidence = backoff.manual ? "" : (backoff.evidence ?? "");
+  text(p.evidence, evidence);
+  attr(p.evidence, "title", evidence);
+  show(p.evidence, Boolean(evidence));
   show(p.clear, mayChange());
   attr(p.clear, "aria-label", `Clear the backoff of ${backoff.key}`);
   drawMeter(node);

@@ -38,7 +38,7 @@ export function draw() {
     banners.push({
       key: `notice ${poolKey(pool)}`, tone: "warn", icon: "warn", title: `${pool.pool} (${pool.kind})`,
       text: noticeOf(pool),
-      button: mayChange() ? `Restore ${pool.auto_reduced_from}` : "", label: `Restore the limit of ${pool.pool} to ${pool.auto_reduced_from}`,
+      button: mayChange() ? `Restore ${pool.auto_reduced_from}` : "", label: `Restore ${pool.auto_reduced_from} as the limit of ${pool.pool}`,
       act: () => actions.restore(pool),
     });
   }

@@ -8,6 +8,7 @@ import { showSpan } from "./series.js";
 import { onChange, poolKey, store, update } from "./store.js";
 
 const SPANS = [[15, "15 min"], [60, "1 h"], [360, "6 h"], [1440, "24 h"]];
+const SHORTEST_MS = 120_000;
 const LEFT = 40;
 const RIGHT = 12;
 const UPPER = { top: 10, height: 92 };
@@ -72,7 +73,8 @@ function onKey(event) {
 function read() {
   const { pool, minutes } = store.chart;
   until = Math.max(now(), store.series.samples.at(-1)?.t ?? 0);
-  from = until - minutes * 60_000;
+  const first = store.series.samples[0]?.t ?? until;
+  from = Math.max(until - minutes * 60_000, Math.min(first, until - SHORTEST_MS)); // a young history fills the chart
   points = store.series.samples.filter((sample) => sample.t >= from).flatMap((sample) => {
     if (!pool) return [{ t: sample.t, used: sample.running, limit: null, queued: sample.waiting, hits: sample.rate_limits }];
     const each = sample.pools[pool];
@@ -120,7 +122,7 @@ function grid({ steps, y }) {
 
 function axis() {
   const marks = timeTicks(from, until, width < 480 ? 4 : 8).filter((t) => x(t) > LEFT + 14 && x(t) < width - RIGHT - 14);
-  return marks.map((t) => s("text", { class: "tick", x: x(t), y: HEIGHT - 6, "text-anchor": "middle", text: clock(t) }));
+  return marks.map((t) => s("text", { class: "tick", x: x(t), y: HEIGHT - 6, "text-anchor": "middle", text: clock(t, until - from < 240_000) }));
 }
 
 /** Steps from sample to sample, with a gap where there was none; closed down to `floor` for an area. */

@@ -11,7 +11,7 @@ import { mayChange, onChange, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
 const COLUMNS = [["what", "Command"], ["age", "Held for"], ["do", "(Actions)"]];
-const PAGE = 25;
+const PAGE = 15;
 
 let page = 0;
 const { table, body } = makeTable("Leases", COLUMNS);
@@ -48,7 +48,7 @@ function make() {
     waited: h("span", { class: "estimate" }),
     release: h("button", { type: "button", class: "icon-button", title: "Take it back", on: { click: () => actions.release(node.lease) } }, icon("release")),
   });
-  cells.what.append(p.command, h("p", { class: "under" }, p.model, p.who, p.extra));
+  cells.what.append(p.command, h("p", { class: "under" }, p.model, p.extra, p.who));
   cells.age.append(p.age, p.waited);
   cells.do.append(p.release);
   return node;
@@ -71,7 +71,7 @@ function change(node, lease) {
 }
 
 function extras({ flow, seats, claimed, gone, kind }) {
-  const parts = [kind];
+  const parts = kind === "agents" ? [] : [kind];
   if (flow !== "default") parts.push(flow);
   if (seats > 1) parts.push(some(seats, "seat"));
   if (!claimed) parts.push("woken, not yet here");

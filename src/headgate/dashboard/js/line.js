@@ -84,7 +84,7 @@ function make() {
     bump: h("button", { type: "button", class: "icon-button", title: "To the front", on: { click: () => actions.bump(node.ticket) } }, icon("front")),
     cancel: h("button", { type: "button", class: "icon-button", title: "Cancel", on: { click: () => actions.cancel(node.ticket) } }, icon("cancel")),
   });
-  cells.what.append(p.command, h("p", { class: "under" }, p.models, p.who, p.extra));
+  cells.what.append(p.command, h("p", { class: "under" }, p.models, p.extra, p.who));
   cells.why.append(h("p", { class: "why-head" }, p.chip, p.until), p.reason);
   cells.age.append(p.age, p.estimate);
   cells.do.append(p.bump, p.cancel);

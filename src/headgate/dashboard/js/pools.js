@@ -10,15 +10,32 @@ import { drawSeats, KINDS, seatsOf } from "./seats.js";
 import { drawSpark } from "./spark.js";
 import { mayChange, onChange, poolKey, store, update } from "./store.js";
 
+const CARD = 316; // the narrowest, in px
+const GAP = 16;
+let width = 1200;
+
 export function setUpPools() {
   byId("seat-legend").append(
     ...Object.entries(KINDS).map(([kind, name]) => h("span", {}, h("i", { class: `seat ${kind}` }), name)),
   );
+  new ResizeObserver(([entry]) => {
+    width = entry.contentRect.width;
+    arrange();
+  }).observe(byId("pool-cards"));
   onChange(["pools", "session", "series"], draw);
 }
 
-/** Those with a line or a problem first, then by name: what needs eyes is at the top. */
+/** As many columns as fit, or one less where that fills the last row better. */
+function arrange() {
+  const fit = Math.max(1, Math.floor((width + GAP) / (CARD + GAP)));
+  const pools = Math.max(1, store.pools.length);
+  const left = (columns) => (columns - (pools % columns)) % columns;
+  const columns = fit > 2 && pools > fit && left(fit - 1) < left(fit) ? fit - 1 : fit;
+  byId("pool-cards").style.setProperty("--columns", String(columns));
+}
+
 function draw() {
+  arrange();
   text(byId("pools-count"), store.pools.length ? count(store.pools.length) : "");
   reconcile(byId("pool-cards"), store.pools, poolKey, make, change);
 }
@@ -29,6 +46,7 @@ function make() {
     name: h("h3", { class: "pool-name" }),
     kind: h("span", { class: "kind" }),
     state: h("span", { class: "chip" }),
+    label: h("span", {}),
     taken: h("span", { class: "pool-taken" }),
     limit: h("span", { class: "pool-limit" }),
     seats: h("div", { class: "seats", role: "img" }),
@@ -45,13 +63,14 @@ function make() {
     edit: h("button", { type: "button", class: "icon-button", on: { click: () => editPool(node.pool) } }, icon("edit")),
   };
   node.parts = parts;
+  parts.state.append(parts.label, " ", parts.until);
   node.append(
     h("header", { class: "pool-head" }, h("div", { class: "pool-title" }, parts.name, parts.kind),
       h("div", { class: "pool-actions" }, parts.pause, parts.edit)),
     h("div", { class: "pool-main" },
       h("p", { class: "pool-number" }, parts.taken, parts.limit), parts.spark),
     parts.seats,
-    h("div", { class: "pool-facts" }, h("span", { class: "pool-state" }, parts.state, parts.until), parts.queue, parts.idle),
+    h("div", { class: "pool-facts" }, parts.state, parts.queue, parts.idle),
     parts.rules,
     parts.upstream,
   );
@@ -71,7 +90,7 @@ function change(node, pool) {
   text(p.name, pool.pool);
   attr(p.name, "title", pool.pool);
   text(p.kind, pool.kind);
-  text(p.state, label);
+  text(p.label, label);
   attr(p.state, "class", `chip ${state}`);
   setTime(p.until, pool.paused ? pool.paused_until : null);
   text(p.taken, count(seats.taken));
@@ -103,8 +122,8 @@ function change(node, pool) {
 /** What stands out about a pool, the most pressing first. */
 function stateOf(pool, seats) {
   if (pool.paused) {
-    const ends = pool.paused_until ? "paused, goes on in" : "paused";
-    return ["paused", pool.pause_cause === "rate_limited" ? "rate limited, goes on in" : ends];
+    const why = pool.pause_cause === "rate_limited" ? "rate limited" : "paused";
+    return ["paused", pool.paused_until ? `${why}, goes on in` : `${why} until resumed`];
   }
   if (seats.over) return ["over", `${seats.over} over the limit`];
   if (pool.reserved) return ["full", "kept for one that waited long"];
@@ -119,7 +138,7 @@ function rulesOf(pool) {
   const parts = [pool.source === "file" ? cap : `${cap}, ${pool.source === "built-in" ? "built in" : "set at run time"}`];
   if (pool.cooldown_ms) parts.push(`cooldown ${setting(pool.cooldown_ms)}`);
   if (pool.auto_reduced) parts.push(`reduced from ${pool.auto_reduced_from}`);
-  if (pool.account && pool.account !== pool.pool) parts.push(`account ${pool.account}`);
+  if (pool.account?.includes("@") && pool.account !== pool.pool) parts.push(`account ${pool.account}`);
   return parts.join(" · ");
 }
 

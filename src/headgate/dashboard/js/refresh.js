@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { learn, now } from "./clock.js";
 import { store, update } from "./store.js";
 
-export const PAGE = 50;
+export const PAGE = 25;
 export const SEARCHED = 10_000; // how many of the line a search looks at
 const SOONEST_MS = 250;
 const CALM_MS = 5_000; // estimates and cooldowns change without an event

@@ -9,7 +9,10 @@ export function rove(body) {
     const place = rows.indexOf(row);
     const to = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: rows.length - 1 }[event.key];
     if (to === undefined) {
-      if (event.key === "Enter" && event.target === row) row.querySelector("button")?.click();
+      if (event.key === "Enter" && event.target === row) {
+        event.preventDefault(); // else it would also press what the dialog focuses
+        row.querySelector("button")?.click();
+      }
       return;
     }
     event.preventDefault();

@@ -3,6 +3,7 @@ import { attr, h, s } from "./dom.js";
 import { some } from "./format.js";
 
 const MOST_CELLS = 48;
+const ROW_PX = 290; // the narrowest card: cells are as large as one row allows
 
 export const KINDS = { used: "taken", foreign: "outside Headgate", cooling: "cooling", free: "free", withheld: "withheld" };
 
@@ -43,6 +44,7 @@ export function drawSeats(node, pool) {
 
 function cells(node, kinds, seats) {
   if (node.firstElementChild?.tagName === "svg") node.replaceChildren();
+  node.style.setProperty("--cell", `${Math.max(8, Math.min(26, Math.floor(ROW_PX / kinds.length) - 3))}px`);
   while (node.children.length > kinds.length) node.lastElementChild.remove();
   while (node.children.length < kinds.length) node.append(h("i", {}));
   kinds.forEach((kind, place) => {

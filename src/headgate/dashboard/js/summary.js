@@ -1,7 +1,7 @@
 // The figures at the top, the state of the connection, and where this is.
 import { now } from "./clock.js";
 import { attr, byId, h, text } from "./dom.js";
-import { count, duration, some } from "./format.js";
+import { count, duration } from "./format.js";
 import { onChange, store } from "./store.js";
 
 const figures = {};
@@ -22,10 +22,10 @@ function drawFigures() {
   const full = store.pools.filter((pool) => pool.limit !== null && pool.in_flight + pool.foreign >= pool.limit).length;
   const paused = store.pools.filter((pool) => pool.paused).length;
   const busy = [full ? `${full} full` : "", paused ? `${paused} paused` : ""].filter(Boolean).join(", ");
-  put("running", store.running, busy ? `of ${some(store.pools.length, "pool")}, ${busy}` : `in ${some(store.pools.length, "pool")}, none full`, "");
+  put("running", store.running, busy ? `pools: ${busy}` : "no pool is full", "");
   const first = store.view.page === 0 && !store.view.query && !store.view.pool ? store.line.tickets : [];
   const longest = Math.max(0, ...first.map((ticket) => now() - Date.parse(ticket.queued_at)));
-  put("waiting", store.waiting, longest ? `longest ${duration(longest)}` : "nobody waits long", store.waiting ? "queue" : "");
+  put("waiting", store.waiting, longest ? `longest ${duration(longest)}` : store.waiting ? "" : "nobody waits", store.waiting ? "queue" : "");
   const auth = store.backoffs.filter((backoff) => backoff.reason === "auth" || backoff.reason === "quota").length;
   put("backoffs", store.backoffs.length, auth ? `${auth} ${auth === 1 ? "needs" : "need"} a person` : "models and accounts", auth ? "bad" : "");
   const hits = store.series.samples.reduce((sum, sample) => sum + sample.rate_limits, 0);
@@ -40,14 +40,20 @@ function put(name, value, note, tone) {
   attr(figure.node, "data-tone", tone || null);
 }
 
-function drawPlace() {
+function retryIn({ state, retryAt }) {
+  const left = Math.ceil((retryAt - Date.now()) / 1000);
+  return state === "waiting" && left > 0 ? `Not connected, again in ${left} s` : "Connecting";
+}
+
+/** Also every second while we wait for the service. */
+export function drawPlace() {
   const { session, connection, phase } = store;
   text(byId("place"), session?.host ?? "");
   const [tone, words] =
     phase === "error" ? ["bad", "Error"]
     : phase === "loading" ? ["waiting", "Loading"]
     : connection.state === "live" ? ["live", "Live"]
-    : ["bad", "Not connected"];
+    : ["bad", retryIn(connection)];
   attr(byId("live"), "data-tone", tone);
   text(byId("live-text"), words);
   text(byId("foot"), session ? `Headgate ${session.version} on ${session.host}` : "");

@@ -1,0 +1,79 @@
+"""A service, a browser and a page signed in to it. Where there is no Chromium, these tests are skipped."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("litestar", reason="the service is not installed: pip install 'headgate[serve]'")
+pytest.importorskip("playwright", reason="Playwright is not installed: tools/bootstrap dev,serve")
+
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from tests.dashboard.browser import NAMES, find_chromium, launched
+from tests.dashboard.service import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+AXE = "4.14.0"
+READY = "html[data-phase=ready] #live[data-tone=live]"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if find_chromium() is None:
+        subprocess.run(["sh", str(ROOT / "tools/browser")], timeout=300, check=False)
+    if find_chromium() is None:
+        pytest.skip(f"no browser is installed: looked for {', '.join(NAMES)} in PATH")
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "home")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(15_000)
+    try:
+        yield context
+    finally:
+        context.close()
+
+
+@pytest.fixture
+def open_page(context: BrowserContext, server: Server) -> Callable[[], Page]:
+    """Sign in and wait until the page is live. What the page complains about fails the test."""
+
+    def opened() -> Page:
+        page = context.new_page()
+        page.on("pageerror", lambda error: pytest.fail(f"the page threw: {error}"))
+        page.goto(server.link())
+        page.wait_for_selector(READY)
+        return page
+
+    return opened
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """axe-core's source, from npm, kept in a folder that git ignores."""
+    folder = ROOT / "node_modules/axe-core"
+    if not (folder / "axe.min.js").exists():
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed, and axe-core comes by it")
+        command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--no-package-lock", f"axe-core@{AXE}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"npm could not bring axe-core@{AXE}: {done.stderr.strip()[:200]}")
+    return (folder / "axe.min.js").read_text()
