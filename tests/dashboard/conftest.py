@@ -32,13 +32,20 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "home")
+@pytest.fixture(scope="session")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for all: to start a service for each test would take most of the time."""
+    server = Server(tmp_path_factory.mktemp("dashboard") / "home")
     try:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture
+def server(one_server: Server) -> Server:
+    one_server.wipe()
+    return one_server
 
 
 @pytest.fixture

@@ -151,6 +151,22 @@ class Server:
             if granted:
                 self.gate.decide([cmd.Claim(ident) for ident in granted])
 
+    def wipe(self) -> None:
+        """Nothing set, nobody in line, nothing lent, nothing cooling: as in the beginning but for the history."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        state = self.gate.read()
+        rules = list(state.rules.runtime)
+        first = [cmd.SetRule(Rule(kind, selector, cooldown_ms=0)) for kind, selector in rules]
+        last: list[cmd.Command] = [cmd.Cancel(ident) for ident in state.tickets]
+        last += [cmd.Reclaim(ident, "the tests") for ident in state.leases]
+        last += [cmd.EndBackoff(key) for key in state.backoffs]
+        last += [cmd.RemoveCap(kind, selector) for kind, selector in rules]  # forgets pauses and reductions
+        last += [cmd.ResetCap(kind, selector) for kind, selector in rules]
+        self.gate.decide([*first, *last])
+        left = self.gate.read()
+        assert not (left.tickets or left.leases or left.backoffs or left.rules.runtime)
+
     def stop(self) -> None:
         if self._gate is not None:
             self._gate.close()
