@@ -18,6 +18,7 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+	@sh tools/browser
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else

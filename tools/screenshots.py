@@ -5,18 +5,21 @@ Needs Chromium. SECONDS is how much history to collect first (default 60).
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.dashboard import fleet  # noqa: E402
-from tests.dashboard.browser import launched  # noqa: E402
-from tests.dashboard.service import Server  # noqa: E402
+from tests.dashboard import fleet
+from tests.dashboard.browser import launched
+from tests.dashboard.service import Server
 
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 
 
@@ -25,17 +28,15 @@ def main(folder: Path, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as home:
         server = Server(Path(home))
         try:
-            fleet.set_up(server)
             live(server, seconds)
             with launched() as browser:
-                for scheme in ("light", "dark"):
+                for scheme in SCHEMES:
                     for name, (width, height) in SIZES.items():
-                        size = {"width": width, "height": height}
-                        page = browser.new_page(viewport=size, color_scheme=scheme, device_scale_factor=1)
+                        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
                         page.goto(server.link())
                         page.wait_for_selector("html[data-phase=ready] #live[data-tone=live]")
                         page.wait_for_selector("#line-list tbody tr")
-                        page.wait_for_function("document.querySelectorAll('.spark svg').length > 2")
+                        page.wait_for_selector(".pool:nth-child(3) .spark svg")
                         page.screenshot(path=str(folder / f"{name}-{scheme}.png"))
                         page.screenshot(path=str(folder / f"{name}-{scheme}-full.png"), full_page=True)
                         page.close()
@@ -44,22 +45,28 @@ def main(folder: Path, seconds: float) -> None:
 
 
 def live(server: Server, seconds: float) -> None:
-    """Requests come and go for a while, so that the charts have something to show."""
+    """The fleet arrives while other work comes and goes, so that ages differ and charts have something to show."""
     pick = random.Random(4)
+    others = [
+        ("gemini/flash", "docs", "requests"),
+        (fleet.SONNET, "webshop", "agents"),
+        (fleet.GPT, "search", "agents"),
+    ]
+    arriving = fleet.arrivals(server)
     held: list[str] = []
-    ends = time.monotonic() + seconds
-    troubled = False
-    while time.monotonic() < ends:
-        if pick.random() < 0.5 and len(held) < 4:
-            held += server.ask("gemini/flash", "summarise.py --inbox", project="docs", wait=False)
+    began = time.monotonic()
+    while (passed := (time.monotonic() - began) / seconds) < 1:
+        next(arriving, None)
+        if len(held) < 2 + 6 * math.sin(passed * 7) ** 2:
+            model, project, kind = pick.choice(others)
+            held += server.ask(model, "summarise.py --inbox", project=project, kind=kind)
         elif held:
             server.release(held.pop(pick.randrange(len(held))))
-        if not troubled and time.monotonic() > ends - seconds / 3:
-            fleet.trouble(server)
-            troubled = True
-        time.sleep(0.4)
-    if not troubled:
-        fleet.trouble(server)
+        time.sleep(seconds / 60)
+    for ident in held:
+        server.release(ident)
+    fleet.trouble(server)
+    time.sleep(12)  # two more samples
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@ limits, backoffs, a dozen leases and thirty in line. Nothing runs: its holders a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
 from tests.dashboard.service import Server
@@ -20,18 +22,18 @@ RULES = [
 ]
 
 RUNNING = [
-    (OPUS, "agents", "webshop", "opencode run 'Migrate the checkout to the new tax service'", "atlas", 1820),
-    (OPUS, "agents", "webshop", "claude -p 'Find out why the nightly import doubles orders'", "atlas", 1311),
-    (OPUS, "agents", "ledger", "opencode run 'Replace the rounding in invoices by exact decimals'", "borealis", 960),
-    (OPUS, "agents", "infra", "claude -p 'Write the runbook for the database failover'", "borealis", 402),
-    (SONNET, "agents", "webshop", "opencode run 'Add tests for the coupon rules'", "atlas", 640),
-    (SONNET, "agents", "ledger", "aider --message 'Rename account to ledger account everywhere'", "cygnus", 515),
-    (SONNET, "agents", "docs", "claude -p 'Rewrite the getting started page for Windows'", "cygnus", 88),
-    (GPT, "agents", "infra", "codex exec 'Upgrade the base images and fix what breaks'", "atlas", 245),
-    (GPT, "agents", "search", "codex exec 'Profile the indexer and remove the slowest query'", "borealis", 61),
-    (CODER, "requests", "search", "nightly-eval/run.py --suite retrieval", "cygnus", 12),
-    (CODER, "requests", "search", "nightly-eval/run.py --suite ranking", "cygnus", 7),
-    (CODER, "requests", "docs", "translate.py docs/de", "atlas", 4),
+    (OPUS, "agents", "webshop", "opencode run 'Migrate the checkout to the new tax service'", "atlas"),
+    (OPUS, "agents", "webshop", "claude -p 'Find out why the nightly import doubles orders'", "atlas"),
+    (OPUS, "agents", "ledger", "opencode run 'Replace the rounding in invoices by exact decimals'", "borealis"),
+    (OPUS, "agents", "infra", "claude -p 'Write the runbook for the database failover'", "borealis"),
+    (SONNET, "agents", "webshop", "opencode run 'Add tests for the coupon rules'", "atlas"),
+    (SONNET, "agents", "ledger", "aider --message 'Rename account to ledger account everywhere'", "cygnus"),
+    (SONNET, "agents", "docs", "claude -p 'Rewrite the getting started page for Windows'", "cygnus"),
+    (GPT, "agents", "infra", "codex exec 'Upgrade the base images and fix what breaks'", "atlas"),
+    (GPT, "agents", "search", "codex exec 'Profile the indexer and remove the slowest query'", "borealis"),
+    (CODER, "requests", "search", "nightly-eval/run.py --suite retrieval", "cygnus"),
+    (CODER, "requests", "search", "nightly-eval/run.py --suite ranking", "cygnus"),
+    (CODER, "requests", "docs", "translate.py docs/de", "atlas"),
 ]
 
 WAITING = [
@@ -49,22 +51,31 @@ def holder(host: str, number: int) -> str:
 
 
 def set_up(server: Server) -> None:
+    for _ in arrivals(server):
+        pass
+
+
+def arrivals(server: Server) -> Iterator[None]:
+    """The fleet arrives, one agent after the other."""
     server.tell(*(cmd.SetRule(rule) for rule in RULES))
     number = 0
-    for model, kind, project, command, host, _ in RUNNING:
+    for model, kind, project, command, host in RUNNING:
         number += 1
         server.ask(model, command, kind=kind, project=project, holder=holder(host, number))
-    for _ in range(6):
+        yield
+    for turn in range(6):
         for model, kind, project, command, host, priority in WAITING:
             number += 1
+            later = f"{command.split(' ')[0]} --task {4200 + number} --board {project}"
             server.ask(
                 model,
-                command if number < 18 else f"{command.split(' ')[0]} run 'Task {4200 + number} of the {project} board'",
+                later if turn else command,
                 kind=kind,
                 project=project,
                 holder=holder(host, number),
                 priority=priority,
             )
+            yield
 
 
 def trouble(server: Server) -> None:

@@ -165,7 +165,7 @@ class Server:
         last += [cmd.ResetCap(kind, selector) for kind, selector in rules]
         self.gate.decide([*first, *last])
         left = self.gate.read()
-        assert not (left.tickets or left.leases or left.backoffs or left.rules.runtime)
+        assert not any((left.tickets, left.leases, left.backoffs, left.rules.runtime))
 
     def stop(self) -> None:
         if self._gate is not None:

@@ -1,4 +1,4 @@
-"""A page of another origin can neither read nor change anything (SPEC H5): a real page, in a browser that is signed in."""
+"""A page of another origin can neither read nor change anything (SPEC H5): a real page, in a signed-in browser."""
 
 from __future__ import annotations
 
@@ -51,10 +51,12 @@ TRY_ALL = """async (url) => {
   await attempt("read with cookies", () => read("/v1/overview", { credentials: "include" }));
   await attempt("read what needs no token", () => read("/concurrency/status"));
   await attempt("read the metrics", () => read("/metrics"));
-  const put = { method: "PUT", body: '{"limit": 99}', headers: { "Content-Type": "application/json" }, credentials: "include" };
+  const json = { "Content-Type": "application/json" };
+  const put = { method: "PUT", body: '{"limit": 99}', headers: json, credentials: "include" };
   await attempt("change what needs no token", () => read("/concurrency/limits/umans", put));
   const blind = { method: "POST", mode: "no-cors", credentials: "include", headers: { "Content-Type": "text/plain" } };
-  await attempt("pause unseen", async () => (await fetch(url + "/v1/pause", { ...blind, body: '{"target": "umans"}' })).type);
+  const pause = { ...blind, body: '{"target": "umans"}' };
+  await attempt("pause unseen", async () => (await fetch(url + "/v1/pause", pause)).type);
   await attempt("stream", () => new Promise((resolve, reject) => {
     const source = new EventSource(url + "/v1/events?since=0", { withCredentials: true });
     source.onerror = () => { source.close(); reject(new Error("refused")); };
@@ -111,7 +113,12 @@ def test_H5_D1_a_page_of_another_origin_reads_and_changes_nothing(
 def test_H5_a_name_that_somebody_elses_dns_points_here_is_refused(server: Server) -> None:
     server.caps(umans=4)
     for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example"):
-        for method, path in (("GET", "/"), ("GET", "/v1/overview"), ("GET", "/v1/events"), ("PUT", "/concurrency/limits/umans")):
+        for method, path in (
+            ("GET", "/"),
+            ("GET", "/v1/overview"),
+            ("GET", "/v1/events"),
+            ("PUT", "/concurrency/limits/umans"),
+        ):
             connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
             connection.request(method, path, headers={"Host": host, "Authorization": f"Bearer {server.token}"})
             response = connection.getresponse()
