@@ -61,7 +61,7 @@ class Node(Gate):
         return await self._current()
 
     async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction, which others may share."""
+        """Run commands in one transaction, which others may share. Not for `Acquire`: see `acquire`."""
         self._check_open()
         futures = [self._post(checked(command), durable=durable) for command in commands]
         return [await future for future in futures]
