@@ -76,6 +76,19 @@ def test_D1_a_page_that_finds_no_service_says_so_and_comes_alive(server: Server,
     expect(page.locator("#live")).to_contain_text("Live")
 
 
+def test_D1_a_store_in_trouble_is_said_and_what_was_known_stays(server: Server, open_page: Opened) -> None:
+    server.ask("umans/coder", "still here")
+    page = open_page()
+    expect(page.locator("#lease-list")).to_contain_text("still here")
+    page.route("**/v1/overview*", lambda route: route.fulfill(status=503, json={"error": "the disk is full"}))
+    server.ask("umans/coder", "not seen yet")
+    expect(page.locator("[data-key=trouble]")).to_contain_text("the disk is full")
+    expect(page.locator("#lease-list")).to_contain_text("still here")
+    page.unroute("**/v1/overview*")
+    expect(page.locator("#lease-list")).to_contain_text("not seen yet")
+    expect(page.locator("[data-key=trouble]")).to_have_count(0)
+
+
 def test_D1_commands_of_agents_are_text_and_nothing_else(server: Server, open_page: Opened) -> None:
     server.caps(umans=1)
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

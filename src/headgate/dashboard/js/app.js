@@ -27,8 +27,9 @@ const stream = new Stream({
     if (type !== "stopping" && type !== "behind") poke();
   },
   onState(state, retryAt) {
-    const again = store.connection.state === "waiting";
-    update({ connection: { state, retryAt: state === "connecting" && !again ? -1 : retryAt } });
+    const before = store.connection;
+    const lostAt = state === "live" ? 0 : before.state === "live" ? Date.now() : before.lostAt;
+    update({ connection: { state, retryAt, lostAt } });
     if (state === "live") poke();
   },
 });

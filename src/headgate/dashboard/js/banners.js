@@ -4,6 +4,8 @@ import { attr, byId, h, reconcile, show, text } from "./dom.js";
 import { icon } from "./icons.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 
+const BLINK_MS = 900; // a stream that comes back at once is not worth a word
+
 /** @type {() => void} */
 let retryNow = () => {};
 
@@ -14,8 +16,8 @@ export function setUpBanners(retry) {
 
 /** The countdown; called every second. */
 export function draw() {
-  const { state, retryAt } = store.connection;
-  const cutOff = store.phase === "ready" && state !== "live" && !starting();
+  const { state, retryAt, lostAt } = store.connection;
+  const cutOff = store.phase === "ready" && lostAt > 0 && Date.now() - lostAt > BLINK_MS;
   attr(document.documentElement, "data-stale", cutOff ? "true" : null);
   const banners = [];
   if (cutOff) {
@@ -44,9 +46,6 @@ export function draw() {
   }
   reconcile(byId("banners"), banners, (banner) => banner.key, make, change);
 }
-
-/** The first connection is no reconnection. */
-const starting = () => store.connection.state === "connecting" && store.connection.retryAt === -1;
 
 function noticeOf(pool) {
   if (!pool.auto_reduced) return pool.notice;

@@ -66,9 +66,9 @@ async function read() {
     if (view === store.view) showLine(filtered ? line.tickets.filter(matcher(view)) : (line ?? all).tickets, filtered);
     else again = true;
   } catch (error) {
-    if (error.status !== 0 || store.phase === "loading") {
-      update({ phase: "error", problem: { status: error.status ?? -1, error: error.message } });
-    }
+    const status = error.status ?? -1;
+    if (store.phase !== "ready" || status === 401) update({ phase: "error", problem: { status, error: error.message } });
+    else if (status !== 0) update({ trouble: `${error.message}. What you see is how it was last.` });
     setTimeout(poke, 3_000);
   } finally {
     busy = false;

@@ -4,6 +4,7 @@
  * @typedef {Object} Connection
  * @property {"connecting" | "live" | "waiting"} state
  * @property {number} retryAt   when it is tried again (Date.now()), while waiting
+ * @property {number} lostAt   when it was last live; 0: it is, or never was
  */
 
 export const store = {
@@ -23,7 +24,7 @@ export const store = {
   chart: { pool: "", minutes: 60 },
   events: [],
   trouble: "",
-  /** @type {Connection} */ connection: { state: "connecting", retryAt: 0 },
+  /** @type {Connection} */ connection: { state: "connecting", retryAt: 0, lostAt: 0 },
 };
 
 const hearers = [];
