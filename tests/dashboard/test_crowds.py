@@ -67,5 +67,10 @@ def test_D1_the_line_is_filtered_by_words_and_by_pool(server: Server, open_page:
     page.get_by_role("button", name="2 in line for acme: show them").click()
     expect(rows).to_have_count(2)
     expect(page.locator("#line-count")).to_have_text("2 of 5")
+    # A pool with room is not what anybody waits for, even if those in line need it too.
+    server.caps("agents", host=9, beta=1)
+    server.ask("beta/x", "beta {number}", 3, kind="agents")
+    host = page.locator(".pool", has_text="host:")
+    expect(host).to_contain_text("2 wait for other pools")
     page.get_by_label("Waits for").select_option("Any pool")
-    expect(rows).to_have_count(5)
+    expect(rows).to_have_count(7)

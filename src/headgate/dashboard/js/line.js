@@ -8,6 +8,7 @@ import { icon } from "./icons.js";
 import { makePager } from "./pager.js";
 import { look, PAGE, SEARCHED } from "./refresh.js";
 import { keepOneStop } from "./roving.js";
+import { inTheWay } from "./seats.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
@@ -48,7 +49,7 @@ export function setUpLine() {
 }
 
 function drawChoices(select) {
-  const pools = store.pools.filter((pool) => pool.queued || poolKey(pool) === store.view.pool);
+  const pools = store.pools.filter((pool) => inTheWay(pool) || poolKey(pool) === store.view.pool);
   const items = [["", "Any pool"], ...pools.map((pool) => [poolKey(pool), `${pool.pool} (${pool.kind})`])];
   reconcile(select, items, ([value]) => value, ([value]) => h("option", { value }), (node, [, label]) => text(node, label));
   if (select.value !== store.view.pool) select.value = store.view.pool;

@@ -6,7 +6,7 @@ import { count, setting, some } from "./format.js";
 import { icon } from "./icons.js";
 import { editPool, pausePool } from "./pool_dialogs.js";
 import { look } from "./refresh.js";
-import { drawSeats, KINDS, seatsOf } from "./seats.js";
+import { drawSeats, inTheWay, KINDS, seatsOf } from "./seats.js";
 import { drawSpark } from "./spark.js";
 import { mayChange, onChange, poolKey, store, update } from "./store.js";
 
@@ -51,7 +51,7 @@ function make() {
     limit: h("span", { class: "pool-limit" }),
     seats: h("div", { class: "seats", role: "img" }),
     queue: h("button", { type: "button", class: "pool-queue", on: { click: () => look({ pool: poolKey(node.pool), query: "" }) } }),
-    idle: h("span", { class: "pool-queue none", text: "nobody waits" }),
+    idle: h("span", { class: "pool-queue none" }),
     until: timeNode(null, "left"),
     rules: h("p", { class: "pool-rules" }),
     upstream: h("p", { class: "pool-upstream" }),
@@ -98,8 +98,9 @@ function change(node, pool) {
   drawSeats(p.seats, pool);
   text(p.queue, `${count(pool.queued)} in line`);
   attr(p.queue, "aria-label", `${count(pool.queued)} in line for ${pool.pool}: show them`);
-  show(p.queue, pool.queued > 0);
-  show(p.idle, pool.queued === 0);
+  show(p.queue, inTheWay(pool));
+  show(p.idle, !inTheWay(pool));
+  text(p.idle, pool.queued ? `${count(pool.queued)} wait for other pools` : "nobody waits");
   text(p.rules, rulesOf(pool));
   text(p.upstream, upstreamOf(pool));
   show(p.upstream, Boolean(pool.upstream));

@@ -17,6 +17,11 @@ export function seatsOf(pool) {
   return { used: pool.in_flight, foreign: pool.foreign, cooling: pool.cooling, free, withheld, over, limit, taken };
 }
 
+/** Whether somebody may be waiting for this pool, and not only for others that he needs as well. */
+export function inTheWay(pool) {
+  return pool.queued > 0 && (pool.paused || pool.reserved || pool.upstream !== null || seatsOf(pool).free === 0);
+}
+
 /** The row as a sentence. */
 export function seatsText(pool) {
   const { taken, cooling, foreign, withheld, over } = seatsOf(pool);
