@@ -74,12 +74,14 @@ def backoff_json(backoff: Backoff, moments: Moments) -> Json:
 
 def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:
     rows = [
-        [backoff.key, backoff.scope, backoff.reason, _ends(backoff, moments), backoff.evidence] for backoff in backoffs
+        [backoff.key, backoff.scope, backoff.reason, ends_shown(backoff, moments), backoff.evidence]
+        for backoff in backoffs
     ]
     screen.table(_COLUMNS, rows)
 
 
-def _ends(backoff: Backoff, moments: Moments) -> str:
+def ends_shown(backoff: Backoff, moments: Moments) -> str:
+    """When, or by what, a backoff ends."""
     if backoff.probing:
         return f"when {backoff.probing} succeeds"
     if moments.now >= backoff.probe_at:

@@ -8,7 +8,7 @@ and else left for later.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from time import localtime, strftime
 
@@ -50,8 +50,12 @@ def opened_with(loaded: Loaded | None) -> Iterator[DirectGate]:
         yield gate
 
 
-def current(gate: DirectGate, *, reap: bool = False) -> State:
-    """The state as the next request would find it; with `reap`, without what the dead hold."""
+def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None] | None = None) -> State:
+    """The state as the next request would find it; with `reap`, without what the dead hold.
+
+    `tell` hears what could not be brought in; without it, it is noted on stderr.
+    """
+    tell = tell or note
     state = gate.replica.catch_up()
     news: list[cmd.Command] = []
     loaded = gate.loaded
@@ -69,10 +73,10 @@ def current(gate: DirectGate, *, reap: bool = False) -> State:
     try:
         taken_in = gate.replica.try_decide(news)
     except StoreError as error:
-        note(f"shown as it was last known: {error}")
+        tell(f"shown as it was last known: {error}")
     else:
         if taken_in is None and loaded is not None and news and isinstance(news[0], cmd.LoadFile):
-            note(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
+            tell(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
     return gate.replica.catch_up()
 
 

@@ -72,7 +72,7 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
         Cell(str(view.position), "bold"),
         ticket.id,
         models_shown(ticket.spec.models),
-        Cell("gone", "red") if gone else Cell(_why(view.reason, moments), "yellow"),
+        Cell("gone", "red") if gone else Cell(why_shown(view.reason, moments), "yellow"),
         moments.ago(ticket.since),
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
@@ -82,7 +82,7 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
     ]
 
 
-def _why(reason: Reason, moments: Moments) -> str:
+def why_shown(reason: Reason, moments: Moments) -> str:
     """The reason in two words; the sentence stands below the table."""
     left = moments.left(reason.until) if reason.until is not None else None
     if reason.code.endswith("concurrency_cap"):

@@ -83,13 +83,19 @@ class DirectGate:
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
         """The same for what is not worth waiting for: whether the lock could be had soon."""
-        deadline = monotonic() + _SOON_S
-        while self.replica.try_decide(commands) is None:
+        return self.decide_within(_SOON_S, commands) is not None
+
+    def decide_within(
+        self, patience_s: float, commands: Sequence[cmd.Command], *, durable: bool = False
+    ) -> list[Decided] | None:
+        """What became of the commands; None when the lock could not be had for so long, and nothing was decided."""
+        deadline = monotonic() + patience_s
+        while (decided := self.replica.try_decide(commands, durable=durable)) is None:
             if monotonic() > deadline:
-                return False
+                return None
             sleep(_AGAIN_S)
         self._look_for_the_unheard()
-        return True
+        return decided
 
     def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
         """Run one command; raises what is wrong with it."""
