@@ -35,6 +35,7 @@ COMMANDS = (
     "config path",
     "config apply",
     "completion",
+    "top",
 )
 DOCS = Path(__file__).parents[2] / "docs" / "commands"
 
@@ -196,7 +197,7 @@ def test_every_command_has_help_with_an_example(cli: Cli, path: str):
             assert parameter.help, f"{parameter.name} has no help"
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("acquire", "cap", "config", "completion")])
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("acquire", "cap", "config", "completion", "top")])
 def test_o_every_command_that_prints_a_result_takes_json(path: str):
     assert any("--json" in parameter.opts for parameter in find(path).params)
 

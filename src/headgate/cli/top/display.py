@@ -23,10 +23,10 @@ _NOT_COLOURS = ("bold", "dim", "reverse")
 
 
 class Display:
-    """Stdin and stdout, which must be terminals."""
+    """Two files that are terminals: stdin and stdout, unless others are named."""
 
-    def __init__(self) -> None:
-        self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
+    def __init__(self, keyboard: int = 0, out: int = 1) -> None:
+        self.keyboard, self._out = keyboard, out
         self._saved: _Mode | None = None
         self._drawn: list[str] = []
         self._colour = wants_colour()
@@ -34,12 +34,12 @@ class Display:
     def enter(self) -> None:
         """Take the terminal; also again, after something else may have changed it."""
         if self._saved is None:
-            self._saved = termios.tcgetattr(self._in)
-        mode = termios.tcgetattr(self._in)
+            self._saved = termios.tcgetattr(self.keyboard)
+        mode = termios.tcgetattr(self.keyboard)
         mode[0] &= ~(termios.IXON | termios.ICRNL)
         mode[3] &= ~(termios.ECHO | termios.ICANON)  # ISIG stays: Ctrl-C and Ctrl-Z are signals
         mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(self._in, termios.TCSADRAIN, mode)
+        termios.tcsetattr(self.keyboard, termios.TCSADRAIN, mode)
         self._write(_ENTER)
         self.forget()
 
@@ -50,7 +50,7 @@ class Display:
         saved, self._saved = self._saved, None
         try:
             self._write(_LEAVE)
-            termios.tcsetattr(self._in, termios.TCSADRAIN, saved)
+            termios.tcsetattr(self.keyboard, termios.TCSADRAIN, saved)
         except (OSError, termios.error):
             pass  # hung up: there is nothing to give back
 
@@ -83,7 +83,7 @@ class Display:
     def read(self) -> bytes:
         """What was typed; nothing when the terminal is gone."""
         try:
-            return os.read(self._in, 4096)
+            return os.read(self.keyboard, 4096)
         except BlockingIOError:
             return b"\0"  # which is no key
         except OSError:

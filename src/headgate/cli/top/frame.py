@@ -17,8 +17,8 @@ from headgate.cli.top.trend import BUCKET_MS, Trend, spark
 from headgate.cli.top.ui import Ui
 
 _GUTTER = "  "
-_KEYS = ("p:pause  +/-:cap  r:restore  ", "c:cancel  b:bump  ", "", "x:clear  ")  # of each pane
-_KEYS_OF_ALL = "Tab:pane  /:filter  ?:help  q:quit"
+_KEYS = ("p:pause +/-:cap r:restore ", "c:cancel b:bump ", "", "x:clear ")  # of each pane
+_KEYS_OF_ALL = "Tab:pane /:filter ?:help q:quit"
 _HELP = (
     ("q, Ctrl-C", "quit"),
     ("Tab, Shift-Tab, 1-4", "the next pane, the one before, this one"),

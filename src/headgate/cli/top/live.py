@@ -51,7 +51,8 @@ class Live:
         begin(self._trend, gate, state)
         self._shot: Snapshot = snapshot(gate, state)
         self._state = state
-        self._changed = False
+        self._changed = False  # since the last look
+        self._drawn = False  # as it is now
         self._follow_at = self._look_at = self._surroundings_at = self._not_before = 0.0
 
     def run(self) -> int:
@@ -81,7 +82,7 @@ class Live:
             except InternalError:
                 raise
             except HeadgateError as error:
-                self._trouble = f"as last known: {error}"
+                self._note(f"as last known: {error}")
         if now >= self._look_at or (self._changed and now >= self._not_before):
             self._look()
 
@@ -104,35 +105,41 @@ class Live:
         self._shot = snapshot(self._gate, self._state)
         self._trend.sample(self._shot.moments.now, len(self._shot.leases), len(self._shot.tickets))
         took = monotonic() - began
-        self._changed = False
+        self._changed = self._drawn = False
         self._not_before = began + took * _IDLE
         self._look_at = max(began + LOOK_S, self._not_before)
 
     def _note(self, text: str) -> None:
         self._trouble = text
+        self._drawn = False
 
     # The person.
 
     def _draw(self) -> None:
+        if self._drawn:
+            return
+        self._drawn = True
         width, height = self._display.size()
         lines = frame(self._shot, self._trend, self._ui, width, height, self._trouble)
         self._display.draw(lines, width)
 
     def _wait(self, woken: int) -> bool:
         """For a key, a signal, or the next look; False when it is time to leave."""
+        keyboard = self._display.keyboard
         due = min(self._follow_at, self._look_at)
         timeout = _ESCAPE_S if self._keys.pending else max(due - monotonic(), 0)
-        ready, _, _ = select.select([0, woken], [], [], timeout)
+        ready, _, _ = select.select([keyboard, woken], [], [], timeout)
         if woken in ready:
             with suppress(BlockingIOError):
                 os.read(woken, 4096)
-        if 0 not in ready:
+        if keyboard not in ready:
             return self._press(self._keys.flush()) if self._keys.pending and not ready else True
         data = self._display.read()
         return bool(data) and self._press(self._keys.feed(data))
 
     def _press(self, keys: list[str]) -> bool:
         for key in keys:
+            self._drawn = False
             if key == "redraw":
                 self._display.forget()
             wish = self._ui.press(key, self._shot)
@@ -156,6 +163,7 @@ class Live:
         """What came meanwhile; the exit code of what ends us."""
         while self._signals:
             number = self._signals.pop(0)
+            self._drawn = False
             if number == signal.SIGWINCH:
                 self._display.forget()
             elif number == signal.SIGTSTP:

@@ -85,17 +85,15 @@ class Pools(Pane[PoolView]):
         ]
 
     def detail(self, item: PoolView, shot: Snapshot) -> list[str]:
-        said = [f"{item.pool} ({item.kind}): cap {item.cap}, from {item.source or 'nowhere'}"]
-        notes = [note for note in pool_notes(item, shot.moments) if not note.startswith("auto-reduced")]
-        if notes:
-            said[0] += f"; {'; '.join(notes)}"
+        said = []
         if item.restore is not None:
             said.append(
-                f"auto-reduced to {item.limit} after a rate limit; r restores {item.auto_reduced_from}, as does:"
+                f"r restores {item.auto_reduced_from} (auto-reduced to {item.limit}), as does: `{item.restore}`"
             )
-            said.append(f"  {item.restore}")
         if item.paused_until is not None:
-            said.append(f"p opens it, as does: headgate resume '{item.pool}' --kind {item.kind}")
+            said.append(f"p opens it, as does: `headgate resume '{item.pool}' --kind {item.kind}`")
+        notes = [note for note in pool_notes(item, shot.moments) if not note.startswith("auto-reduced")]
+        said.append("; ".join([f"{item.pool} ({item.kind}): cap {item.cap}, from {item.source or 'nowhere'}", *notes]))
         return said
 
 
