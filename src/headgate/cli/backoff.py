@@ -115,14 +115,16 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
         name = name.partition("/")[0]
     for_ms = read_duration_ms("DURATION", duration)
     gate = opened_gate()
-    events = gate.one(cmd.BackOff(name, meant, for_ms), durable=True)
+    refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
+    events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
     if as_json:
         say_json(backoff_json(gate.state.backoffs[made.key], Moments(gate)))
         return exits.OK
     if scope != made.scope:
         tell(f"{meant} is a matter of the account: it applies to every model of {made.key}")
-    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}")
+    sooner = ", or until its credential changes" if made.credential else ""
+    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}{sooner}")
     return exits.OK
 
 

@@ -54,13 +54,14 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
     """
     _check(outcome, retry_after, force)
     wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
-    gate = opened_gate(configured=False)
+    gate = opened_gate(configured=outcome == "auth")  # which says where the credential is
     lease = _lease(gate.read(), ident)
     if lease is None:
         return _gone(ident, as_json)
     if force:
         return _take_back(gate, lease, as_json)
-    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms))
+    used = gate.credentials.used_for(lease.model if outcome == "auth" else "")
+    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms, credential=used.digest, identity=used.identity))
     ended = next((event for event in events if isinstance(event, ev.Released)), None)
     if ended is None:
         return _gone(lease.id, as_json)

@@ -136,6 +136,7 @@ def _under_lease(
         if claimed.error is not None or lease.id not in gate.state.leases:
             child.abandon()
             return None
+        credential = gate.credentials.used_for(lease.model)
         child.start()
     except BaseException as error:
         if child is not None and not isinstance(error, CannotRun):
@@ -146,7 +147,9 @@ def _under_lease(
     from headgate.cli.watching import SILENCE_S, Watch  # the agent runs: now there is time
 
     silence_s = _silence_s(options) or SILENCE_S
-    watch = Watch(gate, lease, argv, classify=options.classify, silence_s=silence_s, read=bool(taps))
+    watch = Watch(
+        gate, lease, argv, classify=options.classify, silence_s=silence_s, read=bool(taps), credential=credential
+    )
     end = supervise(
         child,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,

@@ -11,6 +11,7 @@ from headgate.cli.progress import say
 from headgate.cli.times import utc
 from headgate.core import commands as cmd
 from headgate.core.records import Lease
+from headgate.gate.credentials import Held
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import StoreError
 from headgate.runner.ending import Ending
@@ -28,8 +29,17 @@ class Watch:
     """One agent that runs, from its start to its release."""
 
     def __init__(
-        self, gate: DirectGate, lease: Lease, argv: list[str], *, classify: str, silence_s: float, read: bool
+        self,
+        gate: DirectGate,
+        lease: Lease,
+        argv: list[str],
+        *,
+        classify: str,
+        silence_s: float,
+        read: bool,
+        credential: Held,
     ) -> None:
+        self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
         self._gate = gate
         self._lease = lease
@@ -68,6 +78,8 @@ class Watch:
             evidence=f"{judged.rule}: {judged.evidence}" if judged.rule else judged.evidence,
             scope=judged.scope,
             family=judged.family,
+            credential=self._credential.digest,
+            identity=self._credential.identity,
         )
 
     @property

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, parse_key
+from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, ended_by, parse_key
 from headgate.core.errors import BadRequest, InternalError, NotFound
 from headgate.core.limits import INCIDENT_PAUSE_MS, reduced_limit
 from headgate.core.line import Candidate, Queue
@@ -253,13 +253,14 @@ class Engine:
             return
         ticket = lease.ticket
         held = self.state.held[command.id]
-        if ticket.spec.kind == "requests" and (pool := _to_blame(held)) is not None:
+        if command.outcome == "ok":
+            if self.state.backoffs:
+                self._probe_succeeded(command.id)
+        elif ticket.spec.kind == "requests" and (pool := _to_blame(held)) is not None:
             if command.outcome == "rate_limited":
                 self._rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
             self._observed_failure(command, held.name, now)
-        elif command.outcome == "ok" and self.state.backoffs:
-            self._probe_succeeded(command.id)
         self._emit(
             ev.Released(
                 id=command.id,
@@ -397,28 +398,39 @@ class Engine:
     # Rate limits.
 
     def _report(self, command: cmd.Report, now: int) -> None:
-        if command.id:
-            lease = self.state.leases.get(command.id)
-            if lease is None:
-                raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-            pool = _to_blame(self.state.held[command.id])
-        else:
-            lease = None
-            pool = self._blamed(command.kind, command.target)
-        if pool is not None:
-            self._rate_limited(pool, lease, command.retry_after_ms, now)
+        lease = self.state.leases.get(command.id)
+        if command.id and lease is None:
+            raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
+        blamed = self._blamed(command.kind, command.target) if lease is None else self._blamed_by(lease, command.target)
+        if isinstance(blamed, Pool):
+            self._rate_limited(blamed, lease, command.retry_after_ms, now)
+        elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)
+            seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
+            self._observed_failure(seen, blamed, now)
 
-    def _blamed(self, kind: str, target: str) -> Pool | None:
-        """The pool that a script means: by its own name, or the narrowest of the model it names."""
+    def _blamed(self, kind: str, target: str) -> Pool | Model:
+        """What a script means: a pool by its name, the narrowest of the model it names, or a model without any."""
         pool = self.state.named(kind, target)
-        if pool is None and "/" in target and "*" not in target:
-            candidate = self.state.queue(Spec(models=(target,), kind=kind)).candidates[0]
-            pool = _to_blame(candidate)
-        if pool is None or not pool.cap.capped or pool.cap.selector.scope != "model":
-            raise NotFound(
-                f"no capped provider pool of kind {kind} is meant by {shown(target)} (set one with `headgate cap set`)"
-            )
-        return pool
+        if pool is not None and _can_be_blamed(pool):
+            return pool
+        if kind in KINDS and "/" in target and "*" not in target:
+            model = parse_model(target)
+            return _to_blame(self.state.queue(Spec(models=(str(model),), kind=kind)).candidates[0]) or model
+        raise NotFound(
+            f"no capped provider pool of kind {kind} is meant by {shown(target)}: name a model, or set a cap with "
+            "`headgate cap set`"
+        )
+
+    def _blamed_by(self, lease: Lease, target: str) -> Pool | Model | None:
+        """What the holder of a lease means: one of its pools by name, else the narrowest, else its model."""
+        held = self.state.held[lease.id]
+        pools = {pool.id: pool for pool, _ in held.needs if _can_be_blamed(pool)}
+        if target in pools:
+            return pools[target]
+        if target not in ("", lease.model):
+            acts = f"its pools are {', '.join(pools)}" if pools else f"only its model {lease.model} can be named"
+            raise BadRequest(f"the lease {lease.id} takes no seat of {shown(target)}: {acts}")
+        return _to_blame(held) or held.name
 
     def _rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
         """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
@@ -454,14 +466,22 @@ class Engine:
         old = self.state.backoffs.get(key)
         since = now
         if old is not None:
-            failed_probe = old.probing == command.id
+            failed_probe = bool(command.id) and old.probing == command.id
             if old.until >= until and not failed_probe:
                 return
             until = max(old.until, until)
             since = now if failed_probe else old.since
         self._emit(
             ev.BackedOff(
-                key, scope, reason, since, until, command.evidence, command.credential, manual=False, id=command.id
+                key,
+                scope,
+                reason,
+                since,
+                until,
+                command.evidence,
+                command.credential,
+                id=command.id,
+                identity=command.identity,
             )
         )
 
@@ -472,7 +492,8 @@ class Engine:
         for_ms = default_ms(command.reason) if command.for_ms is None else command.for_ms
         if not 1 <= for_ms <= MOST_MS:
             raise BadRequest(f"a backoff of {for_ms} ms: valid is 1 ms to 35 days")
-        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", manual=True))
+        refused = command.credential if command.reason == "auth" else ""
+        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", refused, manual=True))
 
     def _end_backoff(self, command: cmd.EndBackoff, now: int) -> None:
         key, _ = parse_key(command.key)
@@ -492,10 +513,10 @@ class Engine:
         account, scope = parse_key(command.account)
         if scope != "account":
             raise BadRequest(f"{shown(command.account)} is not an account: valid is provider or provider@account")
-        backoff = self.state.backoffs.get(account)
-        refused = backoff.credential if backoff is not None and backoff.reason == "auth" else ""
-        if refused and command.digest and command.digest != refused:
-            self._emit(ev.BackoffEnded(account, "credential"))
+        for backoff in [each for each in self.state.backoffs.values() if each.key.partition("/")[0] == account]:
+            why = ended_by(backoff, command.digest, command.identity)
+            if why:
+                self._emit(ev.BackoffEnded(backoff.key, why))
 
     def _select(self, command: cmd.Select, now: int) -> None:
         models = [parse_model(text) for text in command.models]
@@ -547,10 +568,11 @@ class Engine:
 
 def _to_blame(candidate: Candidate) -> Pool | None:
     """The pool that a rate limit acts on: the narrowest capped provider pool, never host or project."""
-    for pool, _ in candidate.needs:
-        if pool.cap.capped and pool.cap.selector.scope == "model":
-            return pool
-    return None
+    return next((pool for pool, _ in candidate.needs if _can_be_blamed(pool)), None)
+
+
+def _can_be_blamed(pool: Pool) -> bool:
+    return pool.cap.capped and pool.cap.selector.scope == "model"
 
 
 def _check_cap(cap: int, of: str) -> None:

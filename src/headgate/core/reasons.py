@@ -15,6 +15,7 @@ CODES = {
     "cooling": "a seat is free but still cooling down",
     "paused": "a pool is paused",
     "backoff": "every candidate is backed off; `cause` says why",
+    "no_credentials": "every candidate's provider is known to have no credentials",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
