@@ -1,4 +1,7 @@
-"""`headgate select`: the model to use now, by what is backed off and who has credentials (SPEC B4). It advises and reserves nothing."""
+"""`headgate select`: the model to use now, by what is backed off and who has credentials (SPEC B4).
+
+It advises and reserves nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ from headgate.gate.direct import DirectGate
 def command(model: str, rotate: str | None, as_json: bool) -> int:
     """Print the first model that is not backed off; with --rotate the least recently chosen one.
 
-    It advises and reserves nothing. Providers that are known to have no credentials are passed over. Without -m the candidates are those of HEADGATE_MODELS or of the config's `models`.
+    It advises and reserves nothing. Providers that are known to have no credentials are passed over. Without -m the
+    candidates are those of HEADGATE_MODELS or of the config's `models`.
 
     \b
     model=$(headgate select -m anthropic/claude-opus-4-6,openai/gpt-5) && agent --model "$model"
