@@ -196,10 +196,11 @@ def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Requ
     missing = {model: lacks for model in request.models if (lacks := gate.credentials.missing(model))}
     if not missing:
         return request
-    told = [f"{model}: {lacks}" for model, lacks in missing.items()]
+    alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
+    told = [f"{models}: {lacks}" for lacks, models in alike.items()]
     left = tuple(model for model in request.models if model not in missing)
     if not left:
-        return Reason("no_credentials", f"no candidate has credentials. {'; '.join(told)}", model=request.models[0])
+        return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=request.models[0])
     for text in told if tell else ():
         say(f"passed over {text}")
     return msgspec.structs.replace(request, models=left)

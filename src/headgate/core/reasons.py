@@ -21,6 +21,9 @@ CODES = {
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
 
+# What a person must do, by the cause of a backoff.
+_REMEDIES = {"auth": "log in again; if it stays,", "quota": "see to the bill, then"}
+
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
@@ -57,6 +60,8 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
         text += f" of {backoff.key}"
     if backoff.probing:
         text += f"; {backoff.probing} tries whether it is over"
+    if backoff.reason in _REMEDIES:
+        text += f"; {_REMEDIES[backoff.reason]} `headgate backoff clear {backoff.key}`"
     until = backoff.probe_at if backoff.probe_at > now else None
     return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
 

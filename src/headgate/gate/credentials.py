@@ -103,8 +103,9 @@ class Credentials:
         place = self.place(account_of(name))
         if place.state != "missing":
             return ""
-        key = "key_env" if self._providers[name.provider].key_env else "credential_file"
-        return f"{place.where}, where `providers.{name.provider}.{key}` in the config says the credential is"
+        by_variable = bool(self._providers[name.provider].key_env)
+        key, first = ("key_env", "export it") if by_variable else ("credential_file", "log in")
+        return f"{place.where}: {first}, or correct {key} of [providers.{name.provider}] in the config"
 
     def place(self, account: str) -> Place:
         """Where the credential of an account should be, and whether it is there."""
