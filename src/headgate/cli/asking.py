@@ -254,8 +254,10 @@ def _wait(
 
     def on_view(view: TicketView) -> None:
         progress.show(view, gate.now())
-        if view.reason.cause in NEEDS_A_PERSON:
-            hopeless.append(view.reason)
+        if view.reason.cause in NEEDS_A_PERSON:  # of one candidate; is it so for all?
+            queue = gate.state.queue(view.ticket.spec)
+            if gate.replica.engine.needs_a_person(queue, gate.now()):
+                hopeless.append(view.reason)
 
     waiter = Waiter(gate, ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
     until = None if request.wait_s is None else asked.began + request.wait_s

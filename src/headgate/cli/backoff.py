@@ -93,7 +93,7 @@ def ends_text(backoff: Backoff, moments: Moments) -> str:
     if moments.now >= backoff.probe_at:
         return "with the next that succeeds"
     probe = "one may try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
-    changed = ", or when its credential changes" if watches_credential(backoff) else ""
+    changed = ", or new login" if watches_credential(backoff) else ""
     return f"{probe}in {moments.left(backoff.probe_at)}{changed}"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from shlex import quote
 
-from headgate.cli.backoff import ends_text
+from headgate.cli.backoff import ends_text, watches_credential
 from headgate.cli.doctor_findings import Finding, Findings
 from headgate.cli.listing import Moments
 from headgate.gate.direct import DirectGate
 
 # What a person can do, by the cause.
-_ADVICE = {"auth": "log in again, which ends it by itself, or:", "quota": "see to the bill, then:"}
+_ADVICE = {"auth": "Log in again, then:", "quota": "See to the bill, then:"}
 
 
 def providers(gate: DirectGate) -> Findings:
@@ -40,7 +40,8 @@ def backoffs(gate: DirectGate) -> Findings:
     for backoff in found:
         seen = f" ({backoff.evidence})" if backoff.evidence else ""
         text = f"{backoff.key} is not used: {backoff.reason}{seen}; ends {ends_text(backoff, moments)}. "
-        text += _ADVICE.get(backoff.reason, "To use it before:")
+        advice = _ADVICE.get(backoff.reason, "To use it before:")
+        text += "Log in again, which ends it, or:" if watches_credential(backoff) else advice
         yield Finding("backoffs", "warn", text, f"headgate backoff clear {quote(backoff.key)}")
     if not found:
         yield Finding("backoffs", "ok", "nothing is backed off")

@@ -137,7 +137,7 @@ class Engine:
                 self._grant(self._ticket(command, queue, now), candidate, now, from_line=False)
                 return
         reason = reason_for(state, queue, now)
-        if not command.wait or self._needs_a_person(queue, now):
+        if not command.wait or self.needs_a_person(queue, now):
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
         self._emit(ev.Queued(self._ticket(command, queue, now), reason))
@@ -446,7 +446,7 @@ class Engine:
 
     # Backoffs.
 
-    def _needs_a_person(self, queue: Queue, now: int) -> bool:
+    def needs_a_person(self, queue: Queue, now: int) -> bool:
         """Whether waiting is no use: a login or a bill must be seen to for every candidate (SPEC R3)."""
         if self.state.tried(queue, now):
             return False

@@ -22,7 +22,7 @@ CODES = {
 }
 
 # What a person must do, by the cause of a backoff.
-_REMEDIES = {"auth": "log in again; if it stays,", "quota": "see to the bill, then"}
+_REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see to the bill, then"}
 
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
@@ -61,7 +61,7 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
     if backoff.probing:
         text += f"; {backoff.probing} tries whether it is over"
     if backoff.reason in _REMEDIES:
-        text += f"; {_REMEDIES[backoff.reason]} `headgate backoff clear {backoff.key}`"
+        text += f"; {_REMEDIES[backoff.reason]}: `headgate backoff clear {backoff.key}`"
     until = backoff.probe_at if backoff.probe_at > now else None
     return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
 
