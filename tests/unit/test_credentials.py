@@ -347,6 +347,19 @@ def test_b3_another_account_is_told_also_for_backoffs_of_models(tmp_path: Path) 
     assert not replica.state.backoffs
 
 
+def test_b3_each_account_has_the_credential_that_the_config_names_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    providers = {"umans": Provider(key_env="UMANS_KEY"), "umans@work": Provider(key_env="WORK_KEY")}
+    look = Credentials(Settings(providers=providers), Replica(MemoryLog(), "me"))
+    monkeypatch.setenv("UMANS_KEY", SECRET)
+    monkeypatch.delenv("WORK_KEY", raising=False)
+    assert look.used_for("umans/x").digest
+    assert look.used_for("umans@work/x") == Held()
+    assert look.missing("umans/x") == ""
+    assert 'correct key_env of [providers."umans@work"]' in look.missing("umans@work/x")
+    monkeypatch.setenv("WORK_KEY", SECRET)
+    assert look.used_for("umans@work/x") == look.used_for("umans/x"), "the same key is the same credential"
+
+
 # What is known to be missing.
 
 

@@ -37,7 +37,7 @@ class Settings(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     usage_gates: tuple[tuple[str, str], ...] = ()  # (kind, selector) of the caps with `usage_gate = true`
     host_auto: HostAuto = HostAuto()
-    providers: dict[str, Provider] = field(default_factory=dict)
+    providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one
     census: tuple[str, ...] = ()  # patterns that compile
     wrap: tuple[str, ...] = ()
     keep_ms: int = 30 * 86_400_000

@@ -99,13 +99,13 @@ class Credentials:
 
     def missing(self, model: str) -> str:
         """What is known to be missing for a model, in words; "" when something is there, or nobody knows."""
-        name = parse_model(model)
-        place = self.place(account_of(name))
+        account = account_of(parse_model(model))
+        place = self.place(account)
         if place.state != "missing":
             return ""
-        by_variable = bool(self._providers[name.provider].key_env)
-        key, first = ("key_env", "export it") if by_variable else ("credential_file", "log in")
-        return f"{place.where}: {first}, or correct {key} of [providers.{name.provider}] in the config"
+        key, first = ("key_env", "export it") if self._given(account).key_env else ("credential_file", "log in")
+        table = f'providers."{account}"' if "@" in account else f"providers.{account}"
+        return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
 
     def place(self, account: str) -> Place:
         """Where the credential of an account should be, and whether it is there."""
@@ -122,7 +122,7 @@ class Credentials:
         return Place("nobody told Headgate where it is", "unknown")
 
     def _given(self, account: str) -> Provider:
-        """What the config says; it names one credential for each provider, that of the default account."""
+        """What the config says of an account: `[providers.NAME]` is of the default one, others have their own."""
         return self._providers.get(account, Provider())
 
     def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class Credentials:
 def _held(salt: bytes, account: str, content: bytes) -> Held:
     from headgate.gate.identity import read_credential
 
-    material, kind, name = read_credential(content, account)
+    material, kind, name = read_credential(content, account.partition("@")[0])
     if not material:
         return _UNKNOWN
     identity = f"{kind}:{_digest(salt, b'identity', name.encode())}" if name else ""
