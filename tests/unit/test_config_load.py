@@ -328,7 +328,8 @@ def test_n1_a_provider_has_a_plain_name(name: str) -> None:
 
 
 def test_n1_another_account_of_a_provider_has_a_table_of_its_own() -> None:
-    found = check("[providers.anthropic]\nkey_env = 'A'\n[providers.'anthropic@work']\nkey_env = 'B'").providers
+    text = "[providers.anthropic]\nkey_env = 'A'\n[providers.'anthropic@work']\nkey_env = 'B'"
+    found = check(text, "c").providers
     assert {name: (each.key_env, each.api) for name, each in found.items()} == {
         "anthropic": ("A", "anthropic"),
         "anthropic@work": ("B", "anthropic"),
