@@ -233,6 +233,7 @@ def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acq
         key=request.key,
         role=request.role,
         bound=request.bound,
+        asks=gate.usage.accounts(request.models),
     )
 
 

@@ -16,6 +16,7 @@ CODES = {
     "paused": "a pool is paused",
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
+    "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
@@ -34,6 +35,9 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     seats = queue.spec.seats
     blocking = [(pool, own) for pool, own in candidate.needs if pool.blocks(seats, own, queue, now)]
     model = candidate.model
+    gate = next((pool for pool in candidate.gates if pool.awaits_answer(seats, queue, now)), None)
+    if not blocking and gate is not None:
+        return _of_usage(gate, model)
     if not blocking:
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
@@ -49,6 +53,17 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         limit=limit_of(pool, own_limit),
         model=model,
     )
+
+
+def _of_usage(pool: Pool, model: str) -> Reason:
+    count, limit = pool.upstream.count, pool.limit
+    if count is None:
+        text = f"{pool.account} is being asked how many are in flight there"
+    elif count >= limit:
+        text = f"{pool.account} itself counts {count} in flight, and the limit is {limit}"
+    else:
+        text = f"{pool.account} itself counts {count} in flight of {limit}; each answer lets one in"
+    return Reason("usage_gate", text, pool=pool.id, pools=[pool.id], in_flight=count, limit=limit, model=model)
 
 
 def backed_off(state: State, queue: Queue, now: int) -> Reason:

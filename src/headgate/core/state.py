@@ -21,7 +21,8 @@ from headgate.core.names import parse_model
 from headgate.core.pools import Pool
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import Need, Rules
-from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot
+from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot, UpstreamRecord
+from headgate.core.usage import Upstream
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
 DEFAULT_HOLD_MS = 10_000  # what a flow is charged for a seat before anything was observed
@@ -53,6 +54,7 @@ class State:
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
         self.backoffs: dict[str, Backoff] = {}
         self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
+        self.gates: list[Pool] = []  # those whose provider is asked
         self.fresh: dict[Spec, Queue] = {}
         self.dirty: dict[str, Pool] = {}
         self._apply: dict[type, Callable[[Any, int], None]] = {
@@ -78,6 +80,8 @@ class State:
             ev.Paused: self._paused,
             ev.Resumed: self._resumed,
             ev.Reduced: self._reduced,
+            ev.UsageAsked: self._usage_asked,
+            ev.UsageAnswered: self._usage_answered,
             ev.BackedOff: self._backed_off,
             ev.BackoffEnded: self._backoff_ended,
             ev.Chosen: self._chosen,
@@ -131,6 +135,8 @@ class State:
         if pool is None:
             pool = self.pools[key] = Pool(need)
             self._see(pool)
+            if need.cap.usage_gate:
+                self.gates.append(pool)
         return pool
 
     def _see(self, pool: Pool) -> None:
@@ -175,6 +181,8 @@ class State:
         queue = self.queue(ticket.spec)
         for pool in queue.pools:
             pool.settled(queue.flow).waiting += 1
+            if pool.account in ticket.asks:
+                pool.upstream.joined(self.at)
         if queue.push(ticket):
             self.look_at(queue)
 
@@ -185,6 +193,10 @@ class State:
             self.look_at(queue)
         for pool in queue.pools:
             pool.share(queue.flow).waiting -= 1
+            if pool.account in ticket.asks:
+                pool.upstream.left()
+                if pool.cap.usage_gate and not pool.upstream.askers:
+                    self.touch(pool)  # nobody can ask any more: the others go by the seats that are free
         self._unreserve(ticket.id)
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
@@ -255,6 +267,7 @@ class State:
         self.tickets[event.id] = self._timed(replace(lease.ticket, away=True), at)
         for pool, _ in candidate.needs:
             pool.give_back(spec.seats, spec.project, -lease.charge_ms * spec.seats)
+            pool.upstream.freed(at, 0)
             self.touch(pool)
 
     def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
@@ -398,10 +411,18 @@ class State:
         pool.refresh()
         self._review_reservations(at)
 
-    def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced) -> Pool:
+    def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced | ev.UsageAsked | ev.UsageAnswered) -> Pool:
         pool = self.named(event.kind, event.pool)
         assert pool is not None, f"no cap makes the pool {event.pool}"
         return pool
+
+    # The usage gate.
+
+    def _usage_asked(self, event: ev.UsageAsked, at: int) -> None:
+        self._pool_of(event).upstream.asked(event.by, at)
+
+    def _usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
+        self._pool_of(event).upstream.answered(event.count, event.error, at)
 
     # Backoffs.
 
@@ -464,7 +485,7 @@ class State:
         self._line_anew()
 
     def _line_anew(self) -> None:
-        old, self.pools = self.pools, {}
+        old, self.pools, self.gates = self.pools, {}, []
         for pool in old.values():
             need = self.rules.find(pool.kind, pool.id)
             if need is not None:
@@ -484,8 +505,10 @@ class State:
             pool.pause_cause = ""
         pool.used = 0
         pool.parked = {}
-        pool.timer_at = 0
+        pool.timer_at = pool.usage_timer_at = 0
         pool.reserved_for = None
+        if need.cap.usage_gate:
+            self.gates.append(pool)
         for flow in pool.shares:
             pool.settled(flow).waiting = 0
         self.pools[pool.key] = pool
@@ -502,6 +525,7 @@ class State:
             for pool, _ in candidate.needs:
                 pool.used += spec.seats
         by_spec: dict[Spec, list[Ticket]] = {}
+        asking: dict[str, int] = {}
         for ticket in self.tickets.values():
             if not ticket.away:
                 by_spec.setdefault(ticket.spec, []).append(ticket)
@@ -510,7 +534,10 @@ class State:
             queue.fill(tickets)
             for pool in queue.pools:
                 pool.share(queue.flow).waiting += len(tickets)
+                asking[pool.key] = asking.get(pool.key, 0) + sum(pool.account in ticket.asks for ticket in tickets)
             self.look_at(queue)
+        for pool in self.pools.values():
+            pool.upstream.recount(asking.get(pool.key, 0), self.at)
 
     # Snapshots.
 
@@ -567,6 +594,8 @@ class State:
         for record in snapshot.pools:
             state._restore_pool(record)
         state._attach()
+        for record in snapshot.pools:
+            state._restore_upstream(record)
         for ident, keys in snapshot.reserved.items():
             state._reserve(state.tickets[ident], keys)
         return state
@@ -584,6 +613,12 @@ class State:
             own.start, own.debit = share.start, share.debit
             own.latest, own.latest_at = share.latest, share.latest_at
         pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
+
+    def _restore_upstream(self, record: PoolRecord) -> None:
+        pool = self.named(record.kind, record.pool)
+        if pool is not None and record.upstream is not None:
+            for name in record.upstream.__struct_fields__:
+                setattr(pool.upstream, name, getattr(record.upstream, name))
 
 
 def _record(pool: Pool, now: int) -> PoolRecord | None:
@@ -610,8 +645,14 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         holds=pool.holds,
         hold_mean_ms=pool.hold_mean_ms,
         hold_dev_ms=pool.hold_dev_ms,
+        upstream=_upstream_record(pool.upstream),
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record
+
+
+def _upstream_record(upstream: Upstream) -> UpstreamRecord | None:
+    record = UpstreamRecord(**{name: getattr(upstream, name) for name in UpstreamRecord.__struct_fields__})
+    return None if record == UpstreamRecord() else record
 
 
 def _nothing(event: Any, at: int) -> None:

@@ -21,6 +21,15 @@ from headgate.core.state import State
 YELLOW_WAIT_MS = 60_000  # SPEC A11
 
 
+class UpstreamView(Struct):
+    """What a pool's provider itself said, for pools with a usage gate."""
+
+    count: int | None  # in flight; None: unknown
+    at: int | None  # when it answered; None: never
+    error: str  # why it is unknown
+    asking: str  # the process that is asking now
+
+
 class PoolView(Struct):
     pool: str
     kind: str
@@ -43,6 +52,7 @@ class PoolView(Struct):
     source: str
     name: str
     reserved: bool
+    upstream: UpstreamView | None = None
 
     @property
     def restore(self) -> str | None:
@@ -133,7 +143,13 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         source=pool.cap.source,
         name=pool.cap.name,
         reserved=pool.reserved_for is not None,
+        upstream=_upstream_view(pool) if pool.cap.usage_gate else None,
     )
+
+
+def _upstream_view(pool: Pool) -> UpstreamView:
+    upstream = pool.upstream
+    return UpstreamView(upstream.count, upstream.answered_at or None, upstream.error, upstream.asked_by)
 
 
 def lease_views(state: State, now: int) -> list[LeaseView]:

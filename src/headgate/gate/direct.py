@@ -20,6 +20,7 @@ from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
 from headgate.gate.surroundings import Surroundings, Turns, lost
 from headgate.gate.transaction import Decided, Replica, Wake
+from headgate.gate.usage import Questions, Usage
 from headgate.log.protocol import Log, LogReplaced
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
@@ -39,6 +40,8 @@ class DirectGate:
         self.replica = Replica(log, self.me, self._wake)
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
         self.credentials = Credentials(self.settings, self.replica)
+        self.usage = Usage(self.settings)
+        self.questions = Questions(self, self.usage)
         pidns = self.me.split("|")[2]  # those in another container see other processes
         self.turns = Turns(f"{folder}/looked.{pidns}" if folder else "")
         self._unheard: list[str] = []
@@ -142,6 +145,7 @@ class DirectGate:
             commands.append(observed)
         if commands:
             self.decide(commands)
+        self.questions.see_to_it()
         self.replica.announce_due()
 
     def _tells_something(self, observed: cmd.Observe) -> bool:

@@ -156,7 +156,7 @@ class Replica:
         soon = due is not None and due != self.due and due - now < SOON_MS
         self.due = due
         self._since_snapshot += len(events)
-        return decided, self._wakes(engine, events, soon)
+        return decided, self._wakes(engine, events, soon, now)
 
     def _follow(self, engine: Engine) -> None:
         """Feed the engine everything behind our position; LogReplaced when the log does not know it."""
@@ -230,7 +230,7 @@ class Replica:
                 side.append(SideWrite(TOLD, event.id, b"cancelled"))  # type: ignore[union-attr]
         return side
 
-    def _wakes(self, engine: Engine, events: list[ev.Event], due_soon: bool) -> list[Wake]:
+    def _wakes(self, engine: Engine, events: list[ev.Event], due_soon: bool, now: int) -> list[Wake]:
         if self._send is None:
             return []
         wakes = []
@@ -245,6 +245,9 @@ class Replica:
             first = engine.first_to_act()
             if first is not None and first.wake and first.wake != self.address:
                 wakes.append(Wake(first.wake, b"due", first.holder))
+        for asker in engine.askers(now) if engine.state.gates else ():
+            if asker.wake and asker.wake != self.address:
+                wakes.append(Wake(asker.wake, b"ask", asker.holder))
         return wakes
 
     def announce_due(self) -> None:
