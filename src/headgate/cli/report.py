@@ -20,6 +20,7 @@ from headgate.cli.targets import (
     until_text,
 )
 from headgate.cli.times import utc
+from headgate.core import blame
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import Backoff
@@ -129,17 +130,16 @@ def _model(target: str) -> Model | None:
 
 
 def _acted_on(state: State, report: cmd.Report) -> tuple[Pool | None, Backoff | None]:
-    """What a report was about: the pool that is named, the narrowest capped one of a provider, or a model."""
-    if report.id:
-        held = state.held[report.id]
+    """What a report was about: a pool, or a model that nothing caps."""
+    lease = state.leases.get(report.id)
+    blamed: Pool | Model | None
+    if lease is not None:
+        blamed = blame.by_lease(state, lease, report.target)
     else:
-        named = state.named(report.kind, report.target)
-        if named is not None and named.cap.capped:
-            return named, None
-        held = state.queue(Spec(models=(str(parse_model(report.target)),), kind=report.kind)).candidates[0]
-    pools = {pool.id: pool for pool, _ in held.needs if pool.cap.capped and pool.cap.selector.scope == "model"}
-    pool = pools.get(report.target) or next(iter(pools.values()), None)
-    return pool, state.backoffs.get(held.model) if pool is None else None
+        blamed = blame.by_name(state, report.kind, report.target)
+    if isinstance(blamed, Pool):
+        return blamed, None
+    return None, state.backoffs.get(str(blamed))
 
 
 def _as_json(gate: DirectGate, pool: Pool | None, backoff: Backoff | None, events: list[ev.Event]) -> dict[str, object]:

@@ -16,9 +16,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.core import blame
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, ended_by, parse_key
+from headgate.core.checks import check_cap, check_rule
 from headgate.core.errors import BadRequest, InternalError, NotFound
 from headgate.core.limits import INCIDENT_PAUSE_MS, reduced_limit
 from headgate.core.line import Candidate, Queue
@@ -27,7 +29,7 @@ from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
 from headgate.core.reasons import key_taken, reason_for
 from headgate.core.records import Lease, Rule, Spec, Ticket
-from headgate.core.rules import ON_429, UNLIMITED
+from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
 from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, USAGE, VERDICT, Timers
@@ -196,9 +198,9 @@ class Engine:
             parse_model(text)
         for text, cap in spec.caps:
             parse_selector(text)
-            _check_cap(cap, text)
+            check_cap(cap, text)
         for family, cap in spec.family_caps:
-            _check_cap(cap, family)
+            check_cap(cap, family)
         self._check_possible(spec)
 
     def _check_possible(self, spec: Spec) -> None:
@@ -264,7 +266,7 @@ class Engine:
         if command.outcome == "ok":
             if self.state.backoffs:
                 self._probe_succeeded(command.id)
-        elif ticket.spec.kind == "requests" and (pool := _to_blame(held)) is not None:
+        elif ticket.spec.kind == "requests" and (pool := blame.narrowest(held)) is not None:
             if command.outcome == "rate_limited":
                 self._rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
@@ -353,7 +355,7 @@ class Engine:
 
     def _set_rule(self, command: cmd.SetRule, now: int) -> None:
         rule = command.rule
-        _check_rule(rule)
+        check_rule(rule)
         old = self.state.rules.runtime.get((rule.kind, rule.selector), Rule(rule.kind, rule.selector))
         fields = {name: getattr(rule, name) for name in rule.__struct_fields__}
         said = {name: value for name, value in fields.items() if value is not None}
@@ -364,7 +366,7 @@ class Engine:
         self._emit(ev.RuleSet(replace(old, **said), cap_set))
 
     def _remove_cap(self, command: cmd.RemoveCap, now: int) -> None:
-        _check_rule(Rule(command.kind, command.selector))
+        check_rule(Rule(command.kind, command.selector))
         self._emit(ev.CapRemoved(command.kind, command.selector))
 
     def _reset_cap(self, command: cmd.ResetCap, now: int) -> None:
@@ -378,7 +380,7 @@ class Engine:
         if command.digest == state.file_digest or not (newer or command.force):
             return
         for rule in command.rules:
-            _check_rule(rule)
+            check_rule(rule)
         self._emit(ev.FileLoaded(command.path, command.digest, command.modified, command.rules, command.seniority_ms))
 
     def _pause(self, command: cmd.Pause, now: int) -> None:
@@ -413,36 +415,15 @@ class Engine:
         lease = self.state.leases.get(command.id)
         if command.id and lease is None:
             raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-        blamed = self._blamed(command.kind, command.target) if lease is None else self._blamed_by(lease, command.target)
+        if lease is None:
+            blamed: Pool | Model | None = blame.by_name(self.state, command.kind, command.target)
+        else:
+            blamed = blame.by_lease(self.state, lease, command.target)
         if isinstance(blamed, Pool):
             self._rate_limited(blamed, lease, command.retry_after_ms, now)
         elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)
             seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
             self._observed_failure(seen, blamed, now)
-
-    def _blamed(self, kind: str, target: str) -> Pool | Model:
-        """What a script means: a pool by its name, the narrowest of the model it names, or a model without any."""
-        pool = self.state.named(kind, target)
-        if pool is not None and _can_be_blamed(pool):
-            return pool
-        if kind in KINDS and "/" in target and "*" not in target:
-            model = parse_model(target)
-            return _to_blame(self.state.queue(Spec(models=(str(model),), kind=kind)).candidates[0]) or model
-        raise NotFound(
-            f"no capped provider pool of kind {kind} is meant by {shown(target)}: name a model, or set a cap with "
-            "`headgate cap set`"
-        )
-
-    def _blamed_by(self, lease: Lease, target: str) -> Pool | Model | None:
-        """What the holder of a lease means: one of its pools by name, else the narrowest, else its model."""
-        held = self.state.held[lease.id]
-        pools = {pool.id: pool for pool, _ in held.needs if _can_be_blamed(pool)}
-        if target in pools:
-            return pools[target]
-        if target not in ("", lease.model):
-            acts = f"its pools are {', '.join(pools)}" if pools else f"only its model {lease.model} can be named"
-            raise BadRequest(f"the lease {lease.id} takes no seat of {shown(target)}: {acts}")
-        return _to_blame(held) or held.name
 
     def _rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
         """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
@@ -615,37 +596,5 @@ class Engine:
             state.look_at(state.queue(state.tickets[name].spec))
 
 
-def _to_blame(candidate: Candidate) -> Pool | None:
-    """The pool that a rate limit acts on: the narrowest capped provider pool, never host or project."""
-    return next((pool for pool, _ in candidate.needs if _can_be_blamed(pool)), None)
-
-
-def _can_be_blamed(pool: Pool) -> bool:
-    return pool.cap.capped and pool.cap.selector.scope == "model"
-
-
 def _unanswered(pool: Pool) -> str:
     return "no answer within 6 s" if pool.upstream.asked_by else "nobody asked within 6 s"
-
-
-def _check_cap(cap: int, of: str) -> None:
-    if not 1 <= cap <= 1_000_000:
-        raise BadRequest(f"cap {cap} for {of}: valid is 1 to 1000000 (to stop a pool: `headgate pause`)")
-
-
-def _check_rule(rule: Rule) -> None:
-    if rule.kind not in KINDS:
-        raise BadRequest(f"kind {shown(rule.kind)}: valid are {' and '.join(KINDS)}")
-    selector = parse_selector(rule.selector)
-    if rule.cap is not None:
-        _check_cap(rule.cap, rule.selector)
-    if rule.usage_gate and selector.scope != "model":
-        raise BadRequest(f"usage_gate for {rule.selector}: only a provider, account or model has one")
-    if rule.auto and rule.selector != "host":
-        raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
-    if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:
-        raise BadRequest(f"cooldown {rule.cooldown_ms} ms: valid is 0 to 24 h")
-    if rule.on_429 is not None and rule.on_429 not in ON_429.values():
-        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are step and pause")
-    if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
-        raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")
