@@ -94,6 +94,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
         },
         "chosen": {"worker": {"openai/gpt-5": 45}},
         "keys": {"nightly": "full"},
+        "sessions": {("h1", "s-1"): "full"},
         "reserved": {"kept": (OPUS_POOL, HOST)},
         "auto_caps": {"h1": 6},
         "next": ["moved"],  # who enters when an opus agent ends
@@ -381,6 +382,7 @@ def summary(state: State) -> dict[str, Any]:
         },
         "chosen": state.chosen,
         "keys": state.keys,
+        "sessions": state.sessions,
         "reserved": state.reserved,
         "auto_caps": state.auto_caps,
         "next": _next(state),

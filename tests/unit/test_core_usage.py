@@ -82,6 +82,7 @@ class Gate:
 
     def reason(self, ident: str) -> tuple[str, str]:
         view = next(view for view in ticket_views(self.engine.state, self.now) if view.ticket.id == ident)
+        assert view.estimate_ms is None, "nobody knows when the provider has room"
         return view.reason.code, view.reason.text
 
 

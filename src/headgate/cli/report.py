@@ -131,12 +131,7 @@ def _model(target: str) -> Model | None:
 
 def _acted_on(state: State, report: cmd.Report) -> tuple[Pool | None, Backoff | None]:
     """What a report was about: a pool, or a model that nothing caps."""
-    lease = state.leases.get(report.id)
-    blamed: Pool | Model | None
-    if lease is not None:
-        blamed = blame.by_lease(state, lease, report.target)
-    else:
-        blamed = blame.by_name(state, report.kind, report.target)
+    blamed = blame.meant(state, report, state.leases.get(report.id))
     if isinstance(blamed, Pool):
         return blamed, None
     return None, state.backoffs.get(str(blamed))

@@ -5,6 +5,7 @@ Never `host` or `project`: a provider knows nothing of those.
 
 from __future__ import annotations
 
+from headgate.core.commands import Report
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.line import Candidate
 from headgate.core.names import KINDS, Model, parse_model, shown
@@ -18,7 +19,12 @@ def narrowest(candidate: Candidate) -> Pool | None:
     return next((pool for pool, _ in candidate.needs if _can_be_blamed(pool)), None)
 
 
-def by_name(state: State, kind: str, target: str) -> Pool | Model:
+def meant(state: State, report: Report, lease: Lease | None) -> Pool | Model | None:
+    """What a report is about; None for a lease that names no model. `lease` is the one that it names, if any."""
+    return _by_name(state, report.kind, report.target) if lease is None else _by_lease(state, lease, report.target)
+
+
+def _by_name(state: State, kind: str, target: str) -> Pool | Model:
     """What a script means: a pool by its name, the narrowest of the model it names, or a model without any."""
     pool = state.named(kind, target)
     if pool is not None and _can_be_blamed(pool):
@@ -32,7 +38,7 @@ def by_name(state: State, kind: str, target: str) -> Pool | Model:
     )
 
 
-def by_lease(state: State, lease: Lease, target: str) -> Pool | Model | None:
+def _by_lease(state: State, lease: Lease, target: str) -> Pool | Model | None:
     """What the holder of a lease means: one of its pools by name, else the narrowest, else its model."""
     held = state.held[lease.id]
     pools = {pool.id: pool for pool, _ in held.needs if _can_be_blamed(pool)}

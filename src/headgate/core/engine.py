@@ -27,7 +27,7 @@ from headgate.core.line import Candidate, Queue
 from headgate.core.names import KINDS, Model, account_of, parse_model, parse_selector, shown
 from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
-from headgate.core.reasons import key_taken, reason_for
+from headgate.core.reasons import reason_for, taken
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
@@ -133,8 +133,9 @@ class Engine:
             return  # the same command once more: its fate is known
         spec = command.spec
         queue = self._valid_queue(command, now)
-        if command.key and command.key in state.keys:
-            self._emit(ev.Deferred(command.id, spec, command.holder, key_taken(state, command.key), command.command))
+        has_one = taken(state, command.key, command.session, spec.host)
+        if has_one is not None:
+            self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
             return
         if not queue.waiting:
             candidate = self._line.choose(queue, now)
@@ -415,10 +416,7 @@ class Engine:
         lease = self.state.leases.get(command.id)
         if command.id and lease is None:
             raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-        if lease is None:
-            blamed: Pool | Model | None = blame.by_name(self.state, command.kind, command.target)
-        else:
-            blamed = blame.by_lease(self.state, lease, command.target)
+        blamed = blame.meant(self.state, command, lease)
         if isinstance(blamed, Pool):
             self._rate_limited(blamed, lease, command.retry_after_ms, now)
         elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)

@@ -6,6 +6,7 @@ A broken invariant is a bug in Headgate: the writer stops rather than go on with
 from __future__ import annotations
 
 from headgate.core.errors import InternalError
+from headgate.core.records import Ticket
 from headgate.core.state import State
 
 
@@ -31,9 +32,17 @@ def _check_ids(state: State) -> None:
     _require(not both, f"both in line and lent: {both}")
     _require(state.held.keys() == state.leases.keys(), "seats are held without a lease, or a lease without seats")
     for key, ident in state.keys.items():
-        lease = state.leases.get(ident)
-        ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+        ticket = _ticket(state, ident)
         _require(ticket is not None and ticket.key == key, f"the key {key!r} names {ident}, which does not have it")
+    for session, ident in state.sessions.items():
+        ticket = _ticket(state, ident)
+        own = None if ticket is None else (ticket.spec.host, ticket.session)
+        _require(own == session, f"the session {session} names {ident}, which does not have it")
+
+
+def _ticket(state: State, ident: str) -> Ticket | None:
+    lease = state.leases.get(ident)
+    return lease.ticket if lease is not None else state.tickets.get(ident)
 
 
 def _check_line(state: State) -> None:

@@ -19,6 +19,7 @@ CODES = {
     "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
+    "session_taken": "a run with the same session is queued or running on this host",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
 
@@ -109,12 +110,19 @@ def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
     return text
 
 
-def key_taken(state: State, key: str) -> Reason:
-    ident = state.keys[key]
+def taken(state: State, key: str, session: str, host: str) -> Reason | None:
+    """Why a request with this key or session is refused: there is one already (SPEC A10, R9)."""
+    if key and key in state.keys:
+        return Reason("key_taken", f"the key {key!r} is {_whose(state, state.keys[key])}")
+    if session and (host, session) in state.sessions:
+        return Reason("session_taken", f"the session {session!r} is {_whose(state, state.sessions[host, session])}")
+    return None
+
+
+def _whose(state: State, ident: str) -> str:
     lease = state.leases.get(ident)
     holder = lease.lives_with if lease is not None else state.tickets[ident].holder
-    doing = "running" if lease is not None else "in line"
-    return Reason("key_taken", f"the key {key!r} is {doing} as {ident} (process {_pid(holder)})")
+    return f"{'running' if lease is not None else 'in line'} as {ident} (process {_pid(holder)})"
 
 
 def _pid(process: str) -> str:

@@ -43,6 +43,7 @@ class State:
         self.leases: dict[str, Lease] = {}
         self.held: dict[str, Candidate] = {}  # what each lease takes seats of
         self.keys: dict[str, str] = {}  # idempotency key -> id
+        self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
         self.pools: dict[str, Pool] = {}
         self.queues: dict[Spec, Queue] = {}
         self.arrivals = 0
@@ -171,8 +172,7 @@ class State:
         ticket = event.ticket
         self.arrivals = max(self.arrivals, ticket.arrival)
         self.tickets[ticket.id] = ticket
-        if ticket.key:
-            self.keys[ticket.key] = ticket.id
+        self._take_keys(ticket)
         if not ticket.away:
             self._stand(ticket)
 
@@ -201,7 +201,7 @@ class State:
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self.tickets.pop(event.id)
-        self._forget_key(ticket)
+        self._forget_keys(ticket)
         if not ticket.away:
             self._step_back(ticket)
 
@@ -217,9 +217,18 @@ class State:
         ticket = self.tickets[event.id] = replace(self.tickets[event.id], away=False)
         self._stand(ticket)
 
-    def _forget_key(self, ticket: Ticket) -> None:
+    def _take_keys(self, ticket: Ticket) -> None:
+        if ticket.key:
+            self.keys[ticket.key] = ticket.id
+        if ticket.session:
+            self.sessions[ticket.spec.host, ticket.session] = ticket.id
+
+    def _forget_keys(self, ticket: Ticket) -> None:
         if ticket.key and self.keys.get(ticket.key) == ticket.id:
             del self.keys[ticket.key]
+        session = (ticket.spec.host, ticket.session)
+        if ticket.session and self.sessions.get(session) == ticket.id:
+            del self.sessions[session]
 
     # Leases.
 
@@ -228,8 +237,8 @@ class State:
         from_line = ticket is None
         if ticket is None:
             ticket = self.tickets.pop(event.id)
-        elif ticket.key:
-            self.keys[ticket.key] = ticket.id
+        else:
+            self._take_keys(ticket)
         spec = ticket.spec
         queue = self.queue(spec)
         candidate = queue.by_model[event.model]
@@ -275,8 +284,7 @@ class State:
         candidate = self.held.pop(event.id)
         ticket = lease.ticket
         spec = ticket.spec
-        if ticket.key:
-            self._forget_key(ticket)
+        self._forget_keys(ticket)
         if self.backoffs:
             self._probe_over(event.id)
         seats, flow, held_ms = spec.seats, spec.project, event.held_ms
@@ -581,11 +589,8 @@ class State:
         state.rules.merge()
         state.tickets.update((ticket.id, ticket) for ticket in snapshot.tickets)
         state.leases.update((lease.id, replace(lease)) for lease in snapshot.leases)
-        state.keys = {
-            ticket.key: ticket.id
-            for ticket in [*snapshot.tickets, *(lease.ticket for lease in snapshot.leases)]
-            if ticket.key
-        }
+        for ticket in [*snapshot.tickets, *(lease.ticket for lease in snapshot.leases)]:
+            state._take_keys(ticket)
         state.arrivals, state.front = snapshot.arrivals, snapshot.front
         state.holds, state.foreign = dict(snapshot.holds), dict(snapshot.foreign)
         state.auto_caps = dict(snapshot.auto_caps)

@@ -210,7 +210,8 @@ class _Line:
         views = []
         for ticket in own:
             position = places.get(ticket.id, 1)
-            views.append(TicketView(ticket, position, reason, _estimate(at, position, self.now)))
+            known = None if reason.code == "usage_gate" else _estimate(at, position, self.now)  # it is not up to us
+            views.append(TicketView(ticket, position, reason, known))
         return views
 
     def places_at(self, at: Pool, blocking: frozenset[str]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from headgate.gate.credentials import Credentials
 from headgate.gate.surroundings import Surroundings, Turns, lost
 from headgate.gate.transaction import Decided, Replica, Wake
 from headgate.gate.usage import Questions, Usage
-from headgate.log.protocol import Log, LogReplaced
+from headgate.log.protocol import Log, LogReplaced, SideWrite
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
@@ -63,16 +63,25 @@ class DirectGate:
         """What to add to a log time to get wall time, for display."""
         return time_ns() // 1_000_000 - self.log.now()
 
-    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction; the config file's caps come first if they are news."""
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        """Run commands in one transaction; the config file's caps come first if they are news.
+
+        `side` is written beside the log with it, whatever the commands come to.
+        """
         prelude = self._news()
         self.before_lock()
         try:
-            decided = self.replica.decide([*prelude, *commands], durable=durable)
+            decided = self.replica.decide([*prelude, *commands], durable=durable, side=side)
         finally:
             self.after_lock()
         self._look_for_the_unheard()
         return decided[len(prelude) :]
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        """The same for one who must not wait for anybody: False when the lock is taken."""
+        return self.replica.try_decide(commands) is not None
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
         """The same for what is not worth waiting for: whether the lock could be had soon."""
@@ -121,7 +130,9 @@ class DirectGate:
             observed = self.surroundings.observe(self.replica.catch_up, self.host)
             if observed is not None:
                 first.append(observed)
-        if first or command.key in state.keys or not self.replica.engine.fits(command.spec, self.now()):
+        session = (command.spec.host, command.session)
+        taken = command.key in state.keys or session in state.sessions
+        if first or taken or not self.replica.engine.fits(command.spec, self.now()):
             gone = lost(state)
             if gone is not None:
                 first.append(gone)
@@ -186,8 +197,15 @@ class DirectGate:
         try:
             if self.replica.maintain(self.settings.keep_ms) and self.folder:
                 wake.sweep(wake.runtime_folder(self.folder))
+                self._sweep_sessions()
         except (HeadgateError, LogReplaced, OSError):
             return
+
+    def _sweep_sessions(self) -> None:
+        from headgate.gate import sessions
+
+        if side := sessions.outdated(self.log):
+            self.replica.decide([], side=side)
 
     def close(self) -> None:
         self.log.close()

@@ -252,6 +252,12 @@ class Gate:
         self._check_open()
         if timeout_s is None:
             return await self._wait_for(command)
+        if timeout_s <= 0:  # no time to wait, but to enter where there is room
+            command.wait = False
+            got = await self._wait_for(command)
+            if isinstance(got, Deferred):
+                raise NotAdmitted(f"not admitted at once: {got.reason.text}", got.reason)
+            return got
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._wait_for(command)
