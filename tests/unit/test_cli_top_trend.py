@@ -57,9 +57,13 @@ def test_p2_a_release_and_the_pause_it_led_to_are_one_429() -> None:
     assert values(trend, 2 * B, 1)["429s"] == [1]
     trend.take(2 * B, released("b", "rate_limited"))  # committed together with the first
     trend.take(2 * B + 1, ev.Paused("requests", "u", 9, "rate_limited", True))  # a script's report
+    trend.take(2 * B + 1, ev.BackedOff("a/b", "model", "rate_limited", 0, 9, manual=True))
     trend.take(2 * B + 2, ev.Paused("requests", "u", 9, "manual"))
     trend.take(2 * B + 3, released("c"))
     assert values(trend, 3 * B, 2)["429s"] == [3, 0]
+    trend.take(3 * B, ev.BackedOff("a/b", "model", "rate_limited", 0, 9))
+    trend.take(3 * B, released("d", "rate_limited"))
+    assert values(trend, 3 * B, 2)["429s"] == [3, 1]
 
 
 def test_what_is_older_than_ten_minutes_is_forgotten() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from headgate.cli.backoff import ends_shown
+from headgate.cli.backoff import ends_text
 from headgate.cli.drawing import Cell, Column, printable, span, spans
 from headgate.cli.listing import models_shown, pid_shown
 from headgate.cli.ps import lease_state
@@ -229,12 +229,12 @@ class Backoffs(Pane[Backoff]):
         return f"{item.key} {item.scope} {item.reason} {item.evidence}"
 
     def row(self, item: Backoff, shot: Snapshot, bar: int) -> Row:
-        ends = Cell(ends_shown(item, shot.moments), "yellow")
+        ends = Cell(ends_text(item, shot.moments), "yellow")
         return [Cell(printable(item.key), "bold"), item.scope, item.reason, ends, item.evidence]
 
     def detail(self, item: Backoff, shot: Snapshot) -> list[str]:
         by = "set by somebody" if item.manual else "seen"
-        ends = ends_shown(item, shot.moments)
+        ends = ends_text(item, shot.moments)
         seen = f"{item.reason}, {by} {shot.moments.ago(item.since)}"
         return [f"{item.key} ({item.scope}): {seen}, ends {ends}; x clears it", item.evidence]
 

@@ -32,7 +32,7 @@ class Trend:
         self._running: dict[int, list[int]] = {}  # bucket -> [the most in it, the last]
         self._waiting: dict[int, list[int]] = {}
         self._limited: dict[int, int] = {}
-        self._same: tuple[int, int, int] = (0, 0, 0)  # a time, and the releases and pauses of that time
+        self._same: tuple[int, int, int] = (0, 0, 0)  # a time, and the releases, pauses and backoffs of that time
 
     def begin(self, past: Iterable[tuple[int, int, ev.Event]], now: int, running: int, waiting: int) -> None:
         """Take in the past, `(seq, at, event)`, that led to so many running and waiting now."""
@@ -52,13 +52,15 @@ class Trend:
         _put(self._waiting, bucket, waiting)
 
     def take(self, at: int, event: ev.Event) -> None:
-        """Count an event if it tells of a rate limit. A release and the pause that it led to are one."""
+        """Count an event if it tells of a rate limit. A release and what it led to are one."""
         released = isinstance(event, ev.Released) and event.outcome == "rate_limited"
-        paused = isinstance(event, ev.Paused) and event.cause == "rate_limited"
-        if not released and not paused:
+        led_to = (isinstance(event, ev.Paused) and event.cause == "rate_limited") or (
+            isinstance(event, ev.BackedOff) and event.reason == "rate_limited" and not event.manual
+        )
+        if not released and not led_to:
             return
         before = self._same if self._same[0] == at else (at, 0, 0)
-        self._same = (at, before[1] + released, before[2] + paused)
+        self._same = (at, before[1] + released, before[2] + led_to)
         bucket = at // BUCKET_MS
         self._limited[bucket] = self._limited.get(bucket, 0) + max(self._same[1:]) - max(before[1:])
         _forget(self._limited, bucket)
