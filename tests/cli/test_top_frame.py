@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from headgate.cli.drawing import Cell, Screen, cell_width
-from headgate.cli.top.display import painted
+from headgate.cli.top.display import Display, painted
 from headgate.cli.top.frame import frame
 from headgate.cli.top.live import begin
 from headgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, seats_bar
@@ -158,6 +159,25 @@ def test_no_color_leaves_out_colours_and_keeps_the_selection_visible() -> None:
     line = [Cell("red", "bold red"), Cell("chosen", "reverse"), Cell("yellow", "yellow")]
     assert painted(line, Screen(80), 80, colour=False) == "\x1b[1mred\x1b[0m\x1b[7mchosen\x1b[0myellow"
     assert "\x1b[1;31mred" in painted(line, Screen(80), 80, colour=True)
+
+
+def test_only_what_has_changed_is_written_and_a_full_line_keeps_its_last_letter() -> None:
+    read, write = os.pipe()
+    display = Display(read, write)
+
+    def written(*lines: str) -> str:
+        display.draw([[Cell(line)] for line in lines], 10)
+        os.write(write, b"|")
+        return os.read(read, 4096).decode().removesuffix("|")
+
+    # A line is wiped before it is written: behind ten letters of ten the cursor still stands on the last one.
+    assert written("one", "0123456789", "three").endswith("\x1b[2;1H\x1b[K0123456789\x1b[3;1H\x1b[Kthree")
+    assert written("one", "0123456789", "three") == ""
+    assert written("one", "two") == "\x1b[2;1H\x1b[Ktwo\x1b[3;1H\x1b[J"
+    display.forget()
+    assert written("one").endswith("\x1b[2J\x1b[1;1H\x1b[Kone")
+    os.close(read)
+    os.close(write)
 
 
 def test_seats_are_drawn_one_by_one_and_small_shares_are_not_lost(busy: Cli) -> None:

@@ -163,8 +163,8 @@ def test_a_key_of_another_pane_says_where_it_belongs(cli: Cli) -> None:
 
 def test_help_is_left_by_any_key_which_does_nothing_else(cli: Cli) -> None:
     ui = Ui()
-    seen = [(typed(ui, cli, key), ui.help) for key in ("?", "p")]
-    assert seen == [(None, True), (None, False)]
+    seen = [(typed(ui, cli, key), ui.help) for key in ("?", "p", "?", "q")]
+    assert seen == [(None, True), (None, False)] * 2
     assert typed(ui, cli, "p") is not None
     assert typed(ui, cli, "q") == Wish(QUIT, None)
     assert ui.focus != TICKETS

@@ -34,7 +34,7 @@ _HELP = (
     ("█ ▓ ▒ ░", "seats: lent, foreign, cooling, free"),
 )
 _LEAST_OF_A_PANE = 3  # its name, the titles, one line
-_LOW, _LOWER, _LOWEST = 24, 18, 10
+_LOW, _LOWER, _LOWEST = 28, 18, 10
 
 
 def frame(shot: Snapshot, trend: Trend, ui: Ui, width: int, height: int, trouble: str = "") -> list[Line]:

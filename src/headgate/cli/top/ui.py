@@ -92,7 +92,7 @@ class Ui:
         if self.question is not None:
             return self._answer(key)
         self.message = ""
-        if self.help and key != "q":
+        if self.help:
             self.help = False
             return None
         if key == "q":
