@@ -98,6 +98,7 @@ class _Record(Struct):
     is_api_error_message: Any = None
     error_status: Any = None
     retry_delay_ms: Any = None
+    attempt: Any = None
     parent_tool_use_id: Any = None
     rate_limit_info: _LimitInfo | None = None
 
@@ -196,7 +197,8 @@ class Claude(Agent):
         code = text_of(found.error)
         kind = "overloaded" if status == 529 else _CODES.get(code) or _kind_of(status)
         delay = found.retry_delay_ms
-        wait_ms = int(delay) if isinstance(delay, int | float) and LONG_MS <= delay < 10**10 else None
+        asked_for = isinstance(delay, int | float) and _own_most_ms(found.attempt) < delay < 10**10
+        wait_ms = int(delay) if asked_for else None
         return self.outcome(kind, "api_retry", f"api_retry: {code} {status or ''}", wait_ms=wait_ms)
 
     # --- its message, in a record or as text
@@ -234,6 +236,14 @@ class Claude(Agent):
             if lines and not lines[-1].startswith(("{", "[")) and (found := self._by_text(lines[-1], context)):
                 return found
         return None
+
+
+def _own_most_ms(attempt: object) -> float:
+    """The longest that it waits before this attempt if nobody asks for more: half a second, doubling. Twice that, to be
+    on the safe side when it changes."""
+    if not isinstance(attempt, int) or not 1 <= attempt <= 15:
+        return LONG_MS
+    return min(max(2 * 625 * 2 ** (attempt - 1), 5000), LONG_MS)
 
 
 def _kind_of(status: int) -> str:
