@@ -167,7 +167,7 @@ def test_b2_claude_a_long_wait_that_the_provider_asked_for_is_kept_and_a_short_o
     end = claude_end("API Error: Request rejected (429) · Rate limited", is_error=True)
     assert judged(CLAUDE, retry(429, "rate_limit", 2_892_000.5) + end).wait_ms == 2_892_000
     assert judged(CLAUDE, retry(429, "rate_limit", 1087.7) + end).wait_ms is None
-    assert judged(CLAUDE, retry(429, "rate_limit", 45_000) + end).wait_ms == 45_000, "its own first wait is half a second"
+    assert judged(CLAUDE, retry(429, "rate_limit", 45_000) + end).wait_ms == 45_000, "its own is 0.5 s"
     assert judged(CLAUDE, retry(429, "rate_limit", 45_000, attempt=9) + end).wait_ms is None
 
 

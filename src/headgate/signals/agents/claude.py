@@ -243,7 +243,7 @@ def _own_most_ms(attempt: object) -> float:
     on the safe side when it changes."""
     if not isinstance(attempt, int) or not 1 <= attempt <= 15:
         return LONG_MS
-    return min(max(2 * 625 * 2 ** (attempt - 1), 5000), LONG_MS)
+    return min(max(1250.0 * (1 << (attempt - 1)), 5000.0), LONG_MS)
 
 
 def _kind_of(status: int) -> str:
