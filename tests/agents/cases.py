@@ -157,12 +157,12 @@ def _gemini_cases() -> list[Case]:
 
 def _aider_cases() -> list[Case]:
     me, model, patience_s = "aider", "openai/coder", 30
-    later = answers(429, _TOO_MANY, retry_after_s=RETRY_AFTER_S)
+    later = answers(429, _TOO_MANY, retry_after_s=2)  # its client waits that long twice before a word is printed
     short, no_money = answers(503, _SHORT), answers(429, _QUOTA)
     return [
         Case(me, "200"),
         Case(me, "429", answers(429, _TOO_MANY), LIMITED, model, "RateLimitError"),  # it gives up after two minutes
-        Case(me, "429, Retry-After 45", later, LIMITED, model, "RateLimitError", patience_s=patience_s),
+        Case(me, "429, Retry-After 2", later, LIMITED, model, "RateLimitError", patience_s=patience_s),
         Case(me, "401", answers(401, _BAD_KEY), AUTH, "openai", "AuthenticationError"),
         Case(me, "503 overloaded", short, SHORT, model, "overloaded", patience_s=patience_s),
         Case(me, "429 quota", no_money, QUOTA, "openai", "exceeded your current quota", patience_s=patience_s),

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,9 @@ from tests.agents.calling import Call, bare_environment
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 WITHIN_S = 280
+# Runs a command on a terminal of its own, and returns as it returns.
+_SPAWN = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+ON_TERMINAL = [sys.executable, "-c", _SPAWN]
 
 
 class Ran(NamedTuple):
@@ -45,10 +48,11 @@ class Place:
         self._config = folder / "config.toml"
         self._config.write_text("")
 
-    def run(self, call: Call, patience_s: int = 0) -> Ran:
+    def run(self, call: Call, patience_s: int = 0, *, on_terminal: bool = False) -> Ran:
         began = time.monotonic()
         command = ["timeout", str(patience_s), *call.argv] if patience_s else call.argv
-        done = self._do(["run", "-m", call.model, "--status-file", str(self._status), "--", *command], call.env)
+        before = ON_TERMINAL if on_terminal else []
+        done = self._do(["run", "-m", call.model, "--status-file", str(self._status), "--", *command], call.env, before)
         took_s = time.monotonic() - began
         return Ran(
             done.returncode,
@@ -65,10 +69,12 @@ class Place:
         found: dict[str, Any] = json.loads(self._do([*command, "--json"]).stdout)
         return found
 
-    def _do(self, arguments: list[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def _do(
+        self, arguments: list[str], env: Mapping[str, str] | None = None, before: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
         ours = {"HEADGATE_HOME": str(self.home / "headgate"), "HEADGATE_CONFIG": str(self._config)}
         return subprocess.run(
-            [HEADGATE, *arguments],
+            [*before, HEADGATE, *arguments],
             env={**bare_environment(self.home), **ours, **(env or {})},
             cwd=self.work,
             stdin=subprocess.DEVNULL,

@@ -18,11 +18,12 @@ from tests.agents.table import ROWS, Row
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 CASES = cases()
+KEEPS_FILES = ("claude", "codex")
 BY_ANSWER = pytest.mark.parametrize("case", [case for case in CASES if case.fault], ids=lambda case: case.name)
 GOOD = pytest.mark.parametrize("case", [case for case in CASES if not case.fault], ids=lambda case: case.name)
 
 
-def ran(case: Case, place: Place, provider: FakeProvider, prompt: str = PROMPT) -> Ran:
+def ran(case: Case, place: Place, provider: FakeProvider, prompt: str = PROMPT, *, on_terminal: bool = False) -> Ran:
     """The case's agent to its end; skipped with a sentence where it cannot be installed."""
     try:
         program = installed(case.agent)
@@ -32,13 +33,12 @@ def ran(case: Case, place: Place, provider: FakeProvider, prompt: str = PROMPT) 
     if case.login == "plan":
         del call.env["ANTHROPIC_API_KEY"]
         call.env["CLAUDE_CODE_OAUTH_TOKEN"] = KEY.replace("sk-dummy", "sk-ant-oat01")
-    found = place.run(call, case.patience_s)
+    found = place.run(call, case.patience_s, on_terminal=on_terminal)
     print(found.out[-4000:], found.err[-4000:], found.status, found.released, f"{found.took_s:.1f} s", sep="\n")
     keys = ", ".join(backoff["key"] for backoff in found.backoffs)
     evidence = found.outcome["evidence"] or ""
-    ROWS.append(
-        Row(case.agent, version_of(case.agent), case.answer, evidence, found.outcome["kind"], keys, found.exit_code)
-    )
+    answer = f"{case.answer}, on a terminal" if on_terminal else case.answer
+    ROWS.append(Row(case.agent, version_of(case.agent), answer, evidence, found.outcome["kind"], keys, found.exit_code))
     return found
 
 
@@ -68,6 +68,17 @@ def test_r4_a_real_agent_that_is_refused_exits_75_and_backs_off_what_was_refused
         low, high = case.wait_s
         assert low <= seconds_between(found.released["at"], found.backoffs[0]["until"]) <= high
     assert KEY not in json.dumps([found.status, found.backoffs, found.released])
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.agent in KEEPS_FILES], ids=lambda case: case.name)
+def test_r4_a_real_agent_on_a_terminal_is_judged_by_what_it_wrote_down(case: Case, place: Place) -> None:
+    with FakeProvider(faults=[case.fault] if case.fault else []) as provider:
+        found = ran(case, place, provider, on_terminal=True)
+    assert found.exit_code == (75 if case.fault else 0)
+    assert found.outcome["kind"] == case.kind
+    assert found.released["activity"] is None, "the terminal was not read"
+    assert found.leases == []
+    assert [backoff["key"] for backoff in found.backoffs] == ([case.backs_off] if case.fault else [])
 
 
 def test_s2_real_opencode_a_file_that_it_reads_backs_off_nothing_whatever_it_says(place: Place) -> None:

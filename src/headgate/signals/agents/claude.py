@@ -8,8 +8,9 @@ the same message is all that it prints, on stdout or stderr, with exit 1.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -101,6 +102,17 @@ class _Record(Struct):
     attempt: Any = None
     parent_tool_use_id: Any = None
     rate_limit_info: _LimitInfo | None = None
+
+
+class _Kept(Struct, rename="camel"):
+    """A record of a transcript."""
+
+    type: str = ""
+    is_sidechain: Any = None
+    is_api_error_message: Any = None
+    api_error_status: Any = None
+    error: Any = None
+    quota_limits: _LimitInfo | None = None
 
 
 class _Part(Struct):
@@ -200,6 +212,28 @@ class Claude(Agent):
         asked_for = isinstance(delay, int | float) and _own_most_ms(found.attempt) < delay < 10**10
         wait_ms = int(delay) if asked_for else None
         return self.outcome(kind, "api_retry", f"api_retry: {code} {status or ''}", wait_ms=wait_ms)
+
+    # --- its transcripts
+
+    def session_files(self, environ: Mapping[str, str], folder: str, since_wall_ms: int) -> Iterator[str]:
+        root = self.own_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
+        place = os.path.join(root, "projects", re.sub(r"[^A-Za-z0-9]", "-", folder))
+        yield from (os.path.join(place, name) for name in os.listdir(place) if name.endswith(".jsonl"))
+
+    def kept(self, line: bytes, context: Context) -> Told | None:
+        """The answers; `isSidechain` ones are those of its helpers."""
+        found = decode(line, _Kept) if b'"assistant"' in line else None
+        if found is None or found.type != "assistant" or found.is_sidechain is True:
+            return None
+        if found.is_api_error_message is not True:
+            return ACTIVE
+        spoken = decode(line, _Spoken)
+        parts = spoken.message.content if spoken is not None and spoken.message is not None else []
+        status = found.api_error_status if isinstance(found.api_error_status, int) else 0
+        text = " ".join(text_of(part.text) for part in parts)
+        told = self._refused(text, status, text_of(found.error), context)
+        window = self._window(found.quota_limits, context)
+        return Told(ERROR, replace(told, wait_ms=window.wait_ms) if window and told.kind == window.kind else told)
 
     # --- its message, in a record or as text
 
