@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,6 +18,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.views import PoolView, TicketView
 from headgate.gate import handles, opening, service
 from headgate.gate.handles import Deferred, RateLimited
+from headgate.gate.usage import UsageCallable
 
 T = TypeVar("T")
 
@@ -25,17 +26,25 @@ _UNOPENED = "this gate is not open: use it inside `with headgate.sync.open_gate(
 _CLOSED = "this gate is closed"
 
 
-def open_gate(store: str | None = None, config: opening.Config = None) -> Gate:
+def open_gate(
+    store: str | None = None, config: opening.Config = None, usage: Mapping[str, UsageCallable] | None = None
+) -> Gate:
     """A gate, to be entered with `with`. The arguments are those of `headgate.open_gate`."""
-    return Gate(store, config)
+    return Gate(store, config, usage)
 
 
 class Gate:
     """An open gate for threads."""
 
-    def __init__(self, store: str | None = None, config: opening.Config = None) -> None:
+    def __init__(
+        self,
+        store: str | None = None,
+        config: opening.Config = None,
+        usage: Mapping[str, UsageCallable] | None = None,
+    ) -> None:
         self._store = store
         self._config = config
+        self._usage = usage
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()  # nothing is handed to the loop once it was told to stop
         self._closed = False
@@ -67,7 +76,7 @@ class Gate:
     async def _run(self, ready: Future[service.Gate]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with opening.open_gate(self._store, self._config) as gate:
+        async with opening.open_gate(self._store, self._config, self._usage) as gate:
             if ready.set_running_or_notify_cancel():
                 ready.set_result(gate)
                 await self._stop.wait()

@@ -69,7 +69,7 @@ def test_p3_setting_the_cap_forgets_what_rate_limits_did_and_says_so(cli: Cli):
 
 
 def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again(cli: Cli):
-    options = ["--cooldown", "1s", "--on-429", "pause", "--max-hold", "2h", "--name", "coder"]
+    options = ["--cooldown", "1s", "--on-429", "pause", "--max-hold", "2h", "--usage-gate", "--name", "coder"]
     told = cli.json("cap", "set", "umans", "4", *options)
     assert told == {
         "selector": "umans",
@@ -81,6 +81,7 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
         "on_429": "pause",
         "max_hold_ms": 7_200_000,
         "name": "coder",
+        "usage_gate": True,
         "source": "run time",
         "variable": None,
         "hidden": [],

@@ -56,9 +56,10 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Bumped("i", 1, 5), "i has priority 5 now"),
     (ev.Reserved("i", ("agents p", "agents host:box")), "what frees up in p, host:box is kept for i"),
     (
-        ev.RuleSet(Rule("requests", "umans", 4, False, 350, "step", 60_000, "um")),
-        "umans (requests) cap 4, cooldown 350ms, on_429 step, longest hold 1m, name um",
+        ev.RuleSet(Rule("requests", "umans", 4, False, 350, "step", 60_000, "um", usage_gate=True)),
+        "umans (requests) cap 4, cooldown 350ms, on_429 step, longest hold 1m, name um, usage gate on",
     ),
+    (ev.RuleSet(Rule("requests", "umans", usage_gate=False)), "umans (requests) usage gate off"),
     (ev.RuleSet(Rule("agents", "host", auto=True)), "host (agents) cap auto"),
     (ev.RuleSet(Rule("agents", "host", unlimited=True)), "host (agents) no cap"),
     (ev.CapRemoved("requests", "umans"), "umans (requests) has no cap any more"),
@@ -71,6 +72,9 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Paused("requests", "umans", 1 << 53), "umans (requests) is paused until it is resumed"),
     (ev.Resumed("requests", "umans"), "umans (requests) is open again"),
     (ev.Reduced("requests", "umans", 3, 4), "umans (requests) is auto-reduced to 3 (cap 4)"),
+    (ev.UsageAsked("requests", "umans", ME), "process 42 on box asks the provider of umans (requests)"),
+    (ev.UsageAnswered("requests", "umans", 4, 3), "of umans (requests) counts 3 in flight; the limit is 4"),
+    (ev.UsageAnswered("requests", "umans", 4, error="status 404"), "umans (requests) has no answer: status 404"),
     (
         ev.BackedOff(OPUS, "model", "overloaded", 1000, 301_000, "HTTP 529"),
         f"{OPUS} is backed off for 5m, overloaded: HTTP 529",

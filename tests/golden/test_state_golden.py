@@ -48,7 +48,7 @@ HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
-        "seq": 49,
+        "seq": 54,
         "at": T0 + 26_000,
         "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
@@ -77,7 +77,15 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "probe": ("openai/gpt-5", True, ALICE, 0),
         },
         # in the order of the line; True: passed over
-        "tickets": {"moved": False, "away": True, "asked": False, "kept": False, "stalled": False, "full": False},
+        "tickets": {
+            "moved": False,
+            "away": True,
+            "asked": False,
+            "kept": False,
+            "stalled": False,
+            "gated": False,
+            "full": False,
+        },
         "stalled": {"stalled": T0 + 22_500},
         # the scope, why, until when, and who tries whether it is over
         "backoffs": {
@@ -86,6 +94,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
         },
         "chosen": {"worker": {"openai/gpt-5": 45}},
         "keys": {"nightly": "full"},
+        "sessions": {("h1", "s-1"): "full"},
         "reserved": {"kept": (OPUS_POOL, HOST)},
         "auto_caps": {"h1": 6},
         "next": ["moved"],  # who enters when an opus agent ends
@@ -151,7 +160,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
                 600_000,
             ),
             ev.RuleSet(
-                Rule("requests", "umans@work", 2, False, 5_000, "pause", 60_000, "work"),
+                Rule("requests", "umans@work", 2, False, 5_000, "pause", 60_000, "work", usage_gate=True),
                 cap_set=True,
             ),
             ev.RuleSet(Rule("requests", "groq", cooldown_ms=1_000)),
@@ -251,6 +260,17 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Chosen("worker", "openai/gpt-5"),
         ],
     )
+    # The usage gate: an answer, and a question that is under way.
+    yield (
+        T0 + 22_700,
+        [
+            ev.Queued(ticket("gated", work, T0 + 22_700, BOB, asks=("umans@work",)), full),
+            ev.UsageAsked("requests", "umans@work", BOB),
+            ev.UsageAnswered("requests", "umans@work", 2, 3),
+            ev.UsageAnswered("requests", "umans@work", 2, error="status 404"),
+        ],
+    )
+    yield T0 + 22_900, [ev.UsageAsked("requests", "umans@work", BOB)]
     yield T0 + 23_000, [ev.Paused("requests", "umans@work", FOREVER)]
     yield T0 + 24_000, [ev.Resumed("requests", "umans@work"), ev.Reserved("kept", (OPUS_POOL, HOST))]
     # Last, so that its seat still cools down.
@@ -354,6 +374,7 @@ def summary(state: State) -> dict[str, Any]:
         },
         "chosen": state.chosen,
         "keys": state.keys,
+        "sessions": state.sessions,
         "reserved": state.reserved,
         "auto_caps": state.auto_caps,
         "next": _next(state),

@@ -133,6 +133,19 @@ async def test_Y1_a_timeout_that_is_not_reached_changes_nothing(store: str) -> N
         assert lease.model == CODER
 
 
+@pytest.mark.parametrize("kind", ["requests", "agents"])
+async def test_Y1_without_any_time_to_wait_it_enters_where_there_is_room_and_else_not(store: str, kind: str) -> None:
+    async with headgate.open_gate(store) as gate:
+        await gate.set_cap("umans", 1, kind=kind, cooldown_s=0)
+        async with gate.lease(CODER, kind=kind, timeout_s=0) as lease:
+            assert lease.model == CODER
+            with pytest.raises(headgate.NotAdmitted, match=r"at once: 1 of 1 seats of umans") as told:
+                await gate.lease(CODER, kind=kind, timeout_s=0).acquire()
+            assert told.value.reason.code == "concurrency_cap"
+            assert await gate.queue() == []
+        await nothing_is_left(gate)
+
+
 async def test_Y1_a_timeout_at_the_moment_of_the_grant_leaves_nothing_behind(store: str) -> None:
     async with headgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)

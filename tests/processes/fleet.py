@@ -23,7 +23,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -237,6 +237,12 @@ class Fleet:
         run = self.run(*arguments, env=env)
         run.wait(within_s)
         return run
+
+    def json(self, *arguments: str) -> Any:
+        """What a listing command says with --json."""
+        run = self.start([*HEADGATE, *arguments, "--json"])
+        assert run.wait() == 0, run
+        return msgspec.json.decode(run.out)
 
     def waiting(self, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
         """`headgate run`, once it stands in line."""

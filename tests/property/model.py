@@ -132,6 +132,8 @@ class Book:
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
         self.auto_caps: dict[str, int] = {}
         self.backoffs: dict[str, Backed] = {}
+        self.asking: dict[tuple[str, str], tuple[str, int]] = {}  # by pool: who asks the provider, since when
+        self.room: dict[tuple[str, str], int] = {}  # by pool: what the answer that just came allows
         self.reserved: dict[str, tuple[str, ...]] = {}  # as the engine has it: what is withheld on purpose
 
     # Rules.
@@ -262,7 +264,7 @@ class Book:
         held = [self.backoffs[key] for key in self.holding(model)]
         return bool(held) and all(not backoff.probing and self.now >= backoff.probe_from for backoff in held)
 
-    def blocked(self, spec: Spec, model: str, ident: str = "", reservations: bool = True) -> str:
+    def blocked(self, spec: Spec, model: str, ident: str = "", *, reservations: bool = True, gate: bool = True) -> str:
         """Why a request cannot enter with this candidate now; "" if it can."""
         for pool, (selector, limit) in self.limits(spec, model).items():
             if self.paused.get((spec.kind, pool), 0) > self.now:
@@ -274,7 +276,45 @@ class Book:
                 return f"{pool} is full: {taken} of {limit}"
             if reservations and self._withheld(spec, pool, taken, ident):
                 return f"{pool} is kept for another"
+        for pool in self.limits(spec, model):
+            if gate and self._awaits_answer(spec, model, pool, ident):
+                return f"{pool} waits for its provider's answer"
         return ""
+
+    def gated(self, kind: str, spec: Spec, model: str, pool: str) -> bool:
+        """G1, G3: whether those in line for a pool wait for what its provider says: somebody there can ask it."""
+        if not any(rule.usage_gate for rule in [*self.file.values(), *self.runtime.values()]):
+            return False
+        group = self.groups(replace(spec, caps=(), kind=kind), model).get(pool, [])
+        decisive = [of for selector in group if (of := self.said(kind, selector)) is not None]
+        if not group or not self.option(kind, group, "usage_gate", 0) or not decisive or not decisive[0].capped:
+            return False
+        provider, account, _ = model_parts(model)
+        whose = provider if account == "default" else f"{provider}@{account}"
+        return any(
+            whose in ticket.asks and not ticket.away and pool in self.limits(ticket.spec, candidate)
+            for ticket in self.tickets.values()
+            for candidate in self.free(ticket.spec)
+            if ticket.spec.kind == kind
+        )
+
+    def _awaits_answer(self, spec: Spec, model: str, pool: str, ident: str) -> bool:
+        if not model or self.room.get((spec.kind, pool), 0) >= spec.seats:
+            return False
+        if not self.gated(spec.kind, spec, model, pool):
+            return False
+        return ident in self.tickets or self._holds_someone(spec.kind, pool)
+
+    def _holds_someone(self, kind: str, pool: str) -> bool:
+        """G5: whether somebody in line has everything but the answer."""
+        return any(
+            not ticket.away
+            and ticket.spec.kind == kind
+            and pool in self.limits(ticket.spec, candidate)
+            and not self.blocked(ticket.spec, candidate, ticket.id, gate=False)
+            for ticket in self.tickets.values()
+            for candidate in self.candidates(ticket.spec)
+        )
 
     def _withheld(self, spec: Spec, pool: str, taken: int, ident: str) -> bool:
         for other, keys in self.reserved.items():
@@ -295,6 +335,8 @@ class Book:
     def take(self, event: ev.Event, now: int) -> None:
         assert now >= self.now
         self.now = now
+        if not isinstance(event, ev.Granted | ev.Reserved | ev.UsageAnswered):
+            self.room.clear()  # an answer is used at once or not at all
         handler = getattr(self, f"_{type(event).__name__.lower()}", None)
         if handler is not None:
             handler(event)
@@ -346,6 +388,10 @@ class Book:
         for key in event.probes:
             self.backoffs[key].probing = event.id
         self._check_order(ticket, event.model)
+        if event.ticket is None:
+            for pool in self.limits(spec, event.model):  # G2: one for each answer
+                if self.room.get((spec.kind, pool), 1 << 60) < 1 << 60:
+                    self.room[spec.kind, pool] = 0
         holds = [self._max_hold(spec, event.model, pool) for pool in self.limits(spec, event.model)]
         longest = min((hold for hold in holds if hold), default=0)
         assert event.ends_at == (self.now + longest if longest else 0), "L5: the longest hold"
@@ -422,6 +468,23 @@ class Book:
         for backoff in self.backoffs.values():
             if backoff.probing == ident:
                 backoff.probing = ""
+
+    def _usageasked(self, event: ev.UsageAsked) -> None:
+        key = (event.kind, event.pool)
+        if key in self.asking:
+            assert self.now >= self.asking[key][1] + 6_000, "G3: two questions at once"
+        self.asking[key] = (event.by, self.now)
+
+    def _usageanswered(self, event: ev.UsageAnswered) -> None:
+        key = (event.kind, event.pool)
+        asked = self.asking.pop(key, None)
+        if event.error == "withdrawn":
+            assert asked is not None
+        elif event.count is None:
+            self.room[key] = 1 << 60
+        else:
+            assert asked is not None
+            self.room[key] = event.limit - event.count
 
     def _backedoff(self, event: ev.BackedOff) -> None:
         old = self.backoffs.get(event.key)
@@ -522,6 +585,8 @@ class Book:
             del self.paused[key]
         for key in [key for key in self.cooling if key not in after]:
             del self.cooling[key]
+        for key in [key for key in self.asking if key not in after]:
+            del self.asking[key]
 
     def _observed(self, event: ev.Observed) -> None:
         self.foreign[event.host] = event.foreign
@@ -549,6 +614,7 @@ class Book:
 
     def check(self, now: int) -> None:
         self.now = now
+        self.room.clear()
         for ident, ticket in self.tickets.items():
             assert ticket.expires_at > now or ticket.stalled_at, f"A8: {ident} has expired"
             if not ticket.away:

@@ -96,8 +96,18 @@ rules = st.builds(
     on_429=st.sampled_from([None, "step", "pause"]),
     max_hold_ms=st.sampled_from([None, None, None, 0, 20_000]),
 )
+gates = st.builds(
+    Rule,
+    kind=kinds,
+    selector=st.sampled_from(["umans", "umans@work", "umans/coder"]),
+    cap=st.integers(1, 4),
+    cooldown_ms=st.sampled_from([None, 0, 350]),
+    usage_gate=st.sampled_from([True, True, True, False]),
+)
 auto_rules = st.sampled_from([Rule("agents", "host", auto=True)])
-files = st.lists(st.one_of(rules, auto_rules), max_size=4, unique_by=lambda rule: (rule.kind, rule.selector))
+files = st.lists(
+    st.one_of(rules, rules, gates, auto_rules), max_size=4, unique_by=lambda rule: (rule.kind, rule.selector)
+)
 
 
 plain_specs = st.builds(
@@ -108,7 +118,7 @@ plain_specs = st.builds(
     project=st.sampled_from(PROJECTS),
     seats=st.sampled_from([1, 1, 1, 2]),
 )
-one_rule = st.one_of(rules, rules, rules, auto_rules)
+one_rule = st.one_of(rules, rules, gates, auto_rules)
 waits = st.sampled_from([None, 1_000, 100_000])
 sayings = st.fixed_dictionaries(
     {},
@@ -119,6 +129,7 @@ sayings = st.fixed_dictionaries(
         "expires_ms": st.sampled_from([1, 10_000, 100_000]),
         "key": st.sampled_from(["k1", "k2"]),
         "bound": st.just("script"),
+        "asks": st.sampled_from([(), ("umans",), ("umans", "umans@work")]),
     },
 )
 
@@ -232,7 +243,7 @@ class Gate(RuleBasedStateMachine):
         """One of each."""
         for _ in range(number):
             for spec in self.palette:
-                self.acquire(spec, {}, mine)
+                self.acquire(spec, {"asks": ("umans",)}, mine)
 
     @rule(spec=specs, said=sayings, mine=st.booleans())
     def somebody_else(self, spec: Spec, said: dict[str, Any], mine: bool) -> None:
@@ -375,12 +386,52 @@ class Gate(RuleBasedStateMachine):
         self.do(report)
 
     @rule(
+        by=st.sampled_from(["p0", "p1", "nobody"]),
+        count=st.one_of(st.none(), st.integers(0, 5)),
+        answers=st.booleans(),
+        ms=st.sampled_from([0, 0, 20, 5_000]),
+    )
+    def ask_the_provider(self, by: str, count: int | None, answers: bool, ms: int) -> None:
+        """Somebody who has the key asks wherever that is wanted, and often answers in time."""
+        pools = [(pool.kind, pool.id) for pool in self.engine.questions(self.now)]
+        for key in pools:
+            self.do(cmd.AskUsage(*key, by))
+            self.do(cmd.AskUsage(*key, "another"))
+        self.now += ms
+        for kind, pool in [*pools, ("requests", "umans"), ("agents", "umans")]:
+            if answers:
+                self.do(cmd.AnswerUsage(kind, pool, by, count))
+                self.do(cmd.AnswerUsage(kind, pool, "another", 0))
+
+    @rule(
+        kind=kinds,
+        cap=st.integers(1, 3),
+        hosts=st.lists(st.sampled_from(["", "h1", "h2"]), min_size=2, max_size=6),
+        freed=st.integers(1, 3),
+        count=st.one_of(st.none(), st.integers(0, 3)),
+    )
+    def line_at_the_usage_gate(self, kind: str, cap: int, hosts: list[str], freed: int, count: int | None) -> None:
+        """A full pool with a gate and a line; seats are given back, newcomers come, the provider answers."""
+        self.do(cmd.SetRule(Rule(kind, "umans", cap, cooldown_ms=0, usage_gate=True)))
+        specs = [Spec(("umans/coder",), kind, host=host, supervisor=True) for host in hosts]
+        for spec in specs:
+            self.acquire(spec, {"asks": ("umans",)}, mine=False)
+        held = [ident for ident, lease in self.book.leases.items() if lease.model == "umans/coder"]
+        for ident in held[:freed]:
+            self.do(cmd.Release(ident))
+        self.acquire(specs[0], {}, mine=False)
+        self.acquire(specs[-1], {"wait": False}, mine=False)
+        self.ask_the_provider("p0", count, answers=True, ms=0)
+        self.all_is_well()
+
+    @rule(
         key=st.sampled_from([*MODELS[:3], "anthropic", "anthropic/claude-opus-*", "umans@work"]),
         reason=st.sampled_from(["rate_limited", "usage_window", "quota", "auth"]),
         for_ms=st.sampled_from([None, 1, 5_000, 100_000, 40_000_000]),
     )
     def back_off(self, key: str, reason: str, for_ms: int | None) -> None:
-        assert len(self.do(cmd.BackOff(key, reason, for_ms))) == 1
+        events = self.do(cmd.BackOff(key, reason, for_ms))  # and it may let somebody in with another candidate
+        assert [type(event) for event in events].count(ev.BackedOff) == 1
 
     @precondition(lambda self: self.book.backoffs)
     @rule(pick=picks)

@@ -53,9 +53,8 @@ def test_c1_the_file_of_the_specification_says_what_it_says() -> None:
             Rule("agents", "host", cap=3),
             Rule("agents", "anthropic/claude-opus-*", cap=4),
             Rule("agents", "anthropic/claude-sonnet-*", cap=24),
-            Rule("requests", "umans", cap=4, cooldown_ms=350, on_429="step"),
+            Rule("requests", "umans", cap=4, cooldown_ms=350, on_429="step", usage_gate=True),
         ),
-        usage_gates=(("requests", "umans"),),
         providers={
             "umans": Provider(
                 base_url="https://api.umans.ai/v1",
@@ -118,11 +117,12 @@ def test_a6_a_cap_may_have_a_name() -> None:
     )
 
 
-def test_g1_usage_gates_are_kept_beside_the_rules() -> None:
+def test_g1_usage_gates_are_part_of_the_rules() -> None:
     text = '[agents]\n"a/*" = { usage_gate = true }\n[requests]\na = { cap = 1, usage_gate = true }\n'
-    assert check(text + "b = { cap = 1, usage_gate = false }", "x").usage_gates == (
-        ("agents", "a/*"),
-        ("requests", "a"),
+    assert check(text + "b = { cap = 1, usage_gate = false }", "x").rules == (
+        Rule("agents", "a/*", usage_gate=True),
+        Rule("requests", "a", cap=1, usage_gate=True),
+        Rule("requests", "b", cap=1, usage_gate=False),
     )
 
 

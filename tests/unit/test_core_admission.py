@@ -9,6 +9,7 @@ from headgate.core import events as ev
 from headgate.core.errors import BadRequest
 from headgate.core.reasons import reason_for
 from headgate.core.records import Rule
+from headgate.core.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 # A1-A3: the limit, all or none, and nobody held back for nothing.
@@ -484,6 +485,44 @@ def test_a10_a_key_is_free_again_when_its_request_has_ended(way):
             bench.wait(MINUTE)
     assert bench.state.keys == {}
     assert bench.agent("b", SONNET, key="k") in ("lent", "waits")
+
+
+def test_r9_a_session_is_taken_on_its_host_while_its_run_is_queued_or_running():
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET, session="issue-7", holder="h1|boot|ns|42|7")
+    assert bench.agent("b", SONNET, session="issue-7") == "deferred"
+    assert bench.reason("b").code == "session_taken"
+    assert "'issue-7' is running as a (process 42 on h1)" in bench.reason("b").text
+    bench.agent("c", SONNET, session="issue-8")
+    assert bench.agent("d", SONNET, session="issue-8", wait=False) == "deferred"
+    assert "in line as c" in bench.reason("d").text
+    assert bench.agent("e", SONNET, host="h2", session="issue-7") == "lent", "another host has sessions of its own"
+    assert bench.agent("f", SONNET, key="issue-7") == "waits", "a session is no key"
+
+
+@pytest.mark.parametrize("way", ["release", "reclaim", "cancel", "lost"])
+def test_r9_a_session_is_free_again_when_its_run_has_ended(way):
+    bench = Bench(agents={"host": 1})
+    if way in ("cancel", "lost"):
+        bench.agent("first", SONNET)
+    bench.agent("a", SONNET, session="s")
+    ends: dict[str, cmd.Command] = {
+        "release": cmd.Release("a"),
+        "reclaim": cmd.Reclaim("a", "me"),
+        "cancel": cmd.Cancel("a"),
+        "lost": cmd.Lost(("p-a",)),
+    }
+    bench.do(ends[way])
+    assert bench.state.sessions == {}
+    assert bench.agent("b", SONNET, session="s") in ("lent", "waits")
+
+
+def test_r9_a_session_survives_a_snapshot():
+    bench = Bench(agents={"host": 1})
+    bench.agent("runs", SONNET, session="one")
+    bench.agent("waits", SONNET, session="two")
+    restored = State.restore(bench.state.export())
+    assert restored.sessions == bench.state.sessions == {("h1", "one"): "runs", ("h1", "two"): "waits"}
 
 
 def test_a10_a_key_goes_with_its_request_through_line_lease_and_back():

@@ -40,6 +40,14 @@ def _unknown_key(state: State) -> None:
     state.keys["k"] = "nobody"
 
 
+def _wrong_session(state: State) -> None:
+    state.sessions["h1", "s"] = "waits"
+
+
+def _unknown_session(state: State) -> None:
+    state.sessions["h1", "s"] = "nobody"
+
+
 def _miscount(state: State) -> None:
     state.pools["agents host:h1"].used += 1
 
@@ -84,6 +92,8 @@ def _reserved(state: State) -> None:
         (_lost_seats, "a lease without seats"),
         (_wrong_key, "which does not have it"),
         (_unknown_key, "which does not have it"),
+        (_wrong_session, "which does not have it"),
+        (_unknown_session, "which does not have it"),
         (_miscount, "counted 2, lent 1"),
         (_strange_pool, "which is not there"),
         (_cooling, "cooling"),

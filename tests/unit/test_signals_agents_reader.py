@@ -360,6 +360,29 @@ def test_r5_records_that_came_are_seen_before_any_activity():
     assert "no activity" in repr(read)
 
 
+STALE = text("Error: Session not found", "")
+OPENCODE_TEXT = ["opencode", "run", "hi"]
+
+
+def test_r9_a_session_that_is_gone_is_seen_also_where_stdout_and_stderr_are_one():
+    for argv in (OPENCODE, OPENCODE_TEXT):
+        for stream in (1, 2):
+            read = reader(argv)
+            read.feed(stream, STALE)
+            assert read.stale_session, (argv, stream)
+
+
+def test_r9_an_agent_that_has_worked_had_no_stale_session_whatever_a_tool_said():
+    assert not reader(OPENCODE, opencode_work("hi"), STALE).stale_session
+    assert not reader(OPENCODE_TEXT, b"", b"a long day of tools\n" * 2000 + STALE).stale_session
+
+
+def test_r9_codex_prints_its_session_as_text_also_where_stdout_and_stderr_are_one():
+    head = text("OpenAI Codex v0.166.0", "--------", "session id: 01a1e101-a392", "--------", "user", "hi", "")
+    assert reader(CODEX_TEXT, head).session == "01a1e101-a392"
+    assert reader(CODEX_TEXT, text("", "session id: evil", ""), head).session == "01a1e101-a392", "stderr is its own"
+
+
 @pytest.mark.parametrize(
     ("argv", "session"),
     [

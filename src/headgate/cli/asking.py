@@ -10,12 +10,12 @@ import msgspec
 
 from headgate.cli.progress import Progress, say
 from headgate.cli.run_options import RunOptions
-from headgate.cli.times import parse_since_ms, utc
+from headgate.cli.times import local_and_utc, parse_since_ms, utc
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
-from headgate.core.backoffs import NEEDS_A_PERSON
+from headgate.core.backoffs import NEEDS_A_PERSON, concerns
 from headgate.core.errors import BadRequest
 from headgate.core.names import parse_model, shown
 from headgate.core.records import Lease, Reason, Spec
@@ -50,6 +50,7 @@ class Request(msgspec.Struct):
     command: str
     quiet: bool
     bound: str = ""
+    session: str = ""
 
     def spec(self, host: str) -> Spec:
         return Spec(
@@ -87,6 +88,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         role=options.role,
         command=" ".join(options.command)[:200],
         quiet=options.quiet,
+        session=session_key(options.session, "--session "),
     )
 
 
@@ -112,6 +114,12 @@ def project_name(given: str) -> str:
     if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip():
         raise BadRequest(f"--project {shown(name)}: valid is up to 100 printable characters")
     return name
+
+
+def session_key(given: str, option: str = "") -> str:
+    if len(given) > 200 or not all(char.isprintable() for char in given) or given != given.strip():
+        raise BadRequest(f"{option}{shown(given)}: valid is up to 200 printable characters")
+    return given
 
 
 class Asked:
@@ -144,6 +152,15 @@ class Asked:
             "until": until,
             "cause": reason.cause or None,
         }
+
+    def resets(self, reason: Reason) -> str:
+        """When a used-up window is open again, as an addition to a sentence (SPEC R3)."""
+        if reason.cause != "usage_window" or not reason.model:
+            return ""
+        name = parse_model(reason.model)
+        held = [each for each in self._gate.state.backoffs.values() if concerns(each.key, name)]
+        until = max((each.until for each in held), default=0)
+        return f"; it resets at {local_and_utc(until + self._gate.wall_offset_ms())}" if until else ""
 
     def refusal_json(self, reason: Reason) -> str:
         """SPEC O5."""
@@ -209,6 +226,8 @@ def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acq
         key=request.key,
         role=request.role,
         bound=request.bound,
+        asks=gate.usage.accounts(request.models),
+        session=request.session,
     )
 
 
@@ -253,7 +272,13 @@ def _wait(
         return hopeless[-1]
     reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in line")
     return Reason(
-        reason.code, f"after {request.wait_s:g}s in line, {reason.text}", reason.pool, reason.pools, reason.until
+        reason.code,
+        f"after {request.wait_s:g}s in line, {reason.text}",
+        reason.pool,
+        reason.pools,
+        reason.until,
+        model=reason.model,
+        cause=reason.cause,
     )
 
 

@@ -67,6 +67,11 @@ def command() -> None:
 )
 @click.option("--on-429", metavar="RULE", help="What a rate limit does: step (pause, and one seat less) or pause.")
 @click.option("--max-hold", metavar="DURATION", help="Take a seat back after this long; 0 is no limit.")
+@click.option(
+    "--usage-gate/--no-usage-gate",
+    default=None,
+    help="Ask the provider for its own count before someone in line is let in.",
+)
 @click.option("--name", metavar="NAME", help="Reasons are then called NAME_concurrency_cap.")
 @kind_option
 @json_option
@@ -76,6 +81,7 @@ def set_(
     cooldown: str | None,
     on_429: str | None,
     max_hold: str | None,
+    usage_gate: bool | None,
     name: str | None,
     kind: str | None,
     as_json: bool,
@@ -92,7 +98,7 @@ def set_(
 
     Exit: 0; 64 when something is not valid, and nothing was changed.
     """
-    rule = _read_rule(selector, cap, cooldown, on_429, max_hold, name)
+    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate)
     environment = Environment.read()
     gate = opened_gate()
     state = gate.read()
@@ -121,6 +127,8 @@ def set_(
             tell(f"{pool.id}: {pool.used} seats are lent: nobody new enters until it fits")
     if kind is None and rule.kind == "requests" and not was:
         tell("this counts model calls in flight; for agent processes say --kind agents")
+    if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
+        tell(f"note: {_no_usage(selector)}")
     _tell_environment(environment, rule)
     return exits.OK
 
@@ -141,6 +149,13 @@ def _read_rule(
         on_429=_value("--on-429", read_on_429, on_429),
         max_hold_ms=read_duration_ms("--max-hold", max_hold, zero=True),
         name=_value("--name", read_cap_name, name),
+    )
+
+
+def _no_usage(selector: str) -> str:
+    return (
+        f"this config does not say how to ask for the usage of {selector} (providers.NAME.usage_path, usage_field, "
+        "base_url and key_env), or its key is not set: processes like this one do not ask"
     )
 
 

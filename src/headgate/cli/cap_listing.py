@@ -22,10 +22,11 @@ _COLUMNS = (
     Column("ON 429"),
     Column("MAX HOLD"),
     Column("NAME", spare=True),
+    Column("USAGE GATE", spare=True),
     Column("SOURCE"),
     Column("HIDES", least=8),
 )
-_OPTIONS = ("cooldown_ms", "on_429", "max_hold_ms", "name")
+_OPTIONS = ("cooldown_ms", "on_429", "max_hold_ms", "name", "usage_gate")
 
 
 class Line(Struct):
@@ -40,6 +41,7 @@ class Line(Struct):
     on_429: str
     max_hold_ms: int | None
     name: str | None
+    usage_gate: bool
     source: str
     variable: str | None
     hidden: list[dict[str, object]]
@@ -81,6 +83,7 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         on_429=cap.on_429 if cap is not None else ON_429[kind],
         max_hold_ms=(cap.max_hold_ms if cap is not None else MAX_HOLD_MS[kind]) or None,
         name=(cap.name if cap is not None else selector.family) or None,
+        usage_gate=cap is not None and cap.usage_gate,
         source=_source(state, key, cap),
         variable=None,
         hidden=_hidden(state, key, override),
@@ -136,6 +139,7 @@ def _row(line: Line) -> list[str]:
         line.on_429 if parse_selector(line.selector).scope == "model" else "",
         format_duration(line.max_hold_ms) if line.max_hold_ms else "",
         line.name or "",
+        "yes" if line.usage_gate else "",
         line.variable or line.source,
         "; ".join(hidden_text(each) for each in line.hidden),
     ]

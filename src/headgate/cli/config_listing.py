@@ -143,8 +143,9 @@ def _providers(settings: Settings, said: dict[str, object]) -> list[Value]:
             if key == "key_env":
                 text += " (set)" if os.environ.get(value) else " (not set)"
             found.append(Value(f"providers.{name}.{key}", value, text, _from(said, "providers", name, key)))
-    for kind, selector in settings.usage_gates:
-        found.append(Value(f"usage_gate.{kind}.{selector}", True, "on", FILE))
+    for rule in settings.rules:
+        if rule.usage_gate:
+            found.append(Value(f"usage_gate.{rule.kind}.{rule.selector}", True, "on", FILE))
     return found
 
 

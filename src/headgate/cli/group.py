@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "report",
     "backoff": "backoff",
     "select": "select",
+    "session": "session",
     "history": "history",
     "metrics": "metrics",
     "config": "config",

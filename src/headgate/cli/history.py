@@ -320,6 +320,8 @@ def _said(rule: Rule) -> list[str]:
         said.append(f"longest hold {format_duration(rule.max_hold_ms)}")
     if rule.name is not None:
         said.append(f"name {rule.name}")
+    if rule.usage_gate is not None:
+        said.append(f"usage gate {'on' if rule.usage_gate else 'off'}")
     return said
 
 
@@ -342,6 +344,11 @@ def _paused(event: ev.Paused, at: int) -> str:
 
 def _reduced(event: ev.Reduced) -> str:
     return f"{_of(event)} is auto-reduced to {event.limit} (cap {event.cap}) after a rate limit"
+
+
+def _usage_answered(event: ev.UsageAnswered) -> str:
+    said = f"has no answer: {event.error}" if event.count is None else f"counts {event.count} in flight"
+    return f"the provider of {_of(event)} {said}; the limit is {event.limit}"
 
 
 def _bypassed(event: ev.Bypassed) -> str:
@@ -395,6 +402,8 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Observed: _observed,
     ev.Resumed: lambda event: f"{_of(event)} is open again",
     ev.Reduced: _reduced,
+    ev.UsageAsked: lambda event: f"{_process(event.by)} asks the provider of {_of(event)} what is in flight",
+    ev.UsageAnswered: _usage_answered,
     ev.BackoffEnded: lambda event: f"{event.key} may be used again ({event.why})",
     ev.Chosen: lambda event: f"{event.model} was chosen for {event.role}",
     ev.Bypassed: _bypassed,

@@ -23,7 +23,7 @@ from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.core.records import Reason
 from headgate.core.state import State
-from headgate.core.views import Capacity, LeaseView, PoolView, TicketView
+from headgate.core.views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate, load_file
 from headgate.gate.surroundings import lost
@@ -143,10 +143,20 @@ def pool_json(view: PoolView, moments: Moments) -> Json:
         "auto_reduced": view.auto_reduced,
         "auto_reduced_from": view.auto_reduced_from,
         "notice": view.notice,
-        "upstream": None,
+        "upstream": None if view.upstream is None else _upstream_json(view.upstream, moments),
         "source": view.source or None,
         "name": view.name or None,
         "reserved": view.reserved,
+    }
+
+
+def _upstream_json(upstream: UpstreamView, moments: Moments) -> Json:
+    """What the provider itself said, and when."""
+    return {
+        "in_flight": upstream.count,
+        "at": moments.utc(upstream.at),
+        "error": upstream.error or None,
+        "asking": process_json(upstream.asking) if upstream.asking else None,
     }
 
 

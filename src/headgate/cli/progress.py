@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from time import monotonic
+from time import monotonic, time_ns
 
+from headgate.cli.times import local_and_utc
 from headgate.config.units import format_duration
 from headgate.core.views import TicketView
 
@@ -46,7 +47,10 @@ class Progress:
         reason = view.reason
         text = f"position {view.position}: {reason.text}"
         if reason.until is not None and reason.until - now < 10**11:
-            text += f", for {_about(reason.until - now)}"
+            if reason.cause == "usage_window":
+                text += f", until {local_and_utc(time_ns() // 1_000_000 + reason.until - now)}"
+            else:
+                text += f", for {_about(reason.until - now)}"
         if view.estimate_ms is not None:
             low, high = (_about(ms) for ms in view.estimate_ms)
             text += f"; about {low} to {high}" if low != high else f"; about {high}"

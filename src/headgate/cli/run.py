@@ -58,18 +58,22 @@ def _run(options: RunOptions, status: Status) -> int:
     _check_watching(options)
     gate = open_gate(loaded)
     asked = ask(gate, request)
-    tries = 0
+    tries, fresh = 0, False
     while isinstance(asked.lease, Lease):
         lease = asked.lease
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
-        ended = _under_lease(gate, options, environment, lease)
+        ended = _under_lease(gate, options, environment, lease, fresh)
         if ended is not None:
             end, watch = ended
-            if not (watch.worth_another and tries < _MORE_CANDIDATES and _other_candidate(gate, lease)):
+            if watch.stale_session and not fresh:
+                fresh = True
+            elif not (watch.worth_another and tries < _MORE_CANDIDATES and _other_candidate(gate, lease)):
                 return _finished(gate, lease, end, watch, status)
+            else:
+                tries += 1
             watch.tell()
-            tries += 1
-        # Once more: on the next candidate, or because the grant was taken back before the agent was started.
+        # Once more: on the next candidate, without a session that is gone, or because the grant was taken back before
+        # the agent was started.
         asked = asked.again()
     return _refused(options, asked, status)
 
@@ -118,16 +122,23 @@ def _silence_s(options: RunOptions) -> float | None:
 
 
 def _under_lease(
-    gate: DirectGate, options: RunOptions, environment: Environment, lease: Lease
+    gate: DirectGate, options: RunOptions, environment: Environment, lease: Lease, fresh: bool
 ) -> tuple[End, Watch] | None:
     """Start the agent and stay with it. None when the lease was gone before it could start.
 
     The child waits until its pid is committed with the lease: killing this process at any instant neither frees the
     seat of a child that runs nor leaks the seat of a dead one.
     """
-    child = None
+    child = session = None
     try:
-        argv = _filled_in(_wrapped(gate, environment, options.command), lease.model)
+        command = _filled_in(options.command, lease.model)
+        if lease.ticket.session:
+            from headgate.cli.resuming import Session
+            from headgate.signals.agents import agent_for
+
+            session = Session(gate, lease, agent_for(command, options.classify), fresh=fresh)
+            command = session.resuming(command)
+        argv = [*_filled_in(_wrapper(gate, environment), lease.model), *command]
         env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
         taps = () if options.classify == "none" else tappable()
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
@@ -146,23 +157,26 @@ def _under_lease(
     from headgate.cli.watching import SILENCE_S, Watch  # the agent runs: now there is time
 
     silence_s = _silence_s(options) or SILENCE_S
-    watch = Watch(gate, lease, argv, classify=options.classify, silence_s=silence_s, read=bool(taps))
+    watch = Watch(
+        gate, lease, command, classify=options.classify, silence_s=silence_s, read=bool(taps), session=session
+    )
     end = supervise(
         child,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
         every_s=_UPKEEP_S,
-        on_tick=gate.maintain,
-        on_bytes=watch.reader.feed if watch.reader is not None else None,
+        on_tick=watch.tick,
+        on_bytes=watch.feed if watch.reader is not None else None,
         ends=watch.ending,
+        on_lingering=watch.lingers,
         on_end=watch.ended,
     )
     watch.ended(end)
     return end, watch
 
 
-def _wrapped(gate: DirectGate, environment: Environment, command: list[str]) -> list[str]:
+def _wrapper(gate: DirectGate, environment: Environment) -> list[str]:
     """The sandbox that the config puts before the command, if any (SPEC R7)."""
-    return command if environment.sandbox_disabled else [*gate.settings.wrap, *command]
+    return [] if environment.sandbox_disabled else list(gate.settings.wrap)
 
 
 def _filled_in(argv: list[str], model: str) -> list[str]:
@@ -188,7 +202,7 @@ def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
         if options.json:
             print(asked.refusal_json(reason), flush=True)
         else:
-            say(f"not admitted: {reason.text} ({reason.code})")
+            say(f"not admitted: {reason.text} ({reason.code}){asked.resets(reason)}")
         status.write(exit_code=exits.DEFERRED, reason=told)
         return exits.DEFERRED
     assert isinstance(reason, int)

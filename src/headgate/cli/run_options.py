@@ -34,6 +34,7 @@ OPTIONS = (
     Option(("--project",), "project", "Fairness group (default: $HEADGATE_PROJECT, else `default`).", "NAME"),
     Option(("--seats",), "seats", "Seats to take in every pool (default 1).", "N"),
     Option(("--key",), "key", "Idempotency key: exit 75 if one with this key is queued or running.", "KEY"),
+    Option(("--session",), "session", "Resume the agent's session of the last run with this key.", "KEY"),
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
     Option(("--classify",), "classify", "Whose output this is, if not guessed: claude, codex, …, none.", "AGENT"),
     Option(("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"),
@@ -58,6 +59,7 @@ class RunOptions(Struct):
     project: str = ""
     seats: str = ""
     key: str = ""
+    session: str = ""
     role: str = ""
     classify: str = ""
     silence: str = ""

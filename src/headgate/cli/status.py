@@ -8,7 +8,7 @@ from headgate.cli.backoff import backoff_json, draw_backoffs
 from headgate.cli.drawing import Cell, Column, Screen, count
 from headgate.cli.listing import Moments, current, opened, pool_json, say_json
 from headgate.core.state import State
-from headgate.core.views import PoolView, pool_views
+from headgate.core.views import PoolView, UpstreamView, pool_views
 from headgate.gate import processes
 
 _COLUMNS = (
@@ -103,6 +103,8 @@ def _notes(view: PoolView, moments: Moments) -> list[str]:
         notes.append(f"paused{why}, opens in {left}" if left else f"paused{why} until it is resumed")
     if view.auto_reduced:
         notes.append(f"auto-reduced from {view.auto_reduced_from}")
+    if view.upstream is not None:
+        notes.append(_upstream(view.upstream, moments))
     if view.foreign:
         notes.append(f"{view.foreign} foreign")
     if view.cooling:
@@ -114,6 +116,14 @@ def _notes(view: PoolView, moments: Moments) -> list[str]:
     if view.source == "built-in":
         notes.append("built-in cap")
     return notes
+
+
+def _upstream(upstream: UpstreamView, moments: Moments) -> str:
+    """What the provider itself said, and how long ago."""
+    if upstream.at is None:
+        return "the provider is being asked" if upstream.asking else "the provider is asked when there is a line"
+    said = f"unknown ({upstream.error})" if upstream.count is None else f"{upstream.count} in flight"
+    return f"the provider says: {said}, {moments.ago(upstream.at)}"
 
 
 def _idle_caps(state: State, views: list[PoolView]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import gmtime, time
+from time import gmtime, localtime, strftime, time
 
 from headgate.config.units import parse_duration_ms
 from headgate.core.errors import BadRequest
@@ -19,6 +19,14 @@ def utc(wall_ms: int) -> str | None:
     return (
         f"{t.tm_year:04}-{t.tm_mon:02}-{t.tm_mday:02}T{t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}.{wall_ms % 1000:03}Z"
     )
+
+
+def local_and_utc(wall_ms: int) -> str:
+    """`2026-01-31 13:00 CET (2026-01-31 12:00 UTC)`, to the nearest minute."""
+    minute_s = (wall_ms + 30_000) // 60_000 * 60
+    here, there = (strftime("%Y-%m-%d %H:%M %Z", moment) for moment in (localtime(minute_s), gmtime(minute_s)))
+    there = there.replace("GMT", "UTC")
+    return here if here == there else f"{here} ({there})"
 
 
 def parse_since_ms(text: str) -> int:

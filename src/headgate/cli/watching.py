@@ -10,11 +10,14 @@ import os
 from time import time_ns
 
 from headgate.cli.progress import say
-from headgate.cli.times import utc
+from headgate.cli.resuming import Session
+from headgate.cli.times import local_and_utc, utc
 from headgate.core import commands as cmd
+from headgate.core.errors import HeadgateError
+from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
 from headgate.gate.direct import DirectGate
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import LogReplaced, StoreError
 from headgate.runner.ending import Ending
 from headgate.runner.supervise import End
 from headgate.signals.agents import agent_for
@@ -24,6 +27,7 @@ from headgate.signals.process import Reader, judge_by_exit_only
 SILENCE_S = 20 * 60.0
 _STARTING_MS = 1000  # the agent was started a little before it is watched
 _LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)
+_TROUBLE = (HeadgateError, LogReplaced, OSError)  # with the store
 _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
 
 
@@ -31,7 +35,15 @@ class Watch:
     """One agent that runs, from its start to its release."""
 
     def __init__(
-        self, gate: DirectGate, lease: Lease, argv: list[str], *, classify: str, silence_s: float, read: bool
+        self,
+        gate: DirectGate,
+        lease: Lease,
+        argv: list[str],
+        *,
+        classify: str,
+        silence_s: float,
+        read: bool,
+        session: Session | None = None,
     ) -> None:
         self.outcome: Outcome | None = None
         self._gate = gate
@@ -44,14 +56,52 @@ class Watch:
         self.ending: Ending | None = None
         if self.reader is not None and self.reader.mode == "stream":
             self.ending = Ending(self.reader, silence_s=silence_s)
+        self._session = session
+        self._probes = any(backoff.probing == lease.id for backoff in gate.state.backoffs.values())
+        self._tied = False
+
+    # While it runs. Nothing here waits for the store: the agent's output would wait with it.
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """A piece of output, which was passed on already."""
+        if self.reader is not None:
+            self.reader.feed(stream, data)
+            if self._probes:
+                self._report_activity()
+
+    def tick(self) -> None:
+        """Now and then."""
+        self._report_activity()
+        self._gate.maintain()
+
+    def _report_activity(self) -> None:
+        """The first thing that a probe does tells those who wait for its verdict (SPEC B2)."""
+        if self._probes and self.reader is not None and self.reader.activity:
+            try:
+                self._probes = not self._gate.try_decide([cmd.Active(self._lease.id)])
+            except _TROUBLE:
+                self._probes = False  # the verdict comes with time as well, and trying again would cost the output
+
+    def lingers(self) -> None:
+        """The agent that we end is dead, and others of its group are not: as long, its seat lives with us (SPEC R5)."""
+        if self._tied:
+            return
+        try:
+            self._tied = self._gate.try_decide([cmd.Claim(self._lease.id, self._gate.me)])
+        except _TROUBLE:
+            pass  # there is another time
+
+    # Its end.
 
     def ended(self, end: End) -> None:
         """The agent is gone: judge how, and give its seat back."""
         if self.outcome is not None:
             return
         self.outcome = self._judge(end)
+        side = [] if self._session is None else self._session.ended(self.reader, end)
+        durable = self._session is not None and self._session.changed
         try:
-            self._gate.decide([self._release(self.outcome, end)])
+            self._gate.decide([self._release(self.outcome, end)], durable=durable, side=side)
         except StoreError as error:  # the agent has run, and its code is what counts
             say(f"its seat will be found free by whoever asks next, as now {error}")
 
@@ -87,6 +137,11 @@ class Watch:
         )
 
     @property
+    def stale_session(self) -> bool:
+        """Whether it was to resume a session that is gone, and so has not even begun (SPEC R9)."""
+        return self._session is not None and self._session.stale
+
+    @property
     def limited(self) -> bool:
         """Whether a limit ended it, or it did nothing at all: exit 75, whatever its own code was."""
         return self._refused and not self._left
@@ -117,12 +172,25 @@ class Watch:
 
     def tell(self) -> None:
         """Say on stderr what held it up, if something did."""
+        if self._session is not None and self._session.told:
+            say(self._session.told)
         judged = self.outcome
         if judged is None or not self._refused:
             return
         retry_at = self._retry_at(judged)
         until = f"; it may be used again at {retry_at}" if retry_at else ""
+        if judged.kind == USAGE_WINDOW and judged.wait_ms is not None:
+            until = f"; {self._window(judged)} resets at {local_and_utc(time_ns() // 1_000_000 + judged.wait_ms)}"
         say(f"{self._lease.model or 'the agent'}: {judged.kind}: {judged.evidence or judged.rule}{until}")
+
+    def _window(self, judged: Outcome) -> str:
+        """What is used up, as a backoff names it."""
+        model = self._lease.model
+        if not model:
+            return "its usage window"
+        account = account_of(parse_model(model))
+        of = {"account": account, "family": f"{account}/{judged.family}"}.get(judged.scope, model)
+        return f"the usage window of {of}"
 
     def _retry_at(self, judged: Outcome) -> str | None:
         return None if judged.wait_ms is None else utc(time_ns() // 1_000_000 + judged.wait_ms)

@@ -22,12 +22,9 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     """What a document says. With problems, the result lacks what they are about and is not to be used."""
     said = _table(document, SCHEMA, (), problems)
     rules: list[Rule] = []
-    gates: list[tuple[str, str]] = []
     for kind in KINDS:
         for selector, options in said.get(kind, {}).items():
             rules.append(_rule(kind, selector, options))
-            if options.get("usage_gate"):
-                gates.append((kind, selector))
     providers = said.get("providers", {})
     for name in providers:
         _check_provider(document["providers"][name], ("providers", name), problems)
@@ -38,7 +35,6 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         models=tuple(said.get("models", ())),
         seniority_ms=said.get("seniority"),
         rules=tuple(rules),
-        usage_gates=tuple(gates),
         host_auto=_host_auto(host),
         providers={name: Provider(**{"api": _api(name), **keys}) for name, keys in providers.items()},
         census=tuple(entry["match"] for entry in said.get("census", ()) if "match" in entry),
@@ -120,6 +116,7 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
         on_429=options.get("on_429"),
         max_hold_ms=options.get("max_hold"),
         name=options.get("name"),
+        usage_gate=options.get("usage_gate"),
     )
 
 

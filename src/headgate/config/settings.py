@@ -35,7 +35,6 @@ class Settings(Struct, frozen=True):
     models: tuple[str, ...] = ()  # candidates where a command names none, as str(Model)
     seniority_ms: int | None = None  # None: a `since` counts in full (SPEC A4)
     rules: tuple[Rule, ...] = ()
-    usage_gates: tuple[tuple[str, str], ...] = ()  # (kind, selector) of the caps with `usage_gate = true`
     host_auto: HostAuto = HostAuto()
     providers: dict[str, Provider] = field(default_factory=dict)
     census: tuple[str, ...] = ()  # patterns that compile

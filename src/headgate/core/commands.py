@@ -26,6 +26,7 @@ class Acquire(Struct, tag="acquire", omit_defaults=True):
     role: str = ""
     session: str = ""
     bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
+    asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for
 
 
 class Ask(Struct, tag="ask"):
@@ -150,6 +151,24 @@ class Report(Struct, tag="report", omit_defaults=True):
     retry_after_ms: int | None = None
 
 
+class AskUsage(Struct, tag="ask_usage"):
+    """This process is going to ask a pool's provider how much is in flight (SPEC G3), if that is wanted now."""
+
+    kind: str
+    pool: str
+    by: str
+
+
+class AnswerUsage(Struct, tag="answer_usage", omit_defaults=True):
+    """What the provider said; None: unknown, and why."""
+
+    kind: str
+    pool: str
+    by: str
+    count: int | None = None
+    error: str = ""
+
+
 class BackOff(Struct, tag="back_off", omit_defaults=True):
     """A person's wish (SPEC B6): do not use this model or account for a while; replaces what is there."""
 
@@ -213,6 +232,8 @@ Command = (
     | Pause
     | Resume
     | Report
+    | AskUsage
+    | AnswerUsage
     | BackOff
     | EndBackoff
     | Active

@@ -25,12 +25,13 @@ from headgate.core.line import Candidate, Queue
 from headgate.core.names import KINDS, Model, account_of, parse_model, parse_selector, shown
 from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
-from headgate.core.reasons import key_taken, reason_for
+from headgate.core.reasons import reason_for, taken
 from headgate.core.records import Lease, Rule, Spec, Ticket
-from headgate.core.rules import ON_429
+from headgate.core.rules import ON_429, UNLIMITED
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, VERDICT, Timers
+from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, USAGE, VERDICT, Timers
+from headgate.core.usage import WITHDRAWN
 
 EXPIRES_MS = 24 * 3_600_000
 
@@ -64,6 +65,8 @@ class Engine:
             cmd.Pause: self._pause,
             cmd.Resume: self._resume,
             cmd.Report: self._report,
+            cmd.AskUsage: self._ask_usage,
+            cmd.AnswerUsage: self._answer_usage,
             cmd.BackOff: self._back_off,
             cmd.EndBackoff: self._end_backoff,
             cmd.Active: self._active,
@@ -128,8 +131,9 @@ class Engine:
             return  # the same command once more: its fate is known
         spec = command.spec
         queue = self._valid_queue(command, now)
-        if command.key and command.key in state.keys:
-            self._emit(ev.Deferred(command.id, spec, command.holder, key_taken(state, command.key), command.command))
+        has_one = taken(state, command.key, command.session, spec.host)
+        if has_one is not None:
+            self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
             return
         if not queue.waiting:
             candidate = self._line.choose(queue, now)
@@ -179,6 +183,7 @@ class Engine:
             role=command.role,
             session=command.session,
             bound=command.bound,
+            asks=command.asks,
             stalled_at=0 if queue.usable else now,
         )
 
@@ -215,6 +220,10 @@ class Engine:
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
         claimed = not from_line or (ticket.holder == self.me and ticket.wake == self.address)
         held_back = self.state.holding(candidate) if self.state.backoffs else ()
+        if from_line:
+            for pool in candidate.gates:
+                if pool.upstream.room < UNLIMITED:
+                    pool.upstream.room = 0  # one ticket for each answer
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
         self._emit(
             ev.Granted(
@@ -320,6 +329,9 @@ class Engine:
             nobody_claims = not lease.claimed and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 self._take(lease, "lost", now)
+        for pool in self.state.gates:
+            if pool.upstream.asked_by in gone:
+                self._answered(pool, None, WITHDRAWN, now)
 
     # What was seen, and what people set.
 
@@ -344,7 +356,8 @@ class Engine:
         _check_rule(rule)
         old = self.state.rules.runtime.get((rule.kind, rule.selector), Rule(rule.kind, rule.selector))
         fields = {name: getattr(rule, name) for name in rule.__struct_fields__}
-        said = {name: value for name, value in fields.items() if value is not None and value is not False}
+        said = {name: value for name, value in fields.items() if value is not None}
+        del said["auto"], said["unlimited"]  # these go with the cap
         cap_set = rule.cap is not None or rule.auto
         if cap_set:
             said |= {"cap": rule.cap, "auto": rule.auto, "unlimited": False}
@@ -431,6 +444,37 @@ class Engine:
         if incident and lower is not None:
             cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
             self._emit(ev.Reduced(pool.kind, pool.id, lower, cap))
+
+    # The usage gate.
+
+    def questions(self, now: int) -> list[Pool]:
+        """The pools whose provider should be asked now."""
+        return [pool for pool in self.state.gates if pool.gated and pool.upstream.wants(now)]
+
+    def askers(self, now: int) -> list[Ticket]:
+        """The tickets whose processes should ask them."""
+        return [ticket for pool in self.questions(now) if (ticket := self._timers.who_can_ask(pool)) is not None]
+
+    def _ask_usage(self, command: cmd.AskUsage, now: int) -> None:
+        if any((pool.kind, pool.id) == (command.kind, command.pool) for pool in self.questions(now)):
+            self._emit(ev.UsageAsked(command.kind, command.pool, command.by))
+
+    def _answer_usage(self, command: cmd.AnswerUsage, now: int) -> None:
+        if command.count is not None and command.count < 0:
+            raise BadRequest(f"{command.count} in flight at the provider: valid is 0 or more")
+        for pool in self.state.gates:
+            if (pool.kind, pool.id, pool.upstream.asked_by) == (command.kind, command.pool, command.by):
+                self._answered(pool, command.count, command.error, now)
+
+    def _answered(self, pool: Pool, count: int | None, error: str, now: int) -> None:
+        """SPEC G1, G2, G4: below the limit, one who waits enters; unknown, those for whom there are seats."""
+        self._emit(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
+        if error == WITHDRAWN:
+            return
+        pool.upstream.room = UNLIMITED if count is None else max(pool.limit - count, 0)
+        self.state.touch(pool)
+        self._line.settle(now)
+        pool.upstream.room = 0
 
     # Backoffs.
 
@@ -528,6 +572,12 @@ class Engine:
             pool = state.pools[name]
             pool.timer_at = 0
             state.touch(pool)
+        elif what == USAGE:
+            pool = state.pools[name]
+            if now >= pool.upstream.lapses_at():
+                self._answered(pool, None, _unanswered(pool), now)
+            else:
+                self._timers.watch_usage(pool, now)
         elif what == PROBE:
             state.probe_due(name)
         elif what == VERDICT:
@@ -553,6 +603,10 @@ def _to_blame(candidate: Candidate) -> Pool | None:
     return None
 
 
+def _unanswered(pool: Pool) -> str:
+    return "no answer within 6 s" if pool.upstream.asked_by else "nobody asked within 6 s"
+
+
 def _check_cap(cap: int, of: str) -> None:
     if not 1 <= cap <= 1_000_000:
         raise BadRequest(f"cap {cap} for {of}: valid is 1 to 1000000 (to stop a pool: `headgate pause`)")
@@ -561,9 +615,11 @@ def _check_cap(cap: int, of: str) -> None:
 def _check_rule(rule: Rule) -> None:
     if rule.kind not in KINDS:
         raise BadRequest(f"kind {shown(rule.kind)}: valid are {' and '.join(KINDS)}")
-    parse_selector(rule.selector)
+    selector = parse_selector(rule.selector)
     if rule.cap is not None:
         _check_cap(rule.cap, rule.selector)
+    if rule.usage_gate and selector.scope != "model":
+        raise BadRequest(f"usage_gate for {rule.selector}: only a provider, account or model has one")
     if rule.auto and rule.selector != "host":
         raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
     if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:

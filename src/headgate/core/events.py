@@ -201,6 +201,24 @@ class Reduced(Struct, tag="reduced", omit_defaults=True):
     cap: int
 
 
+class UsageAsked(Struct, tag="usage_asked"):
+    """A process asks a pool's provider how much is in flight; nobody else does until it has answered, or for 6 s."""
+
+    kind: str
+    pool: str
+    by: str
+
+
+class UsageAnswered(Struct, tag="usage_answered", omit_defaults=True):
+    """What the provider said is in flight: below the limit, one ticket enters. None: unknown, and why."""
+
+    kind: str
+    pool: str
+    limit: int
+    count: int | None = None
+    error: str = ""
+
+
 class BackedOff(Struct, tag="backed_off", omit_defaults=True):
     """A model, family or account is not to be used until then; or not until later than was said before."""
 
@@ -260,6 +278,8 @@ Event = (
     | Paused
     | Resumed
     | Reduced
+    | UsageAsked
+    | UsageAnswered
     | BackedOff
     | BackoffEnded
     | Chosen

@@ -6,6 +6,7 @@ A broken invariant is a bug in Headgate: the writer stops rather than go on with
 from __future__ import annotations
 
 from headgate.core.errors import InternalError
+from headgate.core.records import Ticket
 from headgate.core.state import State
 
 
@@ -31,14 +32,23 @@ def _check_ids(state: State) -> None:
     _require(not both, f"both in line and lent: {both}")
     _require(state.held.keys() == state.leases.keys(), "seats are held without a lease, or a lease without seats")
     for key, ident in state.keys.items():
-        lease = state.leases.get(ident)
-        ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+        ticket = _ticket(state, ident)
         _require(ticket is not None and ticket.key == key, f"the key {key!r} names {ident}, which does not have it")
+    for session, ident in state.sessions.items():
+        ticket = _ticket(state, ident)
+        own = None if ticket is None else (ticket.spec.host, ticket.session)
+        _require(own == session, f"the session {session} names {ident}, which does not have it")
+
+
+def _ticket(state: State, ident: str) -> Ticket | None:
+    lease = state.leases.get(ident)
+    return lease.ticket if lease is not None else state.tickets.get(ident)
 
 
 def _check_line(state: State) -> None:
     asking: dict[object, int] = {}
     waiting: dict[tuple[str, str], int] = {}
+    askers: dict[str, int] = {}
     for ticket in state.tickets.values():
         if ticket.away:
             continue
@@ -48,12 +58,17 @@ def _check_line(state: State) -> None:
         asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
         for pool in queue.pools:
             waiting[pool.key, queue.flow] = waiting.get((pool.key, queue.flow), 0) + 1
+            if pool.account in ticket.asks:
+                askers[pool.key] = askers.get(pool.key, 0) + 1
     for spec, queue in state.queues.items():
         _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
     for pool in state.pools.values():
         for flow, share in pool.shares.items():
             expected = waiting.get((pool.key, flow), 0)
             _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {flow} counted, {expected} wait")
+        can_ask = askers.get(pool.key, 0)
+        _require(pool.upstream.askers == can_ask, f"{pool.key}: {pool.upstream.askers} askers counted, are {can_ask}")
+        _require(not pool.upstream.room, f"{pool.key}: an old answer still lets somebody in")
         if pool.reserved_for is not None:
             _require(
                 pool.key in {key for keys in state.reserved.values() for key in keys},
@@ -69,7 +84,9 @@ def check_settled(state: State, now: int) -> None:
         if head is None:
             continue
         for candidate in state.tried(queue, now):
-            blocked = any(pool.blocks(queue.spec.seats, own, queue, now) for pool, own in candidate.needs)
+            seats = queue.spec.seats
+            blocked = any(pool.blocks(seats, own, queue, now) for pool, own in candidate.needs)
+            blocked = blocked or any(pool.awaits_answer(seats, queue, now) for pool in candidate.gates)
             _require(blocked, f"{head.id} could enter with {candidate.model or 'no model'} and waits")
 
 

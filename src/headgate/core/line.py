@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class Candidate:
     """One model that a request may use, and the pools that it needs then."""
 
-    __slots__ = ("max_hold_ms", "model", "name", "needs")
+    __slots__ = ("gates", "max_hold_ms", "model", "name", "needs")
 
     def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...]) -> None:
         self.name = name  # None: only host and project count
         self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
+        self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
 
 

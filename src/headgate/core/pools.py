@@ -10,6 +10,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from headgate.core.rules import UNLIMITED, Need
+from headgate.core.usage import Upstream
 
 if TYPE_CHECKING:
     from headgate.core.line import Queue
@@ -118,6 +119,8 @@ class Pool:
         "reserved_seats",
         "shares",
         "timer_at",
+        "upstream",
+        "usage_timer_at",
         "used",
         "virtual",
     )
@@ -150,6 +153,8 @@ class Pool:
         self.reserved_own = 0
         self.parked: dict[tuple[int, int], Lot] = {}  # by what they need: seats and own limit
         self.timer_at = 0
+        self.upstream = Upstream()
+        self.usage_timer_at = 0
         self.refresh()
 
     def __repr__(self) -> str:
@@ -190,6 +195,34 @@ class Pool:
         if self.reserved_for is None or self.reserved_for is queue or own_limit >= UNLIMITED:
             return False
         return self.limit_for(self.reserved_own) - taken - self.reserved_seats < seats
+
+    @property
+    def gated(self) -> bool:
+        """Whether those in line here enter only by the provider's own count, and somebody can ask for it."""
+        return self.cap.usage_gate and self.upstream.askers > 0 and self.limit < UNLIMITED
+
+    def awaits_answer(self, seats: int, queue: Queue, now: int) -> bool:
+        """Whether the usage gate keeps a request of `queue` from seats that are free here (SPEC G1, G5)."""
+        if not self.gated or self.upstream.room >= seats:
+            return False
+        return queue.waiting > 0 or self._holds_someone(now)
+
+    def _holds_someone(self, now: int) -> bool:
+        """Whether somebody stands here for whom there is room: for the provider's answer, then."""
+        return any(
+            lot.first() is not None
+            for (seats, own_limit), lot in self.parked.items()
+            if lot.flows and not self.blocks(seats, own_limit, None, now)
+        )
+
+    def _open_lots(self, now: int) -> list[Lot]:
+        """The lots that this pool has room for."""
+        room = self.upstream.room if self.gated else UNLIMITED
+        return [
+            lot
+            for (seats, own_limit), lot in self.parked.items()
+            if lot.flows and seats <= room and not self.blocks(seats, own_limit, None, now)
+        ]
 
     def can_keep(self, seats: int, own_limit: int, now: int) -> bool:
         """Whether it is of use to keep seats for a request until others have given theirs back.
@@ -246,6 +279,8 @@ class Pool:
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
+        if self.upstream.askers:
+            self.upstream.freed(now, cooldown)
         self.settled(flow).debit += settle_ms + cooldown * seats
         # Running mean and mean deviation; the first few count in full.
         self.holds += 1
@@ -262,19 +297,17 @@ class Pool:
     def top(self, now: int) -> Queue | None:
         """The first of the queues parked here that this pool has room for."""
         best: Queue | None = None
-        for (seats, own_limit), lot in self.parked.items():
-            if lot.flows and not self.blocks(seats, own_limit, None, now):
-                first = lot.first()
-                if first is not None and (best is None or self.rank(first) < self.rank(best)):
-                    best = first
+        for lot in self._open_lots(now):
+            first = lot.first()
+            if first is not None and (best is None or self.rank(first) < self.rank(best)):
+                best = first
         return best
 
     def top_of(self, flow: str, now: int) -> Queue | None:
         """The first such queue of one flow; None too when nobody else is parked here: then it is the top."""
         if len(self.parked) == 1 and all(len(lot.flows) < 2 for lot in self.parked.values()):
             return None
-        open_lots = [lot for (seats, own), lot in self.parked.items() if not self.blocks(seats, own, None, now)]
-        queues = [queue for lot in open_lots if (queue := lot.of_flow(flow)) is not None]
+        queues = [queue for lot in self._open_lots(now) if (queue := lot.of_flow(flow)) is not None]
         return min(queues, key=self.rank, default=None)
 
     def first_parked(self) -> Ticket | None:

@@ -15,8 +15,10 @@ CODES = {
     "cooling": "a seat is free but still cooling down",
     "paused": "a pool is paused",
     "backoff": "every candidate is backed off; `cause` says why",
+    "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
+    "session_taken": "a run with the same session is queued or running on this host",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
 
@@ -30,6 +32,9 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     seats = queue.spec.seats
     blocking = [(pool, own) for pool, own in candidate.needs if pool.blocks(seats, own, queue, now)]
     model = candidate.model
+    gate = next((pool for pool in candidate.gates if pool.awaits_answer(seats, queue, now)), None)
+    if not blocking and gate is not None:
+        return _of_usage(gate, model)
     if not blocking:
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
@@ -45,6 +50,17 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         limit=limit_of(pool, own_limit),
         model=model,
     )
+
+
+def _of_usage(pool: Pool, model: str) -> Reason:
+    count, limit = pool.upstream.count, pool.limit
+    if count is None:
+        text = f"{pool.account} is being asked how many are in flight there"
+    elif count >= limit:
+        text = f"{pool.account} itself counts {count} in flight, and the limit is {limit}"
+    else:
+        text = f"{pool.account} itself counts {count} in flight of {limit}; each answer lets one in"
+    return Reason("usage_gate", text, pool=pool.id, pools=[pool.id], in_flight=count, limit=limit, model=model)
 
 
 def backed_off(state: State, queue: Queue, now: int) -> Reason:
@@ -88,12 +104,19 @@ def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
     return text
 
 
-def key_taken(state: State, key: str) -> Reason:
-    ident = state.keys[key]
+def taken(state: State, key: str, session: str, host: str) -> Reason | None:
+    """Why a request with this key or session is refused: there is one already (SPEC A10, R9)."""
+    if key and key in state.keys:
+        return Reason("key_taken", f"the key {key!r} is {_whose(state, state.keys[key])}")
+    if session and (host, session) in state.sessions:
+        return Reason("session_taken", f"the session {session!r} is {_whose(state, state.sessions[host, session])}")
+    return None
+
+
+def _whose(state: State, ident: str) -> str:
     lease = state.leases.get(ident)
     holder = lease.lives_with if lease is not None else state.tickets[ident].holder
-    doing = "running" if lease is not None else "in line"
-    return Reason("key_taken", f"the key {key!r} is {doing} as {ident} (process {_pid(holder)})")
+    return f"{'running' if lease is not None else 'in line'} as {ident} (process {_pid(holder)})"
 
 
 def _pid(process: str) -> str:

@@ -42,6 +42,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     away: bool = False  # keeps its place and asks for nothing until its holder speaks
     stalled_at: int = 0  # since when every candidate is backed off, which does not count as waiting; 0: one is not
     bound: str = ""  # the process whose life the lease will have, when it is not the holder's
+    asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for (SPEC G3)
 
 
 class Lease(Struct, omit_defaults=True, gc=False):
@@ -78,6 +79,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     on_429: str | None = None  # "step", "pause"
     max_hold_ms: int | None = None
     name: str | None = None
+    usage_gate: bool | None = None  # ask the provider before someone in line is let in
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
 
 

@@ -41,6 +41,7 @@ class Cap(Struct, frozen=True):
     on_429: str
     max_hold_ms: int
     name: str
+    usage_gate: bool
     source: str  # of the cap: "built-in", "file", "run time" or "" when there is none
 
     @property
@@ -106,6 +107,7 @@ class Rules:
             on_429=_first([each.on_429 for each, _ in said], ON_429[rule.kind]),
             max_hold_ms=_first([each.max_hold_ms for each, _ in said], MAX_HOLD_MS[rule.kind]),
             name=_first([each.name for each, _ in said], selector.family),
+            usage_gate=_first([each.usage_gate for each, _ in said], False),
             source=source,
         )
 

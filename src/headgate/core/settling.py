@@ -43,7 +43,8 @@ class Settling:
                 if pool.blocks(seats, own_limit, queue, now):
                     break
             else:
-                return candidate
+                if not candidate.gates or not any(pool.awaits_answer(seats, queue, now) for pool in candidate.gates):
+                    return candidate
         return None
 
     def settle(self, now: int) -> None:
@@ -103,7 +104,7 @@ class Settling:
         queue.parking = self._parkings
         seats = queue.spec.seats
         for candidate in self._state.tried(queue, now):
-            pool, own = next(need for need in candidate.needs if need[0].blocks(seats, need[1], queue, now))
+            pool, own = _obstacle(candidate, queue, now)
             pool.park(queue, seats, own)
             self._watch(pool, now)
         # At multiples of its waiting time, so that all processes agree when.
@@ -172,6 +173,15 @@ class Settling:
     def _blocking(self, queue: Queue, now: int) -> list[Pool]:
         """The pools that keep the head from the candidate it prefers."""
         return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.seats, own, queue, now)]
+
+
+def _obstacle(candidate: Candidate, queue: Queue, now: int) -> tuple[Pool, int]:
+    """The pool that keeps the head of a queue from this candidate: one without room, else one that awaits an answer."""
+    seats = queue.spec.seats
+    for pool, own_limit in candidate.needs:
+        if pool.blocks(seats, own_limit, queue, now):
+            return pool, own_limit
+    return next(need for need in candidate.needs if need[0].awaits_answer(seats, queue, now))
 
 
 def _before(one: Queue, other: Queue) -> bool:

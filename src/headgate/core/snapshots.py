@@ -21,6 +21,18 @@ class ShareRecord(Struct, array_like=True):
     latest_at: int
 
 
+class UpstreamRecord(Struct, omit_defaults=True):
+    """What was asked of a pool's provider, and answered."""
+
+    asked_by: str = ""
+    asked_at: int = 0
+    prompt_at: int = 0
+    cooled_at: int = 0
+    count: int | None = None
+    error: str = ""
+    answered_at: int = 0
+
+
 class PoolRecord(Struct, omit_defaults=True):
     """What of a pool cannot be derived from rules, leases and tickets."""
 
@@ -36,6 +48,7 @@ class PoolRecord(Struct, omit_defaults=True):
     holds: int = 0
     hold_mean_ms: int = 0
     hold_dev_ms: int = 0
+    upstream: UpstreamRecord | None = None
 
 
 class Snapshot(Struct, omit_defaults=True):

@@ -21,7 +21,8 @@ from headgate.core.names import parse_model
 from headgate.core.pools import Pool
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import Need, Rules
-from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot
+from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot, UpstreamRecord
+from headgate.core.usage import Upstream
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
 DEFAULT_HOLD_MS = 10_000  # what a flow is charged for a seat before anything was observed
@@ -42,6 +43,7 @@ class State:
         self.leases: dict[str, Lease] = {}
         self.held: dict[str, Candidate] = {}  # what each lease takes seats of
         self.keys: dict[str, str] = {}  # idempotency key -> id
+        self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
         self.pools: dict[str, Pool] = {}
         self.queues: dict[Spec, Queue] = {}
         self.arrivals = 0
@@ -53,6 +55,7 @@ class State:
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
         self.backoffs: dict[str, Backoff] = {}
         self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
+        self.gates: list[Pool] = []  # those whose provider is asked
         self.fresh: dict[Spec, Queue] = {}
         self.dirty: dict[str, Pool] = {}
         self._apply: dict[type, Callable[[Any, int], None]] = {
@@ -78,6 +81,8 @@ class State:
             ev.Paused: self._paused,
             ev.Resumed: self._resumed,
             ev.Reduced: self._reduced,
+            ev.UsageAsked: self._usage_asked,
+            ev.UsageAnswered: self._usage_answered,
             ev.BackedOff: self._backed_off,
             ev.BackoffEnded: self._backoff_ended,
             ev.Chosen: self._chosen,
@@ -131,6 +136,8 @@ class State:
         if pool is None:
             pool = self.pools[key] = Pool(need)
             self._see(pool)
+            if need.cap.usage_gate:
+                self.gates.append(pool)
         return pool
 
     def _see(self, pool: Pool) -> None:
@@ -165,8 +172,7 @@ class State:
         ticket = event.ticket
         self.arrivals = max(self.arrivals, ticket.arrival)
         self.tickets[ticket.id] = ticket
-        if ticket.key:
-            self.keys[ticket.key] = ticket.id
+        self._take_keys(ticket)
         if not ticket.away:
             self._stand(ticket)
 
@@ -175,6 +181,8 @@ class State:
         queue = self.queue(ticket.spec)
         for pool in queue.pools:
             pool.settled(queue.flow).waiting += 1
+            if pool.account in ticket.asks:
+                pool.upstream.joined(self.at)
         if queue.push(ticket):
             self.look_at(queue)
 
@@ -185,11 +193,15 @@ class State:
             self.look_at(queue)
         for pool in queue.pools:
             pool.share(queue.flow).waiting -= 1
+            if pool.account in ticket.asks:
+                pool.upstream.left()
+                if pool.cap.usage_gate and not pool.upstream.askers:
+                    self.touch(pool)  # nobody can ask any more: the others go by the seats that are free
         self._unreserve(ticket.id)
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self.tickets.pop(event.id)
-        self._forget_key(ticket)
+        self._forget_keys(ticket)
         if not ticket.away:
             self._step_back(ticket)
 
@@ -205,9 +217,18 @@ class State:
         ticket = self.tickets[event.id] = replace(self.tickets[event.id], away=False)
         self._stand(ticket)
 
-    def _forget_key(self, ticket: Ticket) -> None:
+    def _take_keys(self, ticket: Ticket) -> None:
+        if ticket.key:
+            self.keys[ticket.key] = ticket.id
+        if ticket.session:
+            self.sessions[ticket.spec.host, ticket.session] = ticket.id
+
+    def _forget_keys(self, ticket: Ticket) -> None:
         if ticket.key and self.keys.get(ticket.key) == ticket.id:
             del self.keys[ticket.key]
+        session = (ticket.spec.host, ticket.session)
+        if ticket.session and self.sessions.get(session) == ticket.id:
+            del self.sessions[session]
 
     # Leases.
 
@@ -216,8 +237,8 @@ class State:
         from_line = ticket is None
         if ticket is None:
             ticket = self.tickets.pop(event.id)
-        elif ticket.key:
-            self.keys[ticket.key] = ticket.id
+        else:
+            self._take_keys(ticket)
         spec = ticket.spec
         queue = self.queue(spec)
         candidate = queue.by_model[event.model]
@@ -255,6 +276,7 @@ class State:
         self.tickets[event.id] = self._timed(replace(lease.ticket, away=True), at)
         for pool, _ in candidate.needs:
             pool.give_back(spec.seats, spec.project, -lease.charge_ms * spec.seats)
+            pool.upstream.freed(at, 0)
             self.touch(pool)
 
     def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
@@ -262,8 +284,7 @@ class State:
         candidate = self.held.pop(event.id)
         ticket = lease.ticket
         spec = ticket.spec
-        if ticket.key:
-            self._forget_key(ticket)
+        self._forget_keys(ticket)
         if self.backoffs:
             self._probe_over(event.id)
         seats, flow, held_ms = spec.seats, spec.project, event.held_ms
@@ -398,10 +419,18 @@ class State:
         pool.refresh()
         self._review_reservations(at)
 
-    def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced) -> Pool:
+    def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced | ev.UsageAsked | ev.UsageAnswered) -> Pool:
         pool = self.named(event.kind, event.pool)
         assert pool is not None, f"no cap makes the pool {event.pool}"
         return pool
+
+    # The usage gate.
+
+    def _usage_asked(self, event: ev.UsageAsked, at: int) -> None:
+        self._pool_of(event).upstream.asked(event.by, at)
+
+    def _usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
+        self._pool_of(event).upstream.answered(event.count, event.error, at)
 
     # Backoffs.
 
@@ -463,7 +492,7 @@ class State:
         self._line_anew()
 
     def _line_anew(self) -> None:
-        old, self.pools = self.pools, {}
+        old, self.pools, self.gates = self.pools, {}, []
         for pool in old.values():
             need = self.rules.find(pool.kind, pool.id)
             if need is not None:
@@ -483,8 +512,10 @@ class State:
             pool.pause_cause = ""
         pool.used = 0
         pool.parked = {}
-        pool.timer_at = 0
+        pool.timer_at = pool.usage_timer_at = 0
         pool.reserved_for = None
+        if need.cap.usage_gate:
+            self.gates.append(pool)
         for flow in pool.shares:
             pool.settled(flow).waiting = 0
         self.pools[pool.key] = pool
@@ -501,6 +532,7 @@ class State:
             for pool, _ in candidate.needs:
                 pool.used += spec.seats
         by_spec: dict[Spec, list[Ticket]] = {}
+        asking: dict[str, int] = {}
         for ticket in self.tickets.values():
             if not ticket.away:
                 by_spec.setdefault(ticket.spec, []).append(ticket)
@@ -509,7 +541,10 @@ class State:
             queue.fill(tickets)
             for pool in queue.pools:
                 pool.share(queue.flow).waiting += len(tickets)
+                asking[pool.key] = asking.get(pool.key, 0) + sum(pool.account in ticket.asks for ticket in tickets)
             self.look_at(queue)
+        for pool in self.pools.values():
+            pool.upstream.recount(asking.get(pool.key, 0), self.at)
 
     # Snapshots.
 
@@ -553,11 +588,8 @@ class State:
         state.rules.merge()
         state.tickets.update((ticket.id, ticket) for ticket in snapshot.tickets)
         state.leases.update((lease.id, replace(lease)) for lease in snapshot.leases)
-        state.keys = {
-            ticket.key: ticket.id
-            for ticket in [*snapshot.tickets, *(lease.ticket for lease in snapshot.leases)]
-            if ticket.key
-        }
+        for ticket in [*snapshot.tickets, *(lease.ticket for lease in snapshot.leases)]:
+            state._take_keys(ticket)
         state.arrivals, state.front = snapshot.arrivals, snapshot.front
         state.holds, state.foreign = dict(snapshot.holds), dict(snapshot.foreign)
         state.auto_caps = dict(snapshot.auto_caps)
@@ -566,6 +598,8 @@ class State:
         for record in snapshot.pools:
             state._restore_pool(record)
         state._attach()
+        for record in snapshot.pools:
+            state._restore_upstream(record)
         for ident, keys in snapshot.reserved.items():
             state._reserve(state.tickets[ident], keys)
         return state
@@ -583,6 +617,12 @@ class State:
             own.start, own.debit = share.start, share.debit
             own.latest, own.latest_at = share.latest, share.latest_at
         pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
+
+    def _restore_upstream(self, record: PoolRecord) -> None:
+        pool = self.named(record.kind, record.pool)
+        if pool is not None and record.upstream is not None:
+            for name in record.upstream.__struct_fields__:
+                setattr(pool.upstream, name, getattr(record.upstream, name))
 
 
 def _record(pool: Pool, now: int) -> PoolRecord | None:
@@ -609,8 +649,14 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         holds=pool.holds,
         hold_mean_ms=pool.hold_mean_ms,
         hold_dev_ms=pool.hold_dev_ms,
+        upstream=_upstream_record(pool.upstream),
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record
+
+
+def _upstream_record(upstream: Upstream) -> UpstreamRecord | None:
+    record = UpstreamRecord(**{name: getattr(upstream, name) for name in UpstreamRecord.__struct_fields__})
+    return None if record == UpstreamRecord() else record
 
 
 def _nothing(event: Any, at: int) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 from headgate.core import events as ev
 from headgate.core.backoffs import VERDICT_MS
+from headgate.core.pools import Pool
 from headgate.core.records import Ticket
 from headgate.core.state import State
 
 CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-POOL, BACKOFF, PROBE, VERDICT, RESERVE, CLAIM, HOLD, EXPIRY = range(8)
+POOL, USAGE, BACKOFF, PROBE, VERDICT, RESERVE, CLAIM, HOLD, EXPIRY = range(9)
 
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
 
@@ -65,15 +66,32 @@ class Timers:
         _, what, name = timer
         if what == POOL:
             return self._state.pools[name].first_parked()
+        if what == USAGE:
+            return self.who_can_ask(self._state.pools[name])
         if what == EXPIRY:
             return self._state.tickets[name]
         return next((head for queue in self._state.queues.values() if (head := queue.head()) is not None), None)
+
+    def who_can_ask(self, pool: Pool) -> Ticket | None:
+        """The first in line whose process can ask a pool's provider."""
+        tickets = self._state.tickets.values()
+        return next((ticket for ticket in tickets if not ticket.away and pool.account in ticket.asks), None)
 
     def follow(self, event: ev.Event, at: int) -> None:
         """Set the timers that follow from an event that has become part of the state."""
         arm = self._arming.get(type(event))
         if arm is not None:
             arm(event, at)
+        for pool in self._state.gates:
+            self.watch_usage(pool, at)
+
+    def watch_usage(self, pool: Pool, now: int) -> None:
+        """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
+        due = pool.upstream.next_moment(now) if pool.gated else 0
+        if due != pool.usage_timer_at:
+            pool.usage_timer_at = due
+            if due:
+                self.push(due, USAGE, pool.key)
 
     def rearm(self) -> None:
         """Set all timers anew from the state: after a snapshot, or when pools were made anew."""
@@ -88,7 +106,9 @@ class Timers:
         heapify(heap)
         self._heap = heap
         for pool in state.pools.values():
-            pool.timer_at = 0
+            pool.timer_at = pool.usage_timer_at = 0
+        for pool in state.gates:
+            self.watch_usage(pool, state.at)
 
     def _of_backoffs(self) -> list[Timer]:
         state = self._state
@@ -114,6 +134,9 @@ class Timers:
         if what == POOL:
             pool = state.pools.get(name)
             return pool is not None and pool.timer_at == at
+        if what == USAGE:
+            pool = state.pools.get(name)
+            return pool is not None and pool.usage_timer_at == at
         if what in (EXPIRY, RESERVE):
             ticket = state.tickets.get(name)
             if ticket is None:

@@ -21,6 +21,15 @@ from headgate.core.state import State
 YELLOW_WAIT_MS = 60_000  # SPEC A11
 
 
+class UpstreamView(Struct):
+    """What a pool's provider itself said, for pools with a usage gate."""
+
+    count: int | None  # in flight; None: unknown
+    at: int | None  # when it answered; None: never
+    error: str  # why it is unknown
+    asking: str  # the process that is asking now
+
+
 class PoolView(Struct):
     pool: str
     kind: str
@@ -43,6 +52,7 @@ class PoolView(Struct):
     source: str
     name: str
     reserved: bool
+    upstream: UpstreamView | None = None
 
     @property
     def restore(self) -> str | None:
@@ -133,7 +143,13 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         source=pool.cap.source,
         name=pool.cap.name,
         reserved=pool.reserved_for is not None,
+        upstream=_upstream_view(pool) if pool.cap.usage_gate else None,
     )
+
+
+def _upstream_view(pool: Pool) -> UpstreamView:
+    upstream = pool.upstream
+    return UpstreamView(upstream.count, upstream.answered_at or None, upstream.error, upstream.asked_by)
 
 
 def lease_views(state: State, now: int) -> list[LeaseView]:
@@ -194,7 +210,8 @@ class _Line:
         views = []
         for ticket in own:
             position = places.get(ticket.id, 1)
-            views.append(TicketView(ticket, position, reason, _estimate(at, position, self.now)))
+            known = None if reason.code == "usage_gate" else _estimate(at, position, self.now)  # it is not up to us
+            views.append(TicketView(ticket, position, reason, known))
         return views
 
     def places_at(self, at: Pool, blocking: frozenset[str]) -> dict[str, int]:

@@ -19,7 +19,8 @@ from headgate.core.state import State
 from headgate.gate import processes, wake
 from headgate.gate.surroundings import Surroundings, Turns, lost
 from headgate.gate.transaction import Decided, Replica, Wake
-from headgate.log.protocol import Log, LogReplaced
+from headgate.gate.usage import Questions, Usage
+from headgate.log.protocol import Log, LogReplaced, SideWrite
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
@@ -37,6 +38,8 @@ class DirectGate:
         self.me = processes.this_process()
         self.replica = Replica(log, self.me, self._wake)
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
+        self.usage = Usage(self.settings)
+        self.questions = Questions(self, self.usage)
         pidns = self.me.split("|")[2]  # those in another container see other processes
         self.turns = Turns(f"{folder}/looked.{pidns}" if folder else "")
         self._unheard: list[str] = []
@@ -58,16 +61,25 @@ class DirectGate:
         """What to add to a log time to get wall time, for display."""
         return time_ns() // 1_000_000 - self.log.now()
 
-    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction; the config file's caps come first if they are news."""
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        """Run commands in one transaction; the config file's caps come first if they are news.
+
+        `side` is written beside the log with it, whatever the commands come to.
+        """
         prelude = self._news()
         self.before_lock()
         try:
-            decided = self.replica.decide([*prelude, *commands], durable=durable)
+            decided = self.replica.decide([*prelude, *commands], durable=durable, side=side)
         finally:
             self.after_lock()
         self._look_for_the_unheard()
         return decided[len(prelude) :]
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        """The same for one who must not wait for anybody: False when the lock is taken."""
+        return self.replica.try_decide(commands) is not None
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
         """The same for what is not worth waiting for: whether the lock could be had soon."""
@@ -116,7 +128,9 @@ class DirectGate:
             observed = self.surroundings.observe(self.replica.catch_up, self.host)
             if observed is not None:
                 first.append(observed)
-        if first or command.key in state.keys or not self.replica.engine.fits(command.spec, self.now()):
+        session = (command.spec.host, command.session)
+        taken = command.key in state.keys or session in state.sessions
+        if first or taken or not self.replica.engine.fits(command.spec, self.now()):
             gone = lost(state)
             if gone is not None:
                 first.append(gone)
@@ -139,6 +153,7 @@ class DirectGate:
             commands.append(observed)
         if commands:
             self.decide(commands)
+        self.questions.see_to_it()
         self.replica.announce_due()
 
     def _tells_something(self, observed: cmd.Observe) -> bool:
@@ -179,8 +194,15 @@ class DirectGate:
         try:
             if self.replica.maintain(self.settings.keep_ms) and self.folder:
                 wake.sweep(wake.runtime_folder(self.folder))
+                self._sweep_sessions()
         except (HeadgateError, LogReplaced, OSError):
             return
+
+    def _sweep_sessions(self) -> None:
+        from headgate.gate import sessions
+
+        if side := sessions.outdated(self.log):
+            self.replica.decide([], side=side)
 
     def close(self) -> None:
         self.log.close()

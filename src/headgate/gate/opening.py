@@ -12,21 +12,25 @@ from headgate.config.load import Loaded, digest, load
 from headgate.config.paths import config_path, sqlite_folder, store_url
 from headgate.config.read import Problems, settings_of, shown_path
 from headgate.gate.service import Gate
+from headgate.gate.usage import UsageCallable
 from headgate.log import open_log
 
 Config = str | os.PathLike[str] | Mapping[str, Any] | None
 
 
-def open_gate(store: str | None = None, config: Config = None) -> Gate:
+def open_gate(
+    store: str | None = None, config: Config = None, usage: Mapping[str, UsageCallable] | None = None
+) -> Gate:
     """A gate, to be entered with `async with`.
 
     `store` is `sqlite:///absolute/folder`, `memory://` (this process alone), or None for the one that the environment
     names: the same that `headgate run` uses. `config` is a file's path, the same as a mapping, or None for the
-    environment's file.
+    environment's file. `usage` answers the usage gate for providers that no HTTP path describes: by provider, an async
+    function that is given the account's name and returns how much is in flight there.
     """
     url = store_url() if store is None else store_url({**os.environ, "HEADGATE_STORE": store})
     loaded = _load(config, memory=url == "memory://")
-    return Gate(open_log(url), loaded, sqlite_folder(url) or "")
+    return Gate(open_log(url), loaded, sqlite_folder(url) or "", usage)
 
 
 def _load(config: Config, *, memory: bool) -> Loaded | None:

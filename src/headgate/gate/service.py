@@ -12,7 +12,7 @@ What could not be released because the store failed is released as soon as it wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import islice
 from time import time_ns
 from types import TracebackType
@@ -43,6 +43,7 @@ from headgate.gate.handles import (
 from headgate.gate.ids import new_id
 from headgate.gate.surroundings import Surroundings, lost
 from headgate.gate.transaction import TOLD, Decided, Replica, Wake
+from headgate.gate.usage import Usage, UsageCallable
 from headgate.log.protocol import Log
 
 POLL_S = 1.0
@@ -67,7 +68,13 @@ class Waiting(NamedTuple):
 class Gate:
     """An open gate. Made by `headgate.open_gate`; belongs to one event loop."""
 
-    def __init__(self, log: Log, loaded: Loaded | None = None, folder: str = "") -> None:
+    def __init__(
+        self,
+        log: Log,
+        loaded: Loaded | None = None,
+        folder: str = "",
+        usage: Mapping[str, UsageCallable] | None = None,
+    ) -> None:
         self.host = processes.host_name()
         self._log = log
         self._loaded = loaded
@@ -77,6 +84,8 @@ class Gate:
         self._replica = Replica(log, self._me, self._send)
         self._replica.listens = True
         self._reloads = 0  # of the replica, when we last compared ourselves with it
+        self._usage = Usage(self._settings, usage)
+        self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._mailbox: wake.Mailbox | None = None
         self._batch: Batch = []
@@ -91,6 +100,7 @@ class Gate:
         self._specs: dict[object, Spec] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._questions: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()  # set, and replaced, when something was committed
         self._opened = self._closed = False
         self._loop: asyncio.AbstractEventLoop
@@ -150,7 +160,7 @@ class Gate:
         for ident in {**self._waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
             self._leave(ident)
         self._closed = True
-        for task in self._tasks:
+        for task in [*self._tasks, *self._questions]:
             task.cancel()
         for future in told:
             if not future.done():
@@ -213,7 +223,10 @@ class Gate:
 
     def _leased(self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None) -> Leased:
         at = None if since is None else epoch_ms(since) - time_ns() // 1_000_000 + self._log.now()
-        command = cmd.Acquire(new_id(), spec, self._me, wait, at, priority, wake=self._replica.address, key=key)
+        asks = self._usage.accounts(spec.models) if self._usage else ()
+        command = cmd.Acquire(
+            new_id(), spec, self._me, wait, at, priority, wake=self._replica.address, key=key, asks=asks
+        )
         if at is not None or key or type(priority) is not int or type(key) is not str:
             command = checked(command)
         return Leased(self, command, None if timeout_s is None else number("timeout_s", timeout_s))
@@ -236,6 +249,12 @@ class Gate:
         self._check_open()
         if timeout_s is None:
             return await self._wait_for(command)
+        if timeout_s <= 0:  # no time to wait, but to enter where there is room
+            command.wait = False
+            got = await self._wait_for(command)
+            if isinstance(got, Deferred):
+                raise NotAdmitted(f"not admitted at once: {got.reason.text}", got.reason)
+            return got
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._wait_for(command)
@@ -297,6 +316,7 @@ class Gate:
         on_429: str | None = None,
         max_hold_s: float | None = None,
         name: str | None = None,
+        usage_gate: bool | None = None,
     ) -> None:
         """Set a cap; on disk when this returns. Whoever fits now enters."""
         rule = Rule(
@@ -307,6 +327,7 @@ class Gate:
             on_429=on_429,
             max_hold_ms=milliseconds("max_hold_s", max_hold_s),
             name=name,
+            usage_gate=usage_gate,
         )
         await self._ask(cmd.SetRule(rule), durable=True)
 
@@ -515,6 +536,8 @@ class Gate:
                 self._compare()
             except HeadgateError:
                 pass  # the poll does it again
+        if self._usage and self._waiting and not self._closed:
+            self._ask_providers()
         self._arm()
         if self._unheard:
             self._look_for_the_unheard()
@@ -607,6 +630,27 @@ class Gate:
         self._unheard.clear()
         if gone:
             self._put(cmd.Lost(gone), None)
+
+    def _ask_providers(self) -> None:
+        """Wherever the usage gate wants a question that this process can ask."""
+        for pool in self._usage.wanted(self._replica.engine, self._now()):
+            if (pool.kind, pool.id) not in self._asking:
+                self._asking.add((pool.kind, pool.id))
+                task = self._loop.create_task(self._ask_provider(pool.kind, pool.id, pool.account))
+                self._questions.add(task)
+                task.add_done_callback(self._questions.discard)
+
+    async def _ask_provider(self, kind: str, pool: str, account: str) -> None:
+        try:
+            decided = await self._post(cmd.AskUsage(kind, pool, self._me))
+            if decided.events:
+                count, error = await self._usage.answer(account)
+                self._asking.discard((kind, pool))
+                await self._post(cmd.AnswerUsage(kind, pool, self._me, count, error))
+        except Exception:
+            return  # the store is in trouble, and those who wait are told
+        finally:
+            self._asking.discard((kind, pool))
 
     async def _poll(self) -> None:
         """The backstop: once a second while anybody waits here."""

@@ -70,6 +70,7 @@ def lost(state: State) -> cmd.Lost | None:
     for lease in state.leases.values():
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
+    gone.update(pool.upstream.asked_by for pool in state.gates if is_gone(pool.upstream.asked_by))
     for ticket in state.tickets.values():
         if is_gone(ticket.holder):
             gone.add(ticket.holder)

@@ -89,12 +89,14 @@ class Replica:
             engine = self.engine
         return engine.state
 
-    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction, waiting for the lock."""
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        """Run commands in one transaction, waiting for the lock. `side` is written with it, whatever they come to."""
         if monotonic() - self._fed_at > _STALE_S:
             self.catch_up()
         self.log.lock()
-        return self._locked(commands, durable)
+        return self._locked(commands, durable, side)
 
     def try_decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided] | None:
         """The same if nobody has the lock, else None at once."""
@@ -102,11 +104,11 @@ class Replica:
             return None
         return self._locked(commands, durable)
 
-    def _locked(self, commands: Sequence[cmd.Command], durable: bool) -> list[Decided]:
+    def _locked(self, commands: Sequence[cmd.Command], durable: bool, side: Sequence[SideWrite] = ()) -> list[Decided]:
         try:
             for _ in range(_TRIES):
                 try:
-                    decided, wakes = self._transact(commands, durable)
+                    decided, wakes = self._transact(commands, durable, side)
                     break
                 except LogReplaced:  # another log than the one we knew: nothing was decided yet
                     self._engine = None
@@ -119,7 +121,9 @@ class Replica:
                 self._send(wake)
         return decided
 
-    def _transact(self, commands: Sequence[cmd.Command], durable: bool) -> tuple[list[Decided], list[Wake]]:
+    def _transact(
+        self, commands: Sequence[cmd.Command], durable: bool, side: Sequence[SideWrite]
+    ) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine
         engine.address = self.address
         log = self.log
@@ -144,10 +148,10 @@ class Replica:
                     events = events + out if events else out
                     decided.append(Decided(out))
             due = engine.next_deadline()
-            if not events and due == self.due:
+            if not events and due == self.due and not side:
                 log.rollback()
                 return decided, []
-            self.position = log.append(self.position, now, events, due, self._told(events))
+            self.position = log.append(self.position, now, events, due, [*self._told(events), *side])
             self.made = events
         except BaseException:
             self._engine = None
@@ -156,7 +160,7 @@ class Replica:
         soon = due is not None and due != self.due and due - now < SOON_MS
         self.due = due
         self._since_snapshot += len(events)
-        return decided, self._wakes(engine, events, soon)
+        return decided, self._wakes(engine, events, soon, now)
 
     def _follow(self, engine: Engine) -> None:
         """Feed the engine everything behind our position; LogReplaced when the log does not know it."""
@@ -230,7 +234,7 @@ class Replica:
                 side.append(SideWrite(TOLD, event.id, b"cancelled"))  # type: ignore[union-attr]
         return side
 
-    def _wakes(self, engine: Engine, events: list[ev.Event], due_soon: bool) -> list[Wake]:
+    def _wakes(self, engine: Engine, events: list[ev.Event], due_soon: bool, now: int) -> list[Wake]:
         if self._send is None:
             return []
         wakes = []
@@ -245,6 +249,9 @@ class Replica:
             first = engine.first_to_act()
             if first is not None and first.wake and first.wake != self.address:
                 wakes.append(Wake(first.wake, b"due", first.holder))
+        for asker in engine.askers(now) if engine.state.gates else ():
+            if asker.wake and asker.wake != self.address:
+                wakes.append(Wake(asker.wake, b"ask", asker.holder))
         return wakes
 
     def announce_due(self) -> None:

@@ -3,6 +3,7 @@
 - A grant comes as a datagram. The backstop poll, once a second, reads one row.
 - A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the line; the others look
   a little later whether somebody has acted.
+- Where the provider is asked for its usage, whoever has the key and is told to asks, in a thread (gate/usage.py).
 - Processes gone and foreign agents are looked for once a second, by whoever finds that nobody has.
 - Whoever is at position p looks for its own position every p seconds: a thousand waiters together only a few times a
   second.
@@ -111,6 +112,8 @@ class Waiter:
             lease, ticket = self._gate.state.leases.get(self._id), self._gate.state.tickets.get(self._id)
         if lease is not None:
             return lease
+        if self._gate.questions.see_to_it():
+            return self._settled()
         self._arm_from_state()
         return None if ticket is not None else Left(self._why())
 

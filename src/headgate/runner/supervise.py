@@ -97,6 +97,7 @@ def supervise(
     on_bytes: Callable[[int, bytes], None] | None = None,
     ends: Ending | None = None,
     on_ending: Callable[[str], None] | None = None,
+    on_lingering: Callable[[], None] | None = None,
     on_end: Callable[[End], None] | None = None,
 ) -> End:
     """Stay with a started child until it ends, and say how it ended.
@@ -107,8 +108,9 @@ def supervise(
     be short.
 
     Of a child that was prepared with taps, `on_bytes` is shown the output. `on_ending` is called with the reason just
-    before a child is told to end. `on_end` is called when the child is gone and all its output was shown, and before a
-    slow reader has taken the last of it, which may be long after; from there on signals are the wrapper's own again.
+    before a child is told to end, `on_lingering` again and again while that child is dead and others of its group are
+    not. `on_end` is called when the child is gone and all its output was shown, and before a slow reader has taken the
+    last of it, which may be long after; from there on signals are the wrapper's own again.
     """
     if child.mask is None:
         raise InternalError(f"{child!r} cannot be supervised: it is not running")
@@ -117,7 +119,7 @@ def supervise(
         watch = _Watch(child)
         try:
             watch.tap(on_bytes)
-            watch.end_when(ends_in_s, ends, on_ending)
+            watch.end_when(ends_in_s, ends, on_ending, on_lingering)
             if every_s is not None and on_tick is not None:
                 watch.tick_every(every_s * 1000, on_tick)
             if fd is not None and on_readable is not None:
@@ -164,6 +166,7 @@ class _Watch:
         self.taps: Taps | None = None
         self._ends: Ending | None = None
         self._on_ending: Callable[[str], None] | None = None
+        self._on_lingering: Callable[[], None] | None = None
         self._because = ""
         self._end: End | None = None
         self._stopped_by = 0
@@ -187,8 +190,14 @@ class _Watch:
         given, self._child.taps = self._child.taps, []
         self.taps = Taps((Tap(stream, fd, on_bytes) for stream, fd in given), self._poll)
 
-    def end_when(self, ends_in_s: float | None, ends: Ending | None, on_ending: Callable[[str], None] | None) -> None:
-        self._on_ending = on_ending
+    def end_when(
+        self,
+        ends_in_s: float | None,
+        ends: Ending | None,
+        on_ending: Callable[[str], None] | None,
+        on_lingering: Callable[[], None] | None,
+    ) -> None:
+        self._on_ending, self._on_lingering = on_ending, on_lingering
         if ends_in_s is not None:
             self._ends_at = _now_ms() + ends_in_s * 1000
         if ends is not None and self.taps is not None and any(tap.stream == 1 for tap in self.taps.taps):
@@ -209,6 +218,8 @@ class _Watch:
                 if not self._group_lingers():
                     self._take_terminal_back()
                     return self._told(self._end)
+                if self._on_lingering is not None:
+                    self._on_lingering()
             elif self._stopped_by and not self._followed:
                 self._followed = True
                 self._follow_stop(self._stopped_by)

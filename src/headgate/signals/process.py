@@ -41,6 +41,7 @@ _START_BYTES = 4096
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _LAST_LINES = 400
 _STALE_LINES = 80  # a backtrace may follow
+_STALE_BYTES = 16_384  # where no records tell of activity: who has said more than that has begun
 
 
 class Reader:
@@ -53,7 +54,7 @@ class Reader:
         self._context = Context(model_of(argv) or "", now_wall_ms)
         self._out = Ending(_OUT_BYTES)
         self._err = Ending(_ERR_BYTES)
-        self._err_start = b""
+        self._start = b""  # of stderr; where both are one (`2>&1`) and no records, of stdout
         self._lines: Lines | None = Lines() if self.mode else None  # until the first activity
         self._read_to = 0  # how far stdout was read, by then
         self._story = _Story()  # as of then
@@ -66,13 +67,20 @@ class Reader:
     def feed(self, stream: int, data: bytes) -> None:
         """A piece of stdout (1) or stderr (2), as it passes by."""
         if stream == 2:
-            if len(self._err_start) < _START_BYTES:
-                self._err_start += data[: _START_BYTES - len(self._err_start)]
+            if data and not self._err.seen:
+                self._start = b""
+            self._keep_start(data)
             self._err.feed(data)
             return
+        if not self.mode and not self._err.seen:
+            self._keep_start(data)
         if self._lines is not None:
             self._watch(self._lines, data)
         self._out.feed(data)
+
+    def _keep_start(self, data: bytes) -> None:
+        if len(self._start) < _START_BYTES:
+            self._start += data[: _START_BYTES - len(self._start)]
 
     @property
     def activity(self) -> bool:
@@ -87,7 +95,7 @@ class Reader:
     @property
     def session(self) -> str:
         """The id of the agent's session, for the next run to resume (SPEC R9); empty where it is not known."""
-        start = self._err_start.decode("utf-8", "replace")
+        start = self._start.decode("utf-8", "replace")
         return self._told_so_far().session or self.agent.session_in(start)
 
     @property
@@ -101,10 +109,11 @@ class Reader:
     @property
     def stale_session(self) -> bool:
         """Whether the agent said that the session it was to resume is not there."""
-        if self.activity:
+        if self.activity or (not self.mode and self._out.seen + self._err.seen > _STALE_BYTES):
             return False
         error = self._told_so_far().error
-        told = [*_lines_of(self._err.whole_lines())[-_STALE_LINES:], error.evidence if error is not None else ""]
+        text = (self._err if self._err.seen else self._out).whole_lines()  # with `2>&1` all is on stdout
+        told = [*_lines_of(text)[-_STALE_LINES:], error.evidence if error is not None else ""]
         return any(re.match(pattern, line) for pattern in self.agent.stale for line in told)
 
     def judge(self, exit_code: int | None, signal: int | None) -> Outcome:

@@ -93,6 +93,11 @@ class Agent:
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
 
+    @property
+    def resumes(self) -> bool:
+        """Whether its sessions can be resumed."""
+        return bool(self.stale)
+
     # --- its command line
 
     def option(self, args: Sequence[str], *names: str) -> str | None:

@@ -1,0 +1,97 @@
+"""The usage gate of a pool: what its provider itself says is in flight (SPEC G1-G5).
+
+The engine says when a question is wanted, a process that has the key asks it (gate/usage.py), and its answer is a
+command. An answer is used in the instant that it comes: `room` is set while the line is settled for it, and is 0
+otherwise, so a queued ticket never enters on an old answer. Newcomers who find nobody waiting are not asked for.
+"""
+
+from __future__ import annotations
+
+EVERY_MS = 1_000  # while anybody waits
+ANSWER_MS = 6_000  # a question, or one that nobody asks, is given up then: decide without the gate
+WITHDRAWN = "withdrawn"  # the process that asked is gone: another asks at once
+
+
+class Upstream:
+    """What is known and being asked of one pool's provider."""
+
+    __slots__ = ("answered_at", "asked_at", "asked_by", "askers", "cooled_at", "count", "error", "prompt_at", "room")
+
+    def __init__(self) -> None:
+        self.askers = 0  # tickets in line whose process can ask
+        self.asked_by = ""  # the process whose answer is awaited
+        self.asked_at = 0
+        self.prompt_at = 0  # a seat was released, and nobody has asked since; 0: not so
+        self.cooled_at = 0  # when the seat that was released last has cooled down
+        self.count: int | None = None  # the last answer; None: unknown
+        self.error = ""  # why it is unknown
+        self.answered_at = 0  # 0: never
+        self.room = 0  # how many seats the answer that is being acted on allows
+
+    def joined(self, now: int) -> None:
+        """Somebody who can ask stands in line."""
+        self.askers += 1
+        if self.askers > 1:
+            return
+        if now >= self.asked_at + ANSWER_MS:
+            self.asked_by = ""
+        if not self.asked_by:
+            self.asked_at = max(self.asked_at, now - EVERY_MS)  # a question is wanted now, not since long ago
+
+    def left(self) -> None:
+        """Somebody who can ask stands in line no more."""
+        self.askers -= 1
+        if not self.askers:
+            self.prompt_at = self.cooled_at = 0  # nobody waits: no questions
+
+    def recount(self, askers: int, now: int) -> None:
+        """The line was made anew."""
+        if askers and not self.askers:
+            self.joined(now)
+        elif self.askers and not askers:
+            self.askers = 1
+            self.left()
+        self.askers = askers
+
+    def freed(self, now: int, cooldown_ms: int) -> None:
+        """A seat was released: ask at once, and again when it can be lent."""
+        if self.askers:
+            self.prompt_at = self.prompt_at or now
+            self.cooled_at = now + cooldown_ms
+
+    def asked(self, by: str, now: int) -> None:
+        self.asked_by, self.asked_at, self.prompt_at = by, now, 0
+
+    def answered(self, count: int | None, error: str, now: int) -> None:
+        asked, self.asked_by = self.asked_by, ""
+        if error == WITHDRAWN:
+            self.prompt_at = now
+            return
+        self.count, self.error, self.answered_at = count, error, now
+        if not asked:  # nobody did, and that counts as a question
+            self.asked_at, self.prompt_at = now, 0
+
+    @property
+    def wanted_at(self) -> int:
+        """From when on a question is wanted, if none is under way."""
+        moments = [self.asked_at + EVERY_MS]
+        if self.prompt_at:
+            moments.append(self.prompt_at)
+        if self.cooled_at > self.asked_at:
+            moments.append(self.cooled_at)
+        return min(moments)
+
+    def wants(self, now: int) -> bool:
+        """Whether somebody should ask now."""
+        return self.askers > 0 and not self.asked_by and now >= self.wanted_at
+
+    def lapses_at(self) -> int:
+        """When to go on without an answer."""
+        return (self.asked_at if self.asked_by else self.wanted_at) + ANSWER_MS
+
+    def next_moment(self, now: int) -> int:
+        """When somebody should look at this: to ask, or to give up; 0: nobody waits."""
+        if not self.askers:
+            return 0
+        wanted_at = self.wanted_at
+        return wanted_at if not self.asked_by and now < wanted_at else self.lapses_at()
