@@ -68,5 +68,6 @@ def _do(package: str, argv: list[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotInstall(f"{package} could not be installed: {error}") from None
     if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
-        raise CannotInstall(f"{package} could not be installed: {argv[0]} exited {done.returncode}: {last}")
+        said = [line for line in (done.stderr.strip() or done.stdout.strip()).splitlines() if " log of " not in line]
+        why = said[-1] if said else f"exit {done.returncode}"
+        raise CannotInstall(f"{package} could not be installed: {Path(argv[0]).name}: {why}")
