@@ -31,7 +31,7 @@ ROWS: list[Row] = []
 
 def as_table(rows: list[Row]) -> str:
     lines = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.agent):
         read = re.sub(r"127\.0\.0\.1:[0-9]+", "127.0.0.1:PORT", row.evidence)
         evidence = f"`{shorten(read, 110)}`".replace("|", "\\|") if read else ""
         agent, key = f"{row.agent} {row.version}", f"`{row.backs_off}`" if row.backs_off else ""
