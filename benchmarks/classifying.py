@@ -22,7 +22,7 @@ from headgate.signals.process import Reader
 
 MB = 100
 BLOCK = 65_536
-ROUNDS = 7
+ROUNDS = 3
 ARGV = ["opencode", "run", "-m", "umans/coder", "--format", "json", "go"]
 
 _RECORD = r"""
