@@ -126,7 +126,7 @@ NONSENSE = [
     ("report umans", "valid is --rate-limited"),
     ("report --rate-limited", "a pool, a model or --lease ID"),
     ("report nobody --rate-limited", "no cap makes a pool 'nobody'"),
-    ("report free/model --rate-limited", "no cap makes a pool 'free/model'"),
+    ("report free --rate-limited", "no cap makes a pool 'free'"),
     ("report umans --rate-limited --retry-after later", "--retry-after: not a duration"),
     ("report --rate-limited --lease 2222222222", "`headgate ps`"),
     ("config nonsense", "no such command"),

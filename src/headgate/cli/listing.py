@@ -1,8 +1,8 @@
 """What the commands that only look share: the gate opened to be read, times, and the shapes of SPEC O1-O4.
 
 Looking takes no lock and waits for nobody. What any request would bring into the books first (a config file that is
-news, foreign agents, processes that are gone, deadlines that have passed) is brought in if the lock is free at once,
-and else left for later.
+news, changed credentials, foreign agents, processes that are gone, deadlines that have passed) is brought in if the
+lock is free at once, and else left for later.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def current(gate: DirectGate, *, reap: bool = False) -> State:
     loaded = gate.loaded
     if loaded is not None and loaded.digest != state.file_digest and loaded.mtime_ms > state.file_modified:
         news.append(load_file(loaded))
+    news += gate.credentials.news(state)
     gone = lost(state) if reap else None
     if gone is not None:
         news.append(gone)

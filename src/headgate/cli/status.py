@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.backoff import backoff_json, draw_backoffs
+from headgate.cli.backoff import backoff_json, clear_hint, draw_backoffs
 from headgate.cli.drawing import Cell, Column, Screen, count
 from headgate.cli.listing import Moments, current, opened, pool_json, say_json
 from headgate.core.state import State
@@ -63,7 +63,9 @@ def _draw(state: State, views: list[PoolView], moments: Moments) -> None:
         screen.prose(f"Also capped, and not used yet: {', '.join(idle)}")
     if state.backoffs:
         screen.line()
-        draw_backoffs(screen, [backoff for _, backoff in sorted(state.backoffs.items())], moments)
+        backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
+        draw_backoffs(screen, backoffs, moments)
+        screen.line(f"({clear_hint(backoffs)})")
     for view in views:
         _tell(screen, view)
     screen.show()

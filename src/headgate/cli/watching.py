@@ -16,6 +16,7 @@ from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
+from headgate.gate.credentials import Held
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import LogReplaced, StoreError
 from headgate.runner.ending import Ending
@@ -43,8 +44,10 @@ class Watch:
         classify: str,
         silence_s: float,
         read: bool,
+        credential: Held,
         session: Session | None = None,
     ) -> None:
+        self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
         self._gate = gate
         self._lease = lease
@@ -134,6 +137,8 @@ class Watch:
             evidence=f"{judged.rule}: {judged.evidence}" if judged.rule else judged.evidence,
             scope=judged.scope,
             family=judged.family,
+            credential=self._credential.digest,
+            identity=self._credential.identity,
         )
 
     @property
