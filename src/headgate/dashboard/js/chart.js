@@ -7,6 +7,7 @@ import { ticks, timeTicks } from "./scale.js";
 import { showSpan } from "./series.js";
 import { onChange, poolKey, store, update } from "./store.js";
 
+/** @type {[number, string][]} */
 const SPANS = [[15, "15 min"], [60, "1 h"], [360, "6 h"], [1440, "24 h"]];
 const SHORTEST_MS = 120_000;
 const LEFT = 40;

@@ -10,6 +10,7 @@ import { keepOneStop } from "./roving.js";
 import { mayChange, onChange, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
+/** @type {[string, string][]} */
 const COLUMNS = [["what", "Command"], ["age", "Held for"], ["do", "(Actions)"]];
 const PAGE = 15;
 

@@ -12,6 +12,7 @@ import { inTheWay } from "./seats.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
+/** @type {[string, string][]} */
 const COLUMNS = [["pos", "#"], ["what", "Command"], ["why", "Why it waits"], ["age", "Waiting"], ["do", "(Actions)"]];
 const TYPING_MS = 180;
 

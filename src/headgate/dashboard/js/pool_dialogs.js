@@ -4,6 +4,7 @@ import { dialog, field } from "./dialogs.js";
 import { h } from "./dom.js";
 import { some } from "./format.js";
 
+/** @type {[number | null, string][]} */
 const PAUSES = [[null, "Until somebody resumes it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];
 
 /** Cap and cooldown; only what was changed is set. */
