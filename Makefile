@@ -23,7 +23,7 @@ ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
 	$(BIN)/python -m pytest $(CORE_TESTS) --cov
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(CORE_TESTS))
+	$(BIN)/python tools/run_tests.py $(CORE_TESTS)
 endif
 
 check: ## Lint, format, types and layers
