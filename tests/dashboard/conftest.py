@@ -18,7 +18,7 @@ AXE = "4.14.0"
 READY = "html[data-phase=ready] #live[data-tone=live]"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it lives, nobody else in this process can use asyncio
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip(f"no browser is installed: looked for {', '.join(NAMES)} in PATH; tools/browser can install one")
