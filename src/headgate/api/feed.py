@@ -106,12 +106,6 @@ class Feed:
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
 
-    def words(self, seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
-        """An event as it is sent."""
-        document = event_json(seq, at, event, moments)
-        document["text"] = sentence(event, at)
-        return Told(seq, str(document["type"]), msgspec.json.encode(document))
-
     async def _run(self) -> None:
         while True:
             try:
@@ -141,7 +135,7 @@ class Feed:
                 for hearer in self._hearers:
                     hearer(event)
                 if moments is not None:
-                    told = self.words(seq, commit.at, event, moments)
+                    told = words(seq, commit.at, event, moments)
                     for listener in self._listeners:
                         if seq > listener.seq:
                             listener.put(told)
@@ -153,3 +147,10 @@ class Feed:
             listener.put(notice)
             if notice.type == "reset":
                 listener.seq = self.seq
+
+
+def words(seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
+    """An event as it is sent."""
+    document = event_json(seq, at, event, moments)
+    document["text"] = sentence(event, at)
+    return Told(seq, str(document["type"]), msgspec.json.encode(document))
