@@ -187,7 +187,7 @@ async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.Monke
     monkeypatch.setattr(feeds, "_MOST_PENDING", 2)
     listener = Listener(0)
     for seq in (1, 2, 3, 4):
-        listener.put(Told(seq, "x", b""))
+        listener.tell([Told(seq, "x", b"")])
     assert listener.behind
     assert not listener.pending
     assert listener.seq == 2

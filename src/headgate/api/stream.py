@@ -166,7 +166,7 @@ class Stream:
     def _line(self, told: Told) -> bytes:
         if self._wanted and told.type not in self._wanted:
             return b""
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (told.seq, told.type.encode(), told.data)
+        return told.lines
 
     async def _put(self, data: bytes) -> None:
         if data:
