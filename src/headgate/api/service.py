@@ -11,6 +11,7 @@ from time import time
 
 from headgate import __version__
 from headgate.api.asking import Asking
+from headgate.api.beside import Other
 from headgate.api.counters import Counters
 from headgate.api.errors import Refused
 from headgate.api.feed import Feed
@@ -50,6 +51,7 @@ class Service:
         self.asking = Asking(gate)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
+        self.beside: Other | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 
