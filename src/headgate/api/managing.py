@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar import Request, delete, post, put
-from litestar.params import Parameter
+from litestar.params import Parameter, QueryParameter
 
 from headgate.api.bodies import (
     BackoffBody,
@@ -310,7 +310,7 @@ async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
 async def clear_backoffs(
     service: Service,
     key: Annotated[str | None, Parameter(min_length=1, max_length=300)] = None,
-    everything: Annotated[bool, Parameter(query="all", description="clear all of them")] = False,
+    everything: Annotated[bool, QueryParameter(name="all", description="clear all of them")] = False,
 ) -> ClearedAnswer:
     if (key is None) != everything:
         raise BadRequest("say which: key, or all=true")

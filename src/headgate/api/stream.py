@@ -14,13 +14,13 @@ import msgspec
 from litestar import Request, get
 from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, Parameter
 from litestar.types import ASGIApp
 
 from headgate.api.errors import Refused
 from headgate.api.feed import Listener, Notice, Told
 from headgate.api.guard import Receive, Scope, Send
-from headgate.api.reading import Seq, Types, event_types
+from headgate.api.reading import Types, event_types
 from headgate.api.service import Service
 from headgate.present.events import TYPES
 from headgate.present.moments import Moments
@@ -34,9 +34,10 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
+Since = Annotated[int | None, Parameter(ge=0, le=2**53, description="resume after this sequence number")]
 LastEventId = Annotated[
     str | None,
-    Parameter(header="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="resume after this one"),
+    HeaderParameter(name="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="resume after this one"),
 ]
 
 
@@ -50,7 +51,7 @@ LastEventId = Annotated[
 async def events(
     service: Service,
     request: Request[Any, Any, Any],
-    since: Seq | None = None,
+    since: Since = None,
     types: Types = "",
     last_event_id: LastEventId = None,
 ) -> ASGIApp:
