@@ -11,6 +11,7 @@ import os
 from time import time
 
 import msgspec
+from msgspec import Struct
 
 from headgate.log.files import make_file
 from headgate.present.times import utc
@@ -22,13 +23,34 @@ _MOST_BYTES = 32 << 20
 _encode = msgspec.json.Encoder().encode
 
 
+class Line(Struct, omit_defaults=True):
+    """What became of a request."""
+
+    at: float | str
+    method: str
+    provider: str
+    path: str
+    status: int | None
+    model: str | None
+    attempts: int
+    waited_ms: int
+    upstream_ms: int
+    ms: int
+    bytes: int
+    project: str
+    outcome: str
+    client_left: bool = False
+    error: str = ""
+    run: str = ""
+
+
 class AccessLog:
     """Writes to `access.log` in a folder; to nothing without one."""
 
     def __init__(self, folder: str) -> None:
         self._path = f"{folder}/access.log" if folder else ""
         self._folder = folder
-        self._lines: list[bytes] = []
+        self._lines: list[Line] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, exchange: Exchange, seconds: float) -> None:
@@ -36,30 +58,27 @@ class AccessLog:
         if not self._path or len(self._lines) >= _MOST_LINES:
             return
         x = exchange
-        line: dict[str, object] = {
-            "at": utc(int(time() * 1000)),
-            "method": x.method,
-            "provider": x.route.provider,
-            "path": x.path.decode("latin-1")[:200],
-            "status": x.status or None,
-            "model": x.model or None,
-            "attempts": x.attempts,
-            "waited_ms": round(x.line_s * 1000, 1),
-            "upstream_ms": round(x.upstream_s * 1000, 1),
-            "ms": round(seconds * 1000, 1),
-            "bytes": x.bytes_sent,
-            "project": x.project,
-            "outcome": x.outcome.kind if x.outcome is not None else "ok",
-        }
-        if x.gone:
-            line["client_left"] = True
-        if x.error:
-            line["error"] = x.error
-        elif x.outcome is not None and x.outcome.evidence:
-            line["error"] = x.outcome.evidence
-        if x.client:
-            line["run"] = x.client
-        self._lines.append(_encode(line))
+        said = x.outcome
+        self._lines.append(
+            Line(
+                time(),
+                x.method,
+                x.route.provider,
+                x.path[:200].decode("latin-1"),
+                x.status or None,
+                x.model or None,
+                x.attempts,
+                int(x.line_s * 1000),
+                int(x.upstream_s * 1000),
+                int(seconds * 1000),
+                x.bytes_sent,
+                x.project,
+                "ok" if said is None else said.kind,
+                x.gone,
+                x.error or ("" if said is None else said.evidence),
+                x.client,
+            )
+        )
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self.flush)
 
@@ -69,6 +88,8 @@ class AccessLog:
         if not self._lines:
             return
         lines, self._lines = self._lines, []
+        for line in lines:
+            line.at = utc(int(float(line.at) * 1000)) or ""
         try:
             fd = make_file(self._path, exclusive=False, like=self._folder)
             try:
@@ -77,7 +98,7 @@ class AccessLog:
                     os.close(fd)
                     fd = make_file(self._path, exclusive=False, like=self._folder)
                 os.lseek(fd, 0, os.SEEK_END)
-                os.write(fd, b"\n".join(lines) + b"\n")
+                os.write(fd, b"".join(_encode(line) + b"\n" for line in lines))
             finally:
                 os.close(fd)
         except OSError:

@@ -24,10 +24,16 @@ ANY_KEY = "headgate"  # what a client may send where its SDK wants some key
 class Accounts:
     """The accounts of all providers."""
 
-    def __init__(self, settings: Settings, salt: Callable[[], bytes]) -> None:
+    def __init__(self, settings: Settings, salt: Callable[[], bytes], is_token: Callable[[bytes], bool]) -> None:
         self._salt = salt
+        self._is_token = is_token
         self._providers = settings.providers
         self._known: dict[tuple[str, str], str] = {}
+        self._strange: set[str] = set()
+
+    def is_token(self, key: str) -> bool:
+        """Whether a key is Headgate's own token; one that has an account by now is not."""
+        return key not in self._strange and self._is_token(b"Bearer " + key.encode())
 
     def of(self, provider: str, key: str) -> str:
         """The account of a key; `default` where there is no key."""
@@ -38,7 +44,9 @@ class Accounts:
             known = self._named(provider, key) or self._hashed(provider, key)
             if len(self._known) >= _MOST:
                 self._known.clear()
+                self._strange.clear()
             self._known[provider, key] = known
+            self._strange.add(key)
         return known
 
     def key_of(self, provider: str, account: str) -> str:

@@ -68,7 +68,7 @@ class Proxy:
         """Go by the config; again when it was read anew."""
         self._settings = settings
         self._upstreams = Upstreams(settings)
-        self._accounts = Accounts(settings, lambda: self._salt)
+        self._accounts = Accounts(settings, lambda: self._salt, self._is_token)
         self._names: dict[tuple[str, str, str], str] = {}
         self._log.close()
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
@@ -86,17 +86,18 @@ class Proxy:
             await upstreams.close()
         self._log.close()
 
-    def wants(self, raw_path: bytes) -> bool:
-        """Whether a path is one of a provider."""
+    def wants(self, scope: Scope) -> bool:
+        """Whether a request is for a provider."""
         settings = self._gate.settings
         if settings is not self._settings:
             self._old.append(self._upstreams)
             self._configure(settings)
-        return find_route(raw_path, self._upstreams) is not None
+        route = find_route(scope["raw_path"], self._upstreams)
+        scope["headgate.route"] = route
+        return route is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = find_route(scope["raw_path"], self._upstreams)
-        assert route is not None, "the proxy was given what it does not want"
+        route: Route = scope["headgate.route"]
         x = Exchange(scope["method"], scope["query_string"], route, self._upstreams.find(route.provider, route.account))
         handler = asyncio.current_task()
         assert handler is not None
@@ -141,10 +142,8 @@ class Proxy:
             answered = await self._holding.answer(x)
             response = answered.response
             try:
-                if x.lease:
-                    wait_ms = used_up_ms(x.route.provider, response.raw_headers)
-                    if wait_ms:
-                        self._calls.used_up(x.lease, wait_ms)
+                if x.lease and (wait_ms := used_up_ms(x.route.provider, response.raw_headers)):
+                    self._calls.used_up(x.lease, wait_ms)
                 await relay(x, answered, send, self._holding.leave)
             finally:
                 response.close()  # harmless after its end
@@ -167,7 +166,7 @@ class Proxy:
         """Its headers; returns its key. Refusal."""
         asked = x.asked = read_headers(scope["headers"])
         key = key_of(asked, x.query)
-        token = bool(key) and self._is_token(b"Bearer " + key.encode())
+        token = bool(key) and self._accounts.is_token(key)
         if token or key == ANY_KEY:  # it means the key of the config, and is not the provider's business
             asked.keys.clear()
             x.query = without_key(x.query)

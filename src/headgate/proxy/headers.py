@@ -105,17 +105,21 @@ def without_key(query: bytes) -> bytes:
     return b"&".join(part for part in query.split(b"&") if not part.startswith(b"key="))
 
 
-def passed_back(raw: Sequence[tuple[bytes, bytes]]) -> Pairs:
-    """The headers of a response that go to the client."""
-    dropped: frozenset[bytes] | set[bytes] = _NOT_PASSED_BACK
+def passed_back(raw: Sequence[tuple[bytes, bytes]]) -> tuple[Pairs, bool]:
+    """The headers of a response that go to the client, and whether they say that a stream of events follows."""
     pairs: Pairs = []
+    event_stream = False
+    named: set[bytes] = set()
     for name, value in raw:
         small = name.lower()
-        if small == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            dropped = dropped | _named(value)
-        if small not in dropped:
-            pairs.append((small, value))
-    return pairs
+        if small in _NOT_PASSED_BACK:
+            if small == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+                named = _named(value)
+            continue
+        if small == b"content-type":
+            event_stream = value[:17].lower() == b"text/event-stream"
+        pairs.append((small, value))
+    return ([pair for pair in pairs if pair[0] not in named] if named else pairs), event_stream
 
 
 def _named(value: bytes) -> set[bytes]:

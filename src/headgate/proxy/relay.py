@@ -32,9 +32,8 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
     response, start = answered
     content, status = response.content, response.status
     x.status = status
-    headers = passed_back(response.raw_headers)
+    headers, event_stream = passed_back(response.raw_headers)
     headers += told(x)
-    event_stream = response.content_type == "text/event-stream"
     events = Events(x.route.provider, x.model.partition("/")[2]) if status < 300 and x.lease else None
     try:
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.

@@ -31,6 +31,7 @@ RESERVED = frozenset(
 _CONNECT_S = 30.0
 _KEEP_ALIVE_S = 20.0
 _HEAD_BYTES = 64 * 1024
+_MOST_URLS = 1000
 _NO_AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
@@ -48,12 +49,24 @@ class Upstream:
         self._base = url.raw_path.rstrip("/")
         self._segments = self._base.split("/")[1:] if self._base else []
         self._session: aiohttp.ClientSession | None = None
+        self._urls: dict[str, URL] = {}
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name} {self._origin}{self._base}>"
 
     def url(self, path: str, query: bytes) -> URL:
         """Where a path is."""
+        known = self._urls.get(path) if not query else None
+        if known is not None:
+            return known
+        url = self._url(path, query)
+        if not query:
+            if len(self._urls) >= _MOST_URLS:
+                self._urls.clear()
+            self._urls[path] = url
+        return url
+
+    def _url(self, path: str, query: bytes) -> URL:
         if self._segments:
             path = self._without_base(path)
         text = f"{self._origin}{self._base}{path}"
@@ -72,7 +85,8 @@ class Upstream:
         """Send a request; back with the head of the answer. Raises aiohttp.ClientError, TimeoutError, OSError."""
         if self._session is None:
             self._session = self._make_session()
-        return await self._session.request(method, url, headers=headers, data=data, allow_redirects=False)
+        # What `session.request` does too, without making a context manager of it.
+        return await self._session._request(method, url, headers=headers, data=data, allow_redirects=False)
 
     def _make_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
