@@ -75,7 +75,6 @@ def build(service: Service, connections: Callable[[], int]) -> App:
         logging_config=None,
         debug=False,
     )
-    app.openapi_schema  # noqa: B018 - made now, so that the first request need not wait for it
     guard = Guard(Quick(app, service), service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
     return guard if service.beside is None else Beside(guard, service.beside)
 
