@@ -65,7 +65,11 @@ def _ours(upstream: int) -> Iterator[tuple[int, int]]:
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
         environ |= {"HEADGATE_HOME": f"{home}/state", "HEADGATE_CONFIG": f"{home}/config.toml"}
         command = [sys.executable, "-m", "headgate", "serve", "--port", "0"]
-        command = [sys.executable, *os.environ["HEADGATE_BENCH_SERVE"].split()] if "HEADGATE_BENCH_SERVE" in os.environ else command
+        command = (
+            [sys.executable, *os.environ["HEADGATE_BENCH_SERVE"].split()]
+            if "HEADGATE_BENCH_SERVE" in os.environ
+            else command
+        )
         process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, preexec_fn=lambda: _pin(1))
         try:
             while not os.path.exists(f"{home}/state/serve.json"):

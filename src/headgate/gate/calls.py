@@ -10,16 +10,16 @@ import asyncio
 import os
 
 from headgate.core import commands as cmd
-from headgate.core.engine import _to_blame as narrowest
+from headgate.core.blame import narrowest
 from headgate.core.reasons import reason_for
 from headgate.core.records import Lease, Reason, Spec
 from headgate.core.views import ticket_view
+from headgate.gate.credentials import SALT
 from headgate.gate.handles import Deferred, NotAdmitted
 from headgate.gate.ids import new_id
 from headgate.gate.service import Gate, Waiting
 from headgate.signals.outcome import Outcome
 
-SALT = ("salt", "credentials")
 _FIRST_LOOK_S = 0.05
 _LOOK_S = 1.0  # how often one who waits asks itself whether that is any use
 
@@ -126,8 +126,6 @@ class Calls:
         """The store's salt for hashes of credentials; made by whoever needs it first."""
         await self._gate._current()  # no thread is at work now
         replica = self._gate._replica
-        if not hasattr(replica, "beside"):
-            return os.urandom(32)
         return replica.log.side(*SALT) or replica.beside(*SALT, os.urandom(32))
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from headgate.config.paths import expand_home
 from headgate.config.settings import Provider, Settings
 from headgate.core.names import DEFAULT_ACCOUNT
+from headgate.gate.credentials import WELL_KNOWN
 
 _MOST = 10_000  # keys remembered
 _LARGEST_FILE = 1 << 20
-WELL_KNOWN: dict[str, tuple[str, ...]] = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")}
 ANY_KEY = "headgate"  # what a client may send where its SDK wants some key
 
 

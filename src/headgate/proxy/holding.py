@@ -30,6 +30,7 @@ _SOON_OVER = frozenset(("rate_limited", "overloaded", "usage_window"))
 _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
 _FIRST_PAUSE_S = 1.0  # after the first "overloaded" that names no time; twice as long after each further one
 _LONGEST_PAUSE_S = 60.0
+_FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.1, 10.0  # the same after a second rate limit
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
@@ -74,7 +75,7 @@ class Holding:
         if x.lease:
             said = x.outcome or OK
             if said.kind == "server_error" and said.wait_ms is None:
-                said = _without_wait(said, 0)  # it is passed on, and the client decides when to try again
+                said = _with_wait(said, 0)  # it is passed on, and the client decides when to try again
             self._calls.leave(x.lease, said)
             x.lease = ""
 
@@ -173,15 +174,25 @@ class Holding:
         return said.kind in _SOON_OVER and left_s > 0 and (said.wait_ms or 0) / 1000 < left_s
 
     def _pause_s(self, x: Exchange) -> float:
-        """How long to wait before getting in line again. A rate limit has its own pause, which the line keeps."""
+        """How long to wait before getting in line again, where the line does not see to that itself.
+
+        A rate limit pauses its pool, or backs off its model, for as long as it says. One that says "at once", again and
+        again, is not believed; and neither an overload nor a used-up plan pauses a pool.
+        """
         said = x.outcome
-        if said is None or said.kind != "overloaded":
-            return 0.0
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** (x.attempts - 1), _LONGEST_PAUSE_S) * random.uniform(0.75, 1.25)
+        assert said is not None
+        if said.kind == "rate_limited":
+            return _growing(_FIRST_DOUBT_S, x.attempts - 1, _LONGEST_DOUBT_S) if x.attempts > 1 else 0.0
+        pause_s = _growing(_FIRST_PAUSE_S, x.attempts, _LONGEST_PAUSE_S)
         if said.wait_ms is not None:
-            pause_s = said.wait_ms / 1000
-        x.outcome = _without_wait(said, int(pause_s * 1000))
+            pause_s = max(said.wait_ms / 1000, pause_s if x.attempts > 1 else 0.0)
+        x.outcome = _with_wait(said, int(pause_s * 1000))
         return min(pause_s, self._left_s(x))
+
+
+def _growing(first_s: float, times: int, most_s: float) -> float:
+    """Twice as long each time; not the same for everybody."""
+    return min(first_s * 2.0 ** min(times - 1, 20), most_s) * random.uniform(0.75, 1.25)
 
 
 async def _start_of(response: aiohttp.ClientResponse) -> bytes:
@@ -196,7 +207,7 @@ async def _start_of(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(parts)
 
 
-def _without_wait(said: Outcome, wait_ms: int) -> Outcome:
+def _with_wait(said: Outcome, wait_ms: int) -> Outcome:
     return Outcome(said.kind, said.scope, said.family, wait_ms, said.rule, said.evidence)
 
 
