@@ -1,4 +1,4 @@
-"""A provider that answers at once and clients that ask without pause, both as little code as can be, for benchmarks/proxy.py.
+"""For benchmarks/proxy.py: a provider that answers at once and clients that ask without pause, with little code in both.
 
 Bodies with `"stream":true` are answered as an event stream, in as many events and with such pauses as the path says:
 `/stream/EVENTS/PAUSE_MS`.

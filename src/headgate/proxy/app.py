@@ -164,6 +164,8 @@ class Proxy:
 
     def _read(self, x: Exchange, scope: Scope) -> str:
         """Its headers; returns its key. Refusal."""
+        if scope["http_version"] == "1.0":
+            raise Refusal(505, "http_version", "the proxy speaks HTTP/1.1: an answer of unknown length needs it")
         asked = x.asked = read_headers(scope["headers"])
         key = key_of(asked, x.query)
         token = bool(key) and self._accounts.is_token(key)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from headgate.proxy.errors import ClientGone
 
-HELD_BYTES = 32 << 20
+HELD_BYTES = 24 << 20
 ALL_BYTES = 256 << 20
 _START_BYTES = 1 << 20  # kept of a body for which there is no more room
 _PIECE_BYTES = 1 << 18  # of a large body, written at once

@@ -148,7 +148,7 @@ class Holding:
     def _failed(self, x: Exchange, error: Exception) -> Refusal:
         """The provider cannot be reached, or what it said is no answer."""
         slow = isinstance(error, TimeoutError)
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = told_of(error)
         x.outcome = outcome("server_error", "proxy.no_answer", said)
         x.error = x.outcome.evidence
         what = "did not answer in time" if slow else "could not be reached, or did not answer as a server does"
@@ -193,6 +193,12 @@ class Holding:
 def _growing(first_s: float, times: int, most_s: float) -> float:
     """Twice as long each time; not the same for everybody."""
     return min(first_s * 2.0 ** min(times - 1, 20), most_s) * random.uniform(0.75, 1.25)
+
+
+def told_of(error: Exception) -> str:
+    """What went wrong with a connection, without the address: that may have a key in it."""
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 async def _start_of(response: aiohttp.ClientResponse) -> bytes:

@@ -15,7 +15,7 @@ import aiohttp
 from headgate.proxy.errors import Refusal, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import Pairs, passed_back
-from headgate.proxy.holding import Answered
+from headgate.proxy.holding import Answered, told_of
 from headgate.proxy.streams import Events
 from headgate.signals.http import pools_hint
 from headgate.signals.outcome import outcome
@@ -55,7 +55,7 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
             x.sending_since = 0.0
             piece = await content.readany()
     except (aiohttp.ClientError, OSError) as error:
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = told_of(error)
         x.outcome = outcome("server_error", "proxy.broken_off", f"broken off after {x.bytes_sent} bytes ({said})")
         x.error = x.outcome.evidence
         if x.first_byte_s == 0.0:
