@@ -1,4 +1,4 @@
-"""For benchmarks/proxy.py: a provider that answers at once and clients that ask without pause, with little code in both.
+"""For benchmarks/proxy.py: a provider that answers at once, and clients that ask without pause; little code in both.
 
 Bodies with `"stream":true` are answered as an event stream, in as many events and with such pauses as the path says:
 `/stream/EVENTS/PAUSE_MS`.
