@@ -119,7 +119,11 @@ class Calls:
 
     def run(self, ident: str) -> tuple[str, int] | None:
         """Project and priority of a run, by the id of its lease; None when there is none."""
-        lease = self._gate._replica.state.leases.get(ident)
+        gate = self._gate
+        lease = gate._replica.state.leases.get(ident)
+        if lease is None and not gate._busy:  # another process may have decided it since
+            gate._take_in()
+            lease = gate._replica.state.leases.get(ident)
         return None if lease is None else (lease.ticket.spec.project, lease.ticket.priority)
 
     async def salt(self) -> bytes:

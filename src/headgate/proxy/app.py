@@ -107,7 +107,8 @@ class Proxy:
                 key = self._read(x, scope)
                 x.body = Body(receive, self._store)
                 await x.body.read()
-            except Refusal as refusal:
+            except HeadgateError as error:
+                refusal = error if isinstance(error, Refusal) else _of_store(error)
                 await send_refusal(x, refusal, send, close=True)  # its body was not read
                 return
             try:
@@ -154,7 +155,7 @@ class Proxy:
             self._holding.leave(x)  # and the server cuts the client's connection
         except HeadgateError as error:
             x.outcome = None
-            await send_refusal(x, Refusal(503, "store", str(error), 1), send, close=not x.body.whole)
+            await send_refusal(x, _of_store(error), send, close=not x.body.whole)
         finally:
             x.done = True
             for watcher in watchers:
@@ -261,3 +262,8 @@ class Proxy:
                     x.gone = True
                     x.outcome = x.outcome or NOT_TAKEN
                     handler.cancel()
+
+
+def _of_store(error: HeadgateError) -> Refusal:
+    """The gate cannot decide now."""
+    return Refusal(503, "store", str(error), 1)
