@@ -65,11 +65,6 @@ def _ours(upstream: int) -> Iterator[tuple[int, int]]:
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
         environ |= {"HEADGATE_HOME": f"{home}/state", "HEADGATE_CONFIG": f"{home}/config.toml"}
         command = [sys.executable, "-m", "headgate", "serve", "--port", "0"]
-        command = (
-            [sys.executable, *os.environ["HEADGATE_BENCH_SERVE"].split()]
-            if "HEADGATE_BENCH_SERVE" in os.environ
-            else command
-        )
         process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, preexec_fn=lambda: _pin(1))
         try:
             while not os.path.exists(f"{home}/state/serve.json"):
@@ -93,6 +88,7 @@ class Measured:
         self.lag: list[float] = []
         self.failed = 0
         self.memory: list[float] = []
+        self.cpu_us: list[float] = []  # of the process, for each request
 
 
 async def _one_round(targets: dict[str, tuple[int, str, int]], found: dict[str, Measured]) -> None:
@@ -100,12 +96,15 @@ async def _one_round(targets: dict[str, tuple[int, str, int]], found: dict[str, 
         into = found[name]
         into.memory.append(_memory_mb(pid))
         await load(port, f"{base}/chat/completions", CLIENTS, 10)
+        before_s = _cpu_s(pid)
         clients, seconds = await load(port, f"{base}/chat/completions", CLIENTS, REQUESTS // CLIENTS)
-        into.rates.append(sum(len(each.took) for each in clients) / seconds)
+        answers = sum(len(each.took) for each in clients)
+        into.rates.append(answers / seconds)
+        into.cpu_us.append((_cpu_s(pid) - before_s) / answers * 1e6)
         _count(into, clients)
         clients, _ = await load(port, f"{base}/chat/completions", 1, ONE_CLIENT)
         into.one.extend(clients[0].took)
-        clients, _ = await load(port, f"{base}/stream/20/2", CLIENTS, 8)
+        clients, _ = await load(port, f"{base}/stream/20/20", CLIENTS, 4)
         into.first.extend(time for each in clients for time in each.first_byte)
         _count(into, clients)
 
@@ -121,6 +120,15 @@ async def _streams(targets: dict[str, tuple[int, str, int]], found: dict[str, Me
 
 def _count(into: Measured, clients: list[Client]) -> None:
     into.failed += sum(each.failed for each in clients)
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _memory_mb(pid: int) -> float:
@@ -169,6 +177,12 @@ def measure() -> list[Row]:
             f"{rate:,.0f} ({rate / baseline:.0%} of bare), {ours.failed} failed",
             "60 % of bare, 1,860/s",
             f"bare {baseline:,.0f}, direct {max(direct.rates):,.0f}",
+        ),
+        Row(
+            f"CPU for one request, {CLIENTS} clients, µs",
+            f"{min(ours.cpu_us):.0f} ({min(bare.cpu_us) / max(min(ours.cpu_us), 1):.0%} of what bare does with it)",
+            "60 %",
+            f"bare {min(bare.cpu_us):.0f}",
         ),
         Row(
             "added latency, 1 client, p50 / p99 ms",

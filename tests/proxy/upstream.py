@@ -13,13 +13,12 @@ Behaviour = Callable[[socket.socket], None]
 
 
 class RawUpstream:
-    """`behave` gets a connection whose request was read. `gone_at` tells when a client was seen to leave."""
+    """`behave` gets a connection whose request was read; a test may set another."""
 
     def __init__(self, behave: Behaviour) -> None:
-        self._behave = behave
+        self.behave = behave
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.asked = 0
-        self._threads: list[threading.Thread] = []
 
     @property
     def url(self) -> str:
@@ -47,7 +46,7 @@ class RawUpstream:
             try:
                 read_request(connection)
                 self.asked += 1
-                self._behave(connection)
+                self.behave(connection)
             except OSError:
                 pass
 

@@ -28,13 +28,12 @@ from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
 from headgate.proxy.relay import BrokenOff, relay, send_refusal, used_up_ms
 from headgate.proxy.routes import Route, find_route
 from headgate.proxy.upstreams import Upstreams
-from headgate.proxy.watching import watch
+from headgate.proxy.watching import Watch
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_SWEEP_S = 1.0
 _UNCOUNTED = (b"/count_tokens", b":countTokens", b":batchEmbedContents:countTokens")
 _MOST_NAMES = 4096
 
@@ -58,9 +57,8 @@ class Proxy:
         self._folder = folder
         self._store = Store()
         self._salt = b""
-        self._active: dict[Exchange, asyncio.Task[Any]] = {}
+        self._watch = Watch()
         self._old: list[Upstreams] = []
-        self._sweeper: asyncio.Task[None] | None = None
         self._log = AccessLog("")
         self._configure(gate.settings)
 
@@ -70,18 +68,16 @@ class Proxy:
         self._upstreams = Upstreams(settings)
         self._accounts = Accounts(settings, lambda: self._salt, self._is_token)
         self._names: dict[tuple[str, str, str], str] = {}
+        self._routes: dict[bytes, Route] = {}
         self._log.close()
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
 
     async def start(self) -> None:
         """Begin; the gate is open."""
         self._salt = await self._calls.salt()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def stop(self) -> None:
         """Let go of everything."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         for upstreams in (*self._old, self._upstreams):
             await upstreams.close()
         self._log.close()
@@ -92,16 +88,24 @@ class Proxy:
         if settings is not self._settings:
             self._old.append(self._upstreams)
             self._configure(settings)
-        route = find_route(scope["raw_path"], self._upstreams)
+        path = scope["raw_path"]
+        route = self._routes.get(path)
+        if route is None:
+            route = find_route(path, self._upstreams)
+            if route is None:
+                return False
+            if len(self._routes) >= _MOST_NAMES:
+                self._routes.clear()
+            self._routes[path] = route
         scope["headgate.route"] = route
-        return route is not None
+        return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route: Route = scope["headgate.route"]
         x = Exchange(scope["method"], scope["query_string"], route, self._upstreams.find(route.provider, route.account))
         handler = asyncio.current_task()
         assert handler is not None
-        self._active[x] = handler
+        self._watch.begin(x, handler)
         try:
             try:
                 key = self._read(x, scope)
@@ -125,19 +129,14 @@ class Proxy:
             if x.lease:  # it ended before its answer did
                 x.outcome = x.outcome or LEFT
                 self._holding.leave(x)
-            del self._active[x]
+            self._watch.end(x)
             self._log.note(x, perf_counter() - x.began)
 
     async def _answer(self, x: Exchange, key: str, receive: Receive, send: Send, handler: asyncio.Task[Any]) -> None:
-        watchers: list[asyncio.Task[None]] = []
-
-        def begin() -> None:
-            watchers.append(handler.get_loop().create_task(watch(receive, x, handler)))
-
         if x.body.whole:
-            begin()
+            self._watch.client(x, receive, handler, in_one_piece=x.body.in_one_piece)
         else:
-            x.body.on_whole = begin
+            x.body.on_whole = lambda: self._watch.client(x, receive, handler, in_one_piece=False)
         try:
             self._choose(x, key)
             answered = await self._holding.answer(x)
@@ -156,10 +155,25 @@ class Proxy:
         except HeadgateError as error:
             x.outcome = None
             await send_refusal(x, _of_store(error), send, close=not x.body.whole)
+        except asyncio.CancelledError:
+            if not x.stalled:
+                raise
+            handler.uncancel()
+            await self._give_up(x, send)
         finally:
             x.done = True
-            for watcher in watchers:
-                watcher.cancel()
+            if x.watcher is not None:
+                x.watcher.cancel()
+
+    async def _give_up(self, x: Exchange, send: Send) -> None:
+        """A wait was too long."""
+        if x.waiting_for_client:
+            x.outcome = NOT_TAKEN
+        else:
+            refusal = self._holding.failed(x, TimeoutError(f"no byte for {x.upstream.stall_s:g} s"))
+        self._holding.leave(x)
+        if not x.first_byte_s:
+            await send_refusal(x, refusal, send, close=not x.body.whole)
 
     # What a request asks for.
 
@@ -251,17 +265,6 @@ class Proxy:
                 self._names.clear()
             self._names[provider, account, name] = known
         return known
-
-    async def _sweep(self) -> None:
-        """Ends the wait for clients that take nothing any more."""
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            now = perf_counter()
-            for x, handler in list(self._active.items()):
-                if x.sending_since and now - x.sending_since > x.upstream.stall_s and not x.gone:
-                    x.gone = True
-                    x.outcome = x.outcome or NOT_TAKEN
-                    handler.cancel()
 
 
 def _of_store(error: HeadgateError) -> Refusal:

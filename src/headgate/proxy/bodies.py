@@ -21,6 +21,7 @@ ALL_BYTES = 256 << 20
 _START_BYTES = 1 << 20  # kept of a body for which there is no more room
 _PIECE_BYTES = 1 << 18  # of a large body, written at once
 _AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
+_SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped to read, and sees no client leave
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
@@ -52,20 +53,24 @@ class Store:
 class Body:
     """The body of one request."""
 
-    __slots__ = ("_receive", "_store", "data", "on_whole", "whole")
+    __slots__ = ("_receive", "_store", "data", "in_one_piece", "kept", "on_whole", "whole")
 
     def __init__(self, receive: Receive, store: Store) -> None:
         self._receive = receive
         self._store = store
         self.data = b""  # all of it, or its beginning
-        self.whole = False
+        self.whole = False  # its end has come
+        self.kept = False  # all of it is here, and can be sent again
+        self.in_one_piece = False
         self.on_whole: Callable[[], None] | None = None  # called when the end of a large body has come
 
     async def read(self) -> None:
         """Take in all of it, or as much as may be kept. ClientGone."""
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
-            self.data, self.whole = message.get("body", b""), True
+            self.data = message.get("body", b"")
+            self.whole = self.kept = True
+            self.in_one_piece = len(self.data) < _SURELY_READ_BYTES
             self._store.kept += len(self.data)
             return
         store, parts, size = self._store, [], 0
@@ -78,7 +83,7 @@ class Body:
             size += len(part)
             store.kept += len(part)
             if not message.get("more_body"):
-                self.whole = True
+                self.whole = self.kept = True
                 break
             if size >= store.each or (size >= _START_BYTES and store.kept >= store.most):
                 break
@@ -105,7 +110,7 @@ class Body:
                 yield message["body"]
 
     def is_small(self, data: bytes) -> bool:
-        return self.whole and len(data) <= _AT_ONCE_BYTES
+        return self.kept and len(data) <= _AT_ONCE_BYTES
 
 
 def model_in(body: Body, content_type: bytes) -> str:

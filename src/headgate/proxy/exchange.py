@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headgate.proxy.bodies import Body
 from headgate.proxy.headers import Asked
@@ -32,6 +33,7 @@ class Exchange:
         "bytes_sent",
         "candidates",
         "client",
+        "cycle",
         "done",
         "error",
         "first_byte_s",
@@ -49,11 +51,14 @@ class Exchange:
         "project",
         "query",
         "route",
-        "sending_since",
         "since",
+        "stalled",
         "status",
         "upstream",
         "upstream_s",
+        "waiting_for_client",
+        "waiting_since",
+        "watcher",
     )
 
     def __init__(self, method: str, query: bytes, route: Route, upstream: Upstream) -> None:
@@ -80,10 +85,14 @@ class Exchange:
         self.line_s = 0.0  # waited in line or for a rate limit to end
         self.upstream_s = 0.0  # from the last attempt to the head of its answer
         self.first_byte_s = 0.0
-        self.sending_since = 0.0  # 0: we do not wait for the client
+        self.waiting_since = 0.0  # for the provider's next byte, or for the client to take one; 0: for neither
+        self.waiting_for_client = False
         self.status = 0
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
         self.error = ""
+        self.cycle: Any = None  # the server's own view of the request, where it tells whether the client is there
+        self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
         self.gone = False  # the client has left
+        self.stalled = False  # a wait was too long
         self.done = False  # the last byte was handed over

@@ -62,6 +62,7 @@ class Holding:
             if not self._try_again(x):
                 return answered
             answered.response.close()
+            x.waiting_since = 0.0
             pause_s = self._pause_s(x)
             self.leave(x)
             fallen = len(x.candidates) > 1
@@ -108,7 +109,7 @@ class Holding:
     # One attempt.
 
     async def _try(self, x: Exchange, candidate: Candidate | None) -> Answered:
-        began = perf_counter()
+        began = x.waiting_since = perf_counter()
         try:
             response = await self._send(x, candidate)
             x.upstream_s = perf_counter() - began
@@ -116,7 +117,7 @@ class Holding:
         except (aiohttp.ClientError, OSError, ValueError) as error:  # time-outs are OSErrors
             if isinstance(error.__cause__, ClientGone):
                 raise ClientGone from None
-            raise self._failed(x, error) from None
+            raise self.failed(x, error) from None
         return Answered(response, start)
 
     async def _send(self, x: Exchange, candidate: Candidate | None) -> aiohttp.ClientResponse:
@@ -139,13 +140,13 @@ class Holding:
             body = data or None
         else:
             body = x.body.pieces(data)
-            if x.body.whole:
+            if x.body.kept:
                 headers.append(("content-length", str(len(data))))
             elif x.asked.length is not None:
                 headers.append(("content-length", x.asked.length.decode("latin-1")))
         return await upstream.ask(x.method, upstream.url(path.decode("latin-1"), query), headers, body)
 
-    def _failed(self, x: Exchange, error: Exception) -> Refusal:
+    def failed(self, x: Exchange, error: Exception) -> Refusal:
         """The provider cannot be reached, or what it said is no answer."""
         slow = isinstance(error, TimeoutError)
         said = told_of(error)
@@ -166,7 +167,7 @@ class Holding:
     def _try_again(self, x: Exchange) -> bool:
         """Whether the agent is spared this answer."""
         said = x.outcome
-        if said is None or not x.candidates or not x.body.whole:
+        if said is None or not x.candidates or not x.body.kept:
             return False
         if len(x.candidates) > 1 and said.kind in _ANOTHER_MAY_DO:
             return True

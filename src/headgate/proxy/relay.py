@@ -41,7 +41,10 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
             start = await content.readany()
         x.first_byte_s = perf_counter() - x.began
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        piece = start or (b"" if content.at_eof() else await content.readany())
+        piece = start
+        if not piece and not content.at_eof():
+            x.waiting_since = perf_counter()
+            piece = await content.readany()
         while True:
             last = content.at_eof() or not piece
             if events is not None and piece:
@@ -50,9 +53,10 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
             x.done = last
             if last:
                 break
-            x.sending_since = perf_counter()
+            x.waiting_for_client = True
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            x.sending_since = 0.0
+            x.waiting_for_client = False
+            x.waiting_since = perf_counter()
             piece = await content.readany()
     except (aiohttp.ClientError, OSError) as error:
         said = told_of(error)
@@ -65,7 +69,6 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
         events.end()
         x.outcome = events.outcome or x.outcome
     leave(x)  # the provider's last byte is here
-    x.sending_since = perf_counter()
     await send({"type": "http.response.body", "body": piece})
 
 
