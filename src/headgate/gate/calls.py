@@ -2,6 +2,8 @@
 
 The rule: whoever came in leaves once, and `leave` never waits. It goes into the next transaction; if that fails, the
 gate gives the seat back as soon as the store works. A caller that is cancelled while it waits leaves the line.
+
+When nobody waits for the seat, its return waits a moment for the next call, to be committed with it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from headgate.gate.ids import new_id
 from headgate.gate.service import Gate, Waiting
 from headgate.signals.outcome import Outcome
 
+_A_MOMENT_S = 0.002
 _FIRST_LOOK_S = 0.05
 _LOOK_S = 1.0  # how often one who waits asks itself whether that is any use
 
@@ -37,6 +40,7 @@ class Calls:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._soon: asyncio.TimerHandle | None = None
 
     def now(self) -> int:
         """The log's time: what a call's `since` is told in."""
@@ -67,7 +71,11 @@ class Calls:
         )
         future: asyncio.Future[Lease | Deferred] = gate._loop.create_future()
         gate._waiting[command.id] = Waiting(command, future)
-        gate._put(command, None)
+        if gate._mine or gate._scheduled or gate._busy:
+            gate._put(command, None)
+        else:  # nobody else is under way, to share a transaction with
+            gate._batch.append((command, None))
+            gate._flush()
         patience = _Patience(gate, command, future, within_s)
         try:
             got = await future
@@ -97,7 +105,17 @@ class Calls:
                 family=outcome.family,
                 credential=credential,
             )
-        gate._put(command, None)
+        if gate._waiting or gate._busy or gate._replica.state.tickets:
+            gate._put(command, None)
+            return
+        gate._batch.append((command, None))
+        if self._soon is None:
+            self._soon = gate._loop.call_later(_A_MOMENT_S, self._commit)
+
+    def _commit(self) -> None:
+        self._soon = None
+        if self._gate._batch:
+            self._gate._schedule()
 
     def is_paused(self, model: str) -> bool:
         """Whether a rate limit keeps everybody from this model now, as far as this process knows."""

@@ -28,6 +28,8 @@ class Events:
 
     def feed(self, piece: bytes) -> None:
         """The next piece."""
+        if not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece:
+            return  # whole events, and none of them an error: almost always
         if self.outcome is not None:
             return
         data = self._kept + piece if self._kept else piece
