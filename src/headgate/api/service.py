@@ -10,6 +10,7 @@ import os
 from time import time
 
 from headgate import __version__
+from headgate.api.archive import Archive
 from headgate.api.asking import Asking
 from headgate.api.beside import Other
 from headgate.api.counters import Counters
@@ -17,6 +18,7 @@ from headgate.api.errors import Refused
 from headgate.api.feed import Feed
 from headgate.api.guard import Access
 from headgate.api.series import Series
+from headgate.api.shared import Shared
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded, load
@@ -49,6 +51,8 @@ class Service:
         self.counters = Counters(gate)
         self.series = Series(gate, self.feed)
         self.asking = Asking(gate)
+        self.shared = Shared(gate)
+        self.archive = Archive(gate)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
         self.beside: Other | None = None
@@ -77,6 +81,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.shared.close()
+        self.archive.close()
 
     def say_goodbye(self) -> None:
         """Streams and long polls end now; nobody new is taken on."""
