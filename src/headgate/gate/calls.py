@@ -133,7 +133,7 @@ class Calls:
             return
         pool = narrowest(gate._replica.state.held[ident])
         if pool is not None and gate._now() + wait_ms > pool.paused_until:
-            gate._put(cmd.Pause(pool.kind, pool.id, wait_ms), None)
+            gate._put(cmd.Pause(pool.kind, pool.id, wait_ms, observed=True), None)
 
     def run(self, ident: str) -> tuple[str, int] | None:
         """Project and priority of a run, by the id of its lease; None when there is none."""
