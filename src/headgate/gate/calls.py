@@ -88,14 +88,17 @@ class Calls:
             raise NotInTime(got.reason, _ms_until(gate, got.reason))
         return got
 
-    def leave(self, ident: str, outcome: Outcome, credential: str = "") -> None:
+    def leave(self, ident: str, outcome: Outcome) -> None:
         """Give a seat back, and tell what became of the call. Harmless when done twice."""
         gate = self._gate
-        if gate._mine.pop(ident, None) is None or gate._closed:
+        lease = gate._mine.pop(ident, None)
+        if lease is None or gate._closed:
             return
         if outcome.kind == "ok":
             command = cmd.Release(ident)
         else:
+            # Of an account that the config names, so that a backoff ends when its credential does (SPEC B3).
+            credential = gate._credentials.used_for("" if gate._busy else lease.model)
             command = cmd.Release(
                 ident,
                 outcome.kind,
@@ -103,7 +106,8 @@ class Calls:
                 evidence=outcome.evidence,
                 scope=outcome.scope,
                 family=outcome.family,
-                credential=credential,
+                credential=credential.digest,
+                identity=credential.identity,
             )
         if gate._waiting or gate._busy or gate._replica.state.tickets:
             gate._put(command, None)
