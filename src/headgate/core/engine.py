@@ -20,17 +20,17 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, parse_key
 from headgate.core.errors import BadRequest, InternalError, NotFound
-from headgate.core.limits import INCIDENT_PAUSE_MS, reduced_limit
+from headgate.core.limits import POLICIES
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import KINDS, Model, account_of, parse_model, parse_selector, shown
 from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
 from headgate.core.reasons import reason_for, taken
 from headgate.core.records import Lease, Rule, Spec, Ticket
-from headgate.core.rules import ON_429, UNLIMITED
+from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import CLAIM, EXPIRY, HOLD, POOL, PROBE, USAGE, VERDICT, Timers
+from headgate.core.timers import ACCEPT, CLAIM, EXPIRY, HOLD, POOL, PROBE, USAGE, VERDICT, Timers
 from headgate.core.usage import WITHDRAWN
 
 EXPIRES_MS = 24 * 3_600_000
@@ -435,15 +435,33 @@ class Engine:
 
     def _rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
         """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
+        if pool.cap.on_429 == "fixed":
+            return
+        ident = "" if lease is None else lease.id
         incident = lease is None or lease.granted_seq > pool.incident_seq
-        wait_ms = INCIDENT_PAUSE_MS if retry_after_ms is None else max(retry_after_ms, 0)
+        verdict = pool.policy.verdict(ident, pool.limit, now)
+        wait_ms = verdict.wait_ms if retry_after_ms is None else max(retry_after_ms, 0)
         until = max(pool.paused_until, min(now + wait_ms, FOREVER))
         if incident or until > pool.paused_until:
             self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
-        lower = reduced_limit(pool)
-        if incident and lower is not None:
-            cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
-            self._emit(ev.Reduced(pool.kind, pool.id, lower, cap))
+        cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
+        if pool.adapt is not None:
+            self._emit(ev.Refused(pool.kind, pool.id, ident, verdict.why, verdict.level, verdict.limit, cap))
+        elif incident and verdict.limit < pool.limit:
+            self._emit(ev.Reduced(pool.kind, pool.id, verdict.limit, cap))
+
+    def wants_word(self, ident: str) -> bool:
+        """Whether it is worth telling that the provider took this lease's call (`Active`)."""
+        if any(backoff.probing == ident for backoff in self.state.backoffs.values()):
+            return True
+        return any(
+            pool.adapt is not None and pool.adapt.belief.unproven == ident
+            for pool, _ in self.state.held[ident].needs
+        )
+
+    def _level_accepted(self, pool: Pool, ident: str) -> None:
+        assert pool.adapt is not None
+        self._emit(ev.Accepted(ident, pool.kind, pool.id, pool.adapt.belief.calls[ident].level))
 
     # The usage gate.
 
@@ -527,6 +545,10 @@ class Engine:
 
     def _active(self, command: cmd.Active, now: int) -> None:
         self._probe_succeeded(command.id)
+        held = self.state.held.get(command.id)
+        for pool, _ in held.needs if held is not None else ():
+            if pool.adapt is not None and pool.adapt.belief.unproven == command.id:
+                self._level_accepted(pool, command.id)
 
     def _probe_succeeded(self, ident: str) -> None:
         for key in [backoff.key for backoff in self.state.backoffs.values() if backoff.probing == ident]:
@@ -582,6 +604,10 @@ class Engine:
             state.probe_due(name)
         elif what == VERDICT:
             self._probe_succeeded(name)
+        elif what == ACCEPT:
+            pool = state.pools[name]
+            assert pool.adapt is not None
+            self._level_accepted(pool, pool.adapt.belief.unproven)
         elif what == EXPIRY:
             ticket = state.tickets[name]
             self._emit(ev.Expired(name, now - ticket.queued_at, ticket.holder, ticket.wake, ticket.command))
@@ -624,7 +650,7 @@ def _check_rule(rule: Rule) -> None:
         raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
     if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:
         raise BadRequest(f"cooldown {rule.cooldown_ms} ms: valid is 0 to 24 h")
-    if rule.on_429 is not None and rule.on_429 not in ON_429.values():
-        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are step and pause")
+    if rule.on_429 is not None and rule.on_429 not in POLICIES:
+        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are {', '.join(POLICIES)}")
     if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
         raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")
