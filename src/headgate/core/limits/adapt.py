@@ -45,31 +45,31 @@ MOST_CEILING = 1_000_000
 class Adapt:
     """The policy of one pool."""
 
-    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms")
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
 
     def __init__(self, belief: Belief | None = None) -> None:
         self.belief = Belief() if belief is None else belief
         self.cap = self.ceiling = 1
         self.fixed_lag_ms: int | None = None
+        self._derive()
 
     def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None) -> None:
         """What a person set: the cap, whether it may be exceeded, and the cooldown when it was set by hand."""
         self.cap = cap
         self.ceiling = MOST_CEILING if explore else cap
         self.fixed_lag_ms = fixed_lag_ms
+        self._derive()
 
-    @property
-    def limit(self) -> int:
-        return min(self.belief.limit or self.cap, self.ceiling)
+    def _derive(self) -> None:
+        """What follows from cap and belief, kept at hand: it is needed with every decision."""
+        belief = self.belief
+        self.limit = min(belief.limit or self.cap, self.ceiling)
+        self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
 
     @property
     def reduced(self) -> bool:
         """Whether refusals hold the limit below the cap."""
         return self.limit < self.cap
-
-    @property
-    def lag_ms(self) -> int:
-        return self.belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
 
     def proven(self, live: int, now: int) -> int:
         """The level that is proven now; an old proof is worth no more than what is live."""
@@ -86,10 +86,12 @@ class Adapt:
     def admits(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> bool:
         """Whether an admission that brings the pool to `level` may be made now."""
         belief = self.belief
-        if level > limit:
-            return level <= self.limit + 1 and limit >= self.limit and now >= (self.probe_at(now) or now + 1)
-        if level <= belief.proven and level <= self.proven(live, now):
+        if level <= limit and level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):
             return True
+        if level > limit:
+            if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
+                return False
+            return now >= (self.probe_at() or now + 1)
         if belief.unproven:
             return False
         return self.busy or (not cooling and now >= self._calm_at(level))
@@ -102,7 +104,7 @@ class Adapt:
             return arrived
         return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + CALM_MS // level))
 
-    def probe_at(self, now: int) -> int:
+    def probe_at(self) -> int:
         """When a call above the limit is let through; 0: not before something else has happened."""
         belief = self.belief
         if belief.unproven or self.limit >= self.ceiling:
@@ -121,8 +123,10 @@ class Adapt:
         """When time alone next lets somebody in; 0: never."""
         if self.belief.unproven:
             return 0
-        moments = [self._calm_at(level), self.probe_at(now)]
-        return min((moment for moment in moments if moment > now), default=0)
+        calm_at, probe_at = self._calm_at(level), self.probe_at()
+        if calm_at <= now:
+            return probe_at if probe_at > now else 0
+        return min(calm_at, probe_at) if probe_at > now else calm_at
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
@@ -216,11 +220,14 @@ class Adapt:
         if level < belief.proven:
             return
         belief.proven, belief.proven_at = level, now
+        if not call.bold:
+            return
         if probing or (belief.failed and level >= belief.failed):
             self._works_again(level, now)
-        elif call.bold and belief.failed:
+        elif belief.failed:
             belief.limit = max(self.limit, belief.failed * CLIMB[0] // CLIMB[1])
-        if call.bold and level == self.limit:
+        self._derive()
+        if level == self.limit:
             belief.held_at = now
 
     def _lag_confirmed(self, now: int) -> None:
@@ -256,7 +263,7 @@ class Adapt:
         belief.rejected = [*belief.rejected[-31:], now if call is None else call.at]
         if why == "fit":
             if verdict.limit < self.limit:
-                belief.limit = verdict.limit
+                belief.limit = self.limit = verdict.limit
             return
         belief.epoch += 1
         belief.in_a_row += 1
@@ -278,6 +285,7 @@ class Adapt:
                 self._plan_probe(now, belief.interval_ms * 4 // 3)
         elif why == "drop":
             self._drop(call, verdict, now)
+        self._derive()
 
     def _drop(self, call: Call | None, verdict: Verdict, now: int) -> None:
         belief = self.belief
@@ -324,3 +332,4 @@ class Adapt:
         belief.limit = belief.failed = belief.good = belief.next_probe = belief.interval_ms = 0
         belief.ghost_age = belief.drops = 0
         belief.last_why = ""
+        self._derive()
