@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from headgate.cli import exits
@@ -69,23 +71,35 @@ def backoff_json(backoff: Backoff, moments: Moments) -> Json:
         "manual": backoff.manual,
         "probe_at": moments.utc(backoff.probe_at),
         "probing": backoff.probing or None,
+        "ends_with_credential": watches_credential(backoff),
     }
 
 
 def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:
-    rows = [
-        [backoff.key, backoff.scope, backoff.reason, _ends(backoff, moments), backoff.evidence] for backoff in backoffs
-    ]
+    rows = [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
     screen.table(_COLUMNS, rows)
 
 
-def _ends(backoff: Backoff, moments: Moments) -> str:
+def clear_hint(backoffs: list[Backoff]) -> str:
+    """How to end these by hand."""
+    key = backoffs[0].key if len(backoffs) == 1 else "KEY"
+    return f"to use it before: headgate backoff clear {shlex.quote(key)}"
+
+
+def ends_text(backoff: Backoff, moments: Moments) -> str:
+    """When a backoff ends, in words."""
     if backoff.probing:
         return f"when {backoff.probing} succeeds"
     if moments.now >= backoff.probe_at:
         return "with the next that succeeds"
     probe = "one may try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
-    return f"{probe}in {moments.left(backoff.probe_at)}"
+    changed = ", or new login" if watches_credential(backoff) else ""
+    return f"{probe}in {moments.left(backoff.probe_at)}{changed}"
+
+
+def watches_credential(backoff: Backoff) -> bool:
+    """Whether it ends as soon as another credential is seen (SPEC B3)."""
+    return backoff.reason == "auth" and bool(backoff.credential)
 
 
 @command.command("set", short_help="Do not use a model or account for a while.")
@@ -115,14 +129,16 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
         name = name.partition("/")[0]
     for_ms = read_duration_ms("DURATION", duration)
     gate = opened_gate()
-    events = gate.one(cmd.BackOff(name, meant, for_ms), durable=True)
+    refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
+    events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
     if as_json:
         say_json(backoff_json(gate.state.backoffs[made.key], Moments(gate)))
         return exits.OK
     if scope != made.scope:
         tell(f"{meant} is a matter of the account: it applies to every model of {made.key}")
-    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}")
+    sooner = ", or until its credential changes" if made.credential else ""
+    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}{sooner}")
     return exits.OK
 
 

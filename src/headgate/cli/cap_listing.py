@@ -26,7 +26,7 @@ _COLUMNS = (
     Column("SOURCE"),
     Column("HIDES", least=8),
 )
-_OPTIONS = ("cooldown_ms", "on_429", "max_hold_ms", "name", "usage_gate")
+_OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate")
 
 
 class Line(Struct):
@@ -42,6 +42,7 @@ class Line(Struct):
     max_hold_ms: int | None
     name: str | None
     usage_gate: bool
+    explore: bool
     source: str
     variable: str | None
     hidden: list[dict[str, object]]
@@ -84,6 +85,7 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         max_hold_ms=(cap.max_hold_ms if cap is not None else MAX_HOLD_MS[kind]) or None,
         name=(cap.name if cap is not None else selector.family) or None,
         usage_gate=cap is not None and cap.usage_gate,
+        explore=cap is not None and cap.explore,
         source=_source(state, key, cap),
         variable=None,
         hidden=_hidden(state, key, override),

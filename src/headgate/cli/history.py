@@ -226,7 +226,7 @@ def _fields(record: Struct, moments: Moments) -> Json:
         value = getattr(record, name)
         if name == "wake":
             continue  # an address that means something to its process alone
-        if name in ("until", "since", "queued_at", "expires_at", "ends_at"):
+        if name in ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at"):
             value = moments.utc(value)
         elif name == "modified":
             value = utc(value)  # of a file: wall time already
@@ -316,6 +316,8 @@ def _said(rule: Rule) -> list[str]:
         said.append(f"cooldown {format_duration(rule.cooldown_ms)}")
     if rule.on_429 is not None:
         said.append(f"on_429 {rule.on_429}")
+    if rule.explore is not None:
+        said.append(f"explore {'on' if rule.explore else 'off'}")
     if rule.max_hold_ms is not None:
         said.append(f"longest hold {format_duration(rule.max_hold_ms)}")
     if rule.name is not None:
@@ -346,6 +348,22 @@ def _reduced(event: ev.Reduced) -> str:
     return f"{_of(event)} is auto-reduced to {event.limit} (cap {event.cap}) after a rate limit"
 
 
+def _refused(event: ev.Refused) -> str:
+    limit = f"the limit is {event.limit} (cap {event.cap})"
+    return f"{_of(event)} was refused at {event.level} at once, {REFUSALS[event.why]}: {limit}"
+
+
+# What a refusal was taken to mean (core/limits/adapt.py).
+REFUSALS = {
+    "exact": "one more than was proven",
+    "drop": "which had worked: the provider's limit has sunk",
+    "probe": "tried above the limit",
+    "lag": "since finished calls are counted for longer than we thought",
+    "alone": "though nothing else was in flight: it is not about how many",
+    "fit": "in the same incident",
+}
+
+
 def _usage_answered(event: ev.UsageAnswered) -> str:
     said = f"has no answer: {event.error}" if event.count is None else f"counts {event.count} in flight"
     return f"the provider of {_of(event)} {said}; the limit is {event.limit}"
@@ -367,6 +385,11 @@ def _process(process: str) -> str:
 def _backed_off(event: ev.BackedOff, at: int) -> str:
     seen = f": {event.evidence}" if event.evidence else ""
     return f"{event.key} is backed off for {span(event.until - at)}, {event.reason}{seen}"
+
+
+def _backoff_ended(event: ev.BackoffEnded) -> str:
+    why = {"credential": "the credential has changed", "account": "the credential names another account"}
+    return f"{event.key} may be used again ({why.get(event.why, event.why)})"
 
 
 def _brief(reason: Reason) -> str:
@@ -402,9 +425,11 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Observed: _observed,
     ev.Resumed: lambda event: f"{_of(event)} is open again",
     ev.Reduced: _reduced,
+    ev.Accepted: lambda event: f"{_of(event)} took {event.level} at once: {event.id} was accepted",
+    ev.Refused: _refused,
     ev.UsageAsked: lambda event: f"{_process(event.by)} asks the provider of {_of(event)} what is in flight",
     ev.UsageAnswered: _usage_answered,
-    ev.BackoffEnded: lambda event: f"{event.key} may be used again ({event.why})",
+    ev.BackoffEnded: _backoff_ended,
     ev.Chosen: lambda event: f"{event.model} was chosen for {event.role}",
     ev.Bypassed: _bypassed,
 }
@@ -419,6 +444,7 @@ _STYLES: dict[type, str] = {
     ev.Returned: "red",
     ev.Paused: "red",
     ev.Reduced: "red",
+    ev.Refused: "red",
     ev.BackedOff: "red",
     ev.BackoffEnded: "green",
     ev.Bypassed: "magenta",

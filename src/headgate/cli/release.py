@@ -6,6 +6,7 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import note, say_json
+from headgate.cli.opening import load_config
 from headgate.cli.targets import (
     entered,
     entered_text,
@@ -18,6 +19,8 @@ from headgate.cli.targets import (
     whoami,
     whose,
 )
+from headgate.config.errors import ConfigError
+from headgate.config.load import Loaded
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -54,13 +57,14 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
     """
     _check(outcome, retry_after, force)
     wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
-    gate = opened_gate(configured=False)
+    gate = opened_gate(_config_for(outcome), configured=False)
     lease = _lease(gate.read(), ident)
     if lease is None:
         return _gone(ident, as_json)
     if force:
         return _take_back(gate, lease, as_json)
-    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms))
+    used = gate.credentials.used_for(lease.model if outcome in _WITH_A_WAIT else "")
+    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms, credential=used.digest, identity=used.identity))
     ended = next((event for event in events if isinstance(event, ev.Released)), None)
     if ended is None:
         return _gone(lease.id, as_json)
@@ -72,6 +76,14 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
         tell(f"released {lease.id} after {held}{_slowed(gate, events)}{entered_text(events)}")
     gate.maintain()
     return exits.OK
+
+
+def _config_for(outcome: str | None) -> Loaded | None:
+    """The config says where the credential is that was refused; a bad one is no reason to keep a seat."""
+    try:
+        return load_config() if outcome in _WITH_A_WAIT else None
+    except ConfigError:
+        return None
 
 
 def _check(outcome: str | None, retry_after: str | None, force: bool) -> None:
@@ -127,6 +139,6 @@ def _slowed(gate: DirectGate, events: list[ev.Event]) -> str:
     for event in events:
         if isinstance(event, ev.Paused):
             text += f"; {event.pool} is paused {until_text(gate, event.until)}"
-        elif isinstance(event, ev.Reduced):
+        elif isinstance(event, ev.Reduced | ev.Refused):
             text += f", its limit is now {event.limit} of {event.cap}"
     return text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from headgate.cli import exits
-from headgate.cli.listing import say_json
+from headgate.cli.backoff import backoff_json
+from headgate.cli.listing import Moments, say_json
 from headgate.cli.targets import (
     find_id,
     json_option,
@@ -19,10 +20,12 @@ from headgate.cli.targets import (
     until_text,
 )
 from headgate.cli.times import utc
+from headgate.core import blame
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.backoffs import Backoff
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.core.names import parse_model
+from headgate.core.names import Model, parse_model
 from headgate.core.pools import Pool
 from headgate.core.records import Spec
 from headgate.core.state import State
@@ -32,7 +35,11 @@ from headgate.gate.direct import DirectGate
 @click.command(short_help="Tell the gate of a rate limit that a script saw.")
 @click.argument("target", required=False)
 @click.option("--rate-limited", is_flag=True, help="The provider said: too many requests (429).")
-@click.option("--retry-after", metavar="SECONDS", help="How long the provider said to wait (default 30).")
+@click.option(
+    "--retry-after",
+    metavar="SECONDS",
+    help="How long the provider said to wait (default 30, of a model without a cap 60).",
+)
 @click.option("--lease", metavar="ID", help="The lease whose call was refused: several of one moment are one incident.")
 @kind_option
 @json_option
@@ -41,15 +48,15 @@ def command(
 ) -> int:
     """Tell the gate of a rate limit: the pool is paused, and with on_429 = step its limit is lowered by one.
 
-    TARGET is a pool as `headgate status` lists it, or a model: then its narrowest capped pool is meant. With --lease it
-    is the narrowest capped pool of that lease, and TARGET may be left out. A later report may make a pause longer,
-    never shorter.
+    TARGET is a pool as `headgate status` lists it, or a model: then its narrowest capped pool is meant, and where
+    nothing caps it, the model is backed off. With --lease it is the model of that lease, and TARGET may be left out or
+    name one of its pools. A later report may make a pause or backoff longer, never shorter.
 
     \b
     headgate report umans --rate-limited --retry-after 30
     headgate report --rate-limited --lease "$id"
 
-    Exit: 0; 64 when no cap makes such a pool.
+    Exit: 0; 64 when TARGET is no model, and no cap makes such a pool.
     """
     if not rate_limited:
         raise BadRequest("say what was seen: valid is --rate-limited")
@@ -61,11 +68,16 @@ def command(
     report = _of_lease(state, lease, target, kind) if lease else _of_target(state, target or "", kind, gate.host)
     report.retry_after_ms = wait_ms
     events = gate.one(report)
-    pool = _acted_on(gate.state, report)
+    pool, backoff = _acted_on(gate.state, report)
     if as_json:
-        say_json(_as_json(gate, pool, events))
-    else:
+        say_json(_as_json(gate, pool, backoff, events))
+    elif pool is not None:
         tell(_as_text(gate, pool, events))
+    elif backoff is not None:
+        text = f"{backoff.key}: no cap to lower, so it is backed off, {backoff.reason}"
+        tell(f"{text}, {until_text(gate, backoff.until)} (clear: headgate backoff clear {backoff.key})")
+    else:
+        tell("nothing to slow down: the lease names no model")
     return exits.OK
 
 
@@ -76,19 +88,14 @@ def _of_lease(state: State, lease: str, target: str | None, kind: str | None) ->
         raise BadRequest(f"{ident} is still in line: nothing of it can have been refused")
     if kind is not None and kind != held.ticket.spec.kind:
         raise BadRequest(f"--kind {kind}: the lease {ident} is of kind {held.ticket.spec.kind}")
-    report = cmd.Report(id=ident)
-    pool = _acted_on(state, report)
-    if target and target not in (held.model, pool.id if pool is not None else ""):
-        acts = f"acts on {pool.id}" if pool is not None else "acts on no pool"
-        raise BadRequest(f"a report for {ident} {acts}, not on {target}: leave out one of TARGET and --lease")
-    return report
+    return cmd.Report(id=ident, target=(target or "").replace("@default", "", 1))
 
 
 def _of_target(state: State, target: str, kind: str | None, host: str) -> cmd.Report:
     found = kind or _kind_of(state, target) or kind_for(state, target)
     if target in ("host", "project") or target.startswith(("host:", "project:")):
         raise BadRequest(f"a rate limit never acts on {target}: valid is a provider's pool or a model")
-    if _on_model(state, found, target):
+    if "*" not in target and _model(target) is not None:
         return cmd.Report(kind=found, target=target)
     name = pool_target(state, found, target, host)
     if state.named(found, name) is None:
@@ -108,28 +115,33 @@ def _kind_of(state: State, target: str) -> str | None:
 
 def _on_model(state: State, kind: str, target: str) -> bool:
     """Whether `target` is a model that some cap of this kind is on."""
-    try:
-        model = parse_model(target)
-    except HeadgateError:
+    model = _model(target)
+    if model is None:
         return False
     needs = state.rules.needs(Spec(models=(str(model),), kind=kind), model)
     return any(need.cap.capped and need.cap.selector.scope == "model" for need in needs)
 
 
-def _acted_on(state: State, report: cmd.Report) -> Pool | None:
-    """The pool that a report is about: the narrowest capped one of a provider."""
-    if not report.id:
-        pool = state.named(report.kind, report.target)
-        if pool is not None:
-            return pool
-    held = state.held.get(report.id) or state.queue(Spec(models=(report.target,), kind=report.kind)).candidates[0]
-    pools = [pool for pool, _ in held.needs if pool.cap.capped and pool.cap.selector.scope == "model"]
-    return pools[0] if pools else None
+def _model(target: str) -> Model | None:
+    try:
+        return parse_model(target)
+    except HeadgateError:
+        return None
 
 
-def _as_json(gate: DirectGate, pool: Pool | None, events: list[ev.Event]) -> dict[str, object]:
+def _acted_on(state: State, report: cmd.Report) -> tuple[Pool | None, Backoff | None]:
+    """What a report was about: a pool, or a model that nothing caps."""
+    blamed = blame.meant(state, report, state.leases.get(report.id))
+    if isinstance(blamed, Pool):
+        return blamed, None
+    return None, state.backoffs.get(str(blamed))
+
+
+def _as_json(gate: DirectGate, pool: Pool | None, backoff: Backoff | None, events: list[ev.Event]) -> dict[str, object]:
+    told = None if backoff is None else backoff_json(backoff, Moments(gate))
     if pool is None:
-        return {"pool": None, "kind": None, "paused_until": None, "limit": None, "cap": None, "incident": False}
+        nothing = dict.fromkeys(("pool", "kind", "paused_until", "limit", "cap"))
+        return {**nothing, "incident": False, "backoff": told}
     paused = pool.paused_until > gate.now()
     return {
         "pool": pool.id,
@@ -138,14 +150,16 @@ def _as_json(gate: DirectGate, pool: Pool | None, events: list[ev.Event]) -> dic
         "limit": pool.limit,
         "cap": pool.auto_cap if pool.cap.auto else pool.cap.cap,
         "incident": _is_new(events),
+        "backoff": None,
     }
 
 
-def _as_text(gate: DirectGate, pool: Pool | None, events: list[ev.Event]) -> str:
-    if pool is None:
-        return "nothing to slow down: no cap on a provider or model applies to this lease"
+def _as_text(gate: DirectGate, pool: Pool, events: list[ev.Event]) -> str:
     limit = next((event for event in events if isinstance(event, ev.Reduced)), None)
     text = f"{pool.id} ({pool.kind}): paused {until_text(gate, pool.paused_until)}"
+    refused = next((event for event in events if isinstance(event, ev.Refused)), None)
+    if refused is not None:
+        return f"{text}; limit {refused.limit} of {refused.cap}, which recovers by itself (headgate explain {pool.id})"
     if limit is not None:
         return f"{text}; limit now {limit.limit} of {limit.cap} (restore: {_restore(pool, limit.cap)})"
     return f"{text}; limit stays {pool.limit}" + ("" if _is_new(events) else " (an incident already known)")

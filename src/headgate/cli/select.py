@@ -1,4 +1,7 @@
-"""`headgate select`: the model to use now, by what is backed off (SPEC B4). It advises and reserves nothing."""
+"""`headgate select`: the model to use now, by what is backed off and who has credentials (SPEC B4).
+
+It advises and reserves nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ from headgate.gate.direct import DirectGate
 def command(model: str, rotate: str | None, as_json: bool) -> int:
     """Print the first model that is not backed off; with --rotate the least recently chosen one.
 
-    It advises and reserves nothing. Without -m the candidates are those of HEADGATE_MODELS or of the config's `models`.
+    It advises and reserves nothing. Providers that are known to have no credentials are passed over. Without -m the
+    candidates are those of HEADGATE_MODELS or of the config's `models`.
 
     \b
     model=$(headgate select -m anthropic/claude-opus-4-6,openai/gpt-5) && agent --model "$model"
@@ -47,17 +51,19 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or HEADGATE_MODELS")
     with opened() as gate:
         state = current(gate)
-        chosen = _rotated(gate, models, rotate) if rotate is not None else _first(state, models)
+        missing = {each: lacks for each in models if (lacks := gate.credentials.missing(each))}
+        there = tuple(each for each in models if each not in missing)
+        chosen = _rotated(gate, there, rotate) if rotate is not None else _first(state, there)
         if chosen is not None:
             say_json({"model": chosen}) if as_json else tell(chosen)
             return exits.OK
         moments = Moments(gate)
         if as_json:
-            say_json({"model": None, "unusable": [_unusable(state, each, moments) for each in models]})
+            unusable = [{"model": each, "reason": _reason(state, each, missing, moments)} for each in models]
+            say_json({"model": None, "unusable": unusable})
         for each in models:
-            backoff = _longest(state, each)
-            left = moments.left(backoff.probe_at) if backoff.probe_at > moments.now else "until a probe succeeds"
-            print(printable(f"headgate: {each}: {backoff.reason} of {backoff.key}, {left} left"), file=sys.stderr)
+            why = f"no credentials: {missing[each]}" if each in missing else _held_text(state, each, moments)
+            print(printable(f"headgate: {each}: {why}"), file=sys.stderr)
     return exits.DEFERRED
 
 
@@ -79,10 +85,18 @@ def _longest(state: State, model: str) -> Backoff:
     return max(_held(state, model), key=lambda backoff: backoff.probe_at)
 
 
-def _unusable(state: State, model: str, moments: Moments) -> Json:
-    """SPEC O5."""
+def _held_text(state: State, model: str, moments: Moments) -> str:
     backoff = _longest(state, model)
-    text = f"{backoff.key} is backed off: {backoff.reason}"
-    until = moments.utc(backoff.until)
-    reason: Json = {"code": "backoff", "text": text, "cause": backoff.reason, "pool": None, "pools": [], "until": until}
-    return {"model": model, "reason": reason}
+    left = f"{moments.left(backoff.probe_at)} left" if backoff.probe_at > moments.now else "until a probe succeeds"
+    return f"{backoff.reason} of {backoff.key}, {left}"
+
+
+def _reason(state: State, model: str, missing: dict[str, str], moments: Moments) -> Json:
+    """SPEC O5."""
+    if model in missing:
+        code, text, cause, until = "no_credentials", missing[model], None, None
+    else:
+        backoff = _longest(state, model)
+        code, text, cause = "backoff", f"{backoff.key} is backed off: {backoff.reason}", backoff.reason
+        until = moments.utc(backoff.until)
+    return {"code": code, "text": text, "cause": cause, "pool": None, "pools": [], "until": until}

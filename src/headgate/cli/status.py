@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.backoff import backoff_json, draw_backoffs
+from headgate.cli.backoff import backoff_json, clear_hint, draw_backoffs
 from headgate.cli.drawing import Cell, Column, Screen, count
 from headgate.cli.listing import Moments, current, opened, pool_json, say_json
 from headgate.core.state import State
@@ -57,13 +57,15 @@ def _draw(state: State, views: list[PoolView], moments: Moments) -> None:
         screen.table(_COLUMNS, [_row(screen, view, moments) for view in views])
     else:
         screen.line("no caps are set, so everybody enters at once: headgate cap set host 3")
-    idle = _idle_caps(state, views)
+    idle = idle_caps(state, views)
     if idle:
         screen.line()
         screen.prose(f"Also capped, and not used yet: {', '.join(idle)}")
     if state.backoffs:
         screen.line()
-        draw_backoffs(screen, [backoff for _, backoff in sorted(state.backoffs.items())], moments)
+        backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
+        draw_backoffs(screen, backoffs, moments)
+        screen.line(f"({clear_hint(backoffs)})")
     for view in views:
         _tell(screen, view)
     screen.show()
@@ -91,11 +93,12 @@ def _row(screen: Screen, view: PoolView, moments: Moments) -> list[str | Cell]:
         view.kind,
         Cell(in_use, "red" if paused else style),
         Cell(str(view.queued) if view.queued else "-", "yellow" if view.queued else "dim"),
-        Cell("; ".join(_notes(view, moments)), "red" if paused else ""),
+        Cell("; ".join(pool_notes(view, moments)), "red" if paused else ""),
     ]
 
 
-def _notes(view: PoolView, moments: Moments) -> list[str]:
+def pool_notes(view: PoolView, moments: Moments) -> list[str]:
+    """What is to be known of a pool, the most pressing first."""
     notes = []
     if view.paused_until is not None:
         left = moments.left(view.paused_until)
@@ -126,7 +129,7 @@ def _upstream(upstream: UpstreamView, moments: Moments) -> str:
     return f"the provider says: {said}, {moments.ago(upstream.at)}"
 
 
-def _idle_caps(state: State, views: list[PoolView]) -> list[str]:
+def idle_caps(state: State, views: list[PoolView]) -> list[str]:
     """Caps that somebody set and that have no pool to show yet: one is made for each account, or project."""
     shown = {(view.kind, view.selector) for view in views}
     return [
@@ -142,7 +145,10 @@ def _each(scope: str) -> str:
 
 def _tell(screen: Screen, view: PoolView) -> None:
     """What a person can do about a pool."""
-    if view.restore is not None:
+    if view.auto_reduced and view.on_429 == "adapt":
+        screen.line()
+        screen.prose(f"{view.pool} was {view.notice}")
+    elif view.restore is not None:
         screen.line()
         screen.prose(
             f"{view.pool} was auto-reduced to {view.limit} after a rate limit "

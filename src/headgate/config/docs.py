@@ -55,6 +55,10 @@ usage_field = "usage.concurrent_sessions"
 [providers.anthropic]
 credential_file = "~/.claude/.credentials.json"
 
+# Another account of it.
+[providers."anthropic@work"]
+key_env = "WORK_ANTHROPIC_KEY"
+
 # Agents that were started without Headgate count too, where their command line matches.
 [[census]]
 match = 'opencode.*-m (?P<model>\\S+)'

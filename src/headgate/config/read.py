@@ -9,6 +9,7 @@ from headgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Tab
 from headgate.config.settings import HostAuto, Provider, Settings
 from headgate.config.units import found
 from headgate.config.values import APIS
+from headgate.core.checks import ADAPT_IS_FOR
 from headgate.core.errors import BadName
 from headgate.core.names import KINDS, shown
 from headgate.core.records import Rule
@@ -25,6 +26,8 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     for kind in KINDS:
         for selector, options in said.get(kind, {}).items():
             rules.append(_rule(kind, selector, options))
+            if kind == "agents" and options.get("on_429") == "adapt":
+                problems.append(((kind, selector, "on_429"), f'found "adapt"; {ADAPT_IS_FOR}'))
     providers = said.get("providers", {})
     for name in providers:
         _check_provider(document["providers"][name], ("providers", name), problems)
@@ -117,6 +120,7 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
         max_hold_ms=options.get("max_hold"),
         name=options.get("name"),
         usage_gate=options.get("usage_gate"),
+        explore=options.get("explore"),
     )
 
 
@@ -140,7 +144,8 @@ def _host_auto(options: dict[str, Any]) -> HostAuto:
 
 def _api(provider: str) -> str:
     """The API that a provider speaks when the file does not say."""
-    return "gemini" if provider == "google" else provider if provider in APIS else "openai"
+    name = provider.partition("@")[0]
+    return "gemini" if name == "google" else name if name in APIS else "openai"
 
 
 def _check_provider(written: dict[str, Any], path: Path, problems: Problems) -> None:

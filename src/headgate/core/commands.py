@@ -55,6 +55,7 @@ class Release(Struct, tag="release", omit_defaults=True):
     scope: str = ""  # of a backoff, where the outcome names it: model, family, account
     family: str = ""  # the models of that family, as a glob
     credential: str = ""  # salted hash of the credential that was used
+    identity: str = ""  # whose account it names, see Credential
 
 
 class Reclaim(Struct, tag="reclaim"):
@@ -175,6 +176,7 @@ class BackOff(Struct, tag="back_off", omit_defaults=True):
     key: str
     reason: str
     for_ms: int | None = None
+    credential: str = ""  # what is refused, with the reason auth
 
 
 class EndBackoff(Struct, tag="end_backoff"):
@@ -189,11 +191,15 @@ class Active(Struct, tag="active"):
     id: str
 
 
-class Credential(Struct, tag="credential"):
-    """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over."""
+class Credential(Struct, tag="credential", omit_defaults=True):
+    """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over.
+
+    `identity` is whose account it names (`kind:salted hash`; "" is unknown): for another one all starts anew.
+    """
 
     account: str
     digest: str
+    identity: str = ""
 
 
 class Select(Struct, tag="select"):

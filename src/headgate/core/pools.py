@@ -195,6 +195,11 @@ class Pool:
         return plain(self.cap.on_429) if self.adapt is None else self.adapt
 
     @property
+    def is_reduced(self) -> bool:
+        """Whether rate limits hold the limit below the cap."""
+        return bool(self.reduced) if self.adapt is None else self.adapt.reduced
+
+    @property
     def cooldown_ms(self) -> int:
         """How long a released seat stays taken: what was learned, unless a person said it."""
         return self.cap.cooldown_ms if self.adapt is None else self.adapt.lag_ms

@@ -13,14 +13,19 @@ CODES = {
     "concurrency_cap": "a pool is full",
     "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
     "cooling": "a seat is free but still cooling down",
+    "proving": "a seat is free, but whether the provider allows so many at once is tried by one call at a time",
     "paused": "a pool is paused",
     "backoff": "every candidate is backed off; `cause` says why",
+    "no_credentials": "every candidate's provider is known to have no credentials",
     "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
+
+# What a person must do, by the cause of a backoff.
+_REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see to the bill, then"}
 
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
@@ -72,6 +77,8 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
         text += f" of {backoff.key}"
     if backoff.probing:
         text += f"; {backoff.probing} tries whether it is over"
+    if backoff.reason in _REMEDIES:
+        text += f"; {_REMEDIES[backoff.reason]}: `headgate backoff clear {backoff.key}`"
     until = backoff.probe_at if backoff.probe_at > now else None
     return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
 
@@ -92,6 +99,11 @@ def _of_pool(pool: Pool, own_limit: int, seats: int, now: int) -> tuple[str, str
         return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
     if pool.occupied(now) + seats > limit:
         return "cooling", f"{pool.id}: a seat is cooling down", pool.changes_at(now) or None
+    if pool.adapt is not None and not pool.adapt.admits(
+        pool.occupied(now) + seats, limit, now, pool.used, pool.cooling_seats
+    ):
+        text = f"{pool.id}: {pool.adapt.belief.proven} of {limit} at once are proven; one call at a time tries one more"
+        return "proving", text, None
     return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
 
 

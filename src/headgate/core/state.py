@@ -475,6 +475,7 @@ class State:
             event.evidence,
             event.credential,
             event.manual,
+            identity=event.identity,
         )
         self._usable_anew(at)
 
@@ -559,11 +560,17 @@ class State:
         self._count_foreign()
         for pool in self.pools.values():
             self._see(pool)
+        live: dict[str, dict[str, int]] = {}
         for ident, lease in self.leases.items():
             spec = lease.ticket.spec
             candidate = self.held[ident] = self.queue(spec).by_model[lease.model]
             for pool, _ in candidate.needs:
                 pool.used += spec.seats
+                if pool.adapt is not None:
+                    live.setdefault(pool.key, {})[ident] = spec.seats
+        for pool in self.pools.values():
+            if pool.adapt is not None:
+                pool.adapt.know(live.get(pool.key, {}), self.at)
         by_spec: dict[Spec, list[Ticket]] = {}
         asking: dict[str, int] = {}
         for ticket in self.tickets.values():

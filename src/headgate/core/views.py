@@ -66,10 +66,10 @@ class PoolView(Struct):
         """What a person should know about this pool (SPEC P3)."""
         if not self.auto_reduced:
             return None
-        return (
-            f"auto-reduced to {self.limit} after a rate limit (cap {self.auto_reduced_from}): "
-            f"restore with `{self.restore}`"
-        )
+        text = f"auto-reduced to {self.limit} after a rate limit (cap {self.auto_reduced_from})"
+        if self.on_429 == "adapt":
+            return f"{text}: it recovers by itself (`headgate explain {self.pool}`)"
+        return f"{text}: restore with `{self.restore}`"
 
 
 class TicketView(Struct):
@@ -135,11 +135,11 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         queued=sum(share.waiting for share in pool.shares.values()),
         paused_until=pool.paused_until if pool.paused_until > now else None,
         pause_cause=pool.pause_cause if pool.paused_until > now else "",
-        cooldown_ms=pool.cap.cooldown_ms,
+        cooldown_ms=pool.cooldown_ms,
         on_429=pool.cap.on_429,
         auto=pool.cap.auto,
-        auto_reduced=bool(pool.reduced),
-        auto_reduced_from=cap if pool.reduced else None,
+        auto_reduced=pool.is_reduced,
+        auto_reduced_from=cap if pool.is_reduced else None,
         source=pool.cap.source,
         name=pool.cap.name,
         reserved=pool.reserved_for is not None,
@@ -268,8 +268,8 @@ def _estimate(pool: Pool | None, position: int, now: int) -> tuple[int, int] | N
     paused = max(pool.paused_until - now, 0)
     if paused > 10**11:
         return None  # until somebody resumes it
-    low = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cap.cooldown_ms
-    high = pool.hold_mean_ms + pool.hold_dev_ms + pool.cap.cooldown_ms
+    low = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cooldown_ms
+    high = pool.hold_mean_ms + pool.hold_dev_ms + pool.cooldown_ms
     return (paused + position * low // pool.limit, paused + position * high // pool.limit)
 
 

@@ -28,6 +28,7 @@ from headgate.core.records import Lease, Reason, Rule, Spec
 from headgate.core.state import State
 from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, ticket_views
 from headgate.gate import processes, wake
+from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
 from headgate.gate.handles import (
     Deferred,
@@ -87,12 +88,14 @@ class Gate:
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
+        self._credentials = Credentials(self._settings, self._replica)
         self._mailbox: wake.Mailbox | None = None
         self._batch: Batch = []
         self._durable = False
         self._scheduled = False
         self._busy = False  # a thread is at work on the log
         self._mail = False
+        self._held_back = False  # something is backed off, as far as we know
         self._waiting: dict[str, Waiting] = {}
         self._mine: dict[str, Lease] = {}
         self._doubtful: set[str] = set()  # given up, and then the store failed
@@ -263,7 +266,7 @@ class Gate:
             raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
-        if not command.wait or command.key or command.spec.kind == "agents":
+        if not command.wait or command.key or command.spec.kind == "agents" or self._held_back:
             await self._look_first(command)
         future: asyncio.Future[Lease | Deferred] = self._loop.create_future()
         self._waiting[command.id] = Waiting(command, future)
@@ -276,7 +279,9 @@ class Gate:
 
     async def _look_first(self, command: cmd.Acquire) -> None:
         """Agents that were started elsewhere count, and nobody is refused for the sake of the dead (DESIGN.md)."""
-        await self._current()
+        state = await self._current()
+        for changed in self._credentials.news(state):
+            self._put(changed, None)
         if command.spec.kind == "agents":
             observed = self._surroundings.observe(self._replica.catch_up, self.host)
             if observed is not None:
@@ -317,6 +322,7 @@ class Gate:
         max_hold_s: float | None = None,
         name: str | None = None,
         usage_gate: bool | None = None,
+        explore: bool | None = None,
     ) -> None:
         """Set a cap; on disk when this returns. Whoever fits now enters."""
         rule = Rule(
@@ -328,6 +334,7 @@ class Gate:
             max_hold_ms=milliseconds("max_hold_s", max_hold_s),
             name=name,
             usage_gate=usage_gate,
+            explore=explore,
         )
         await self._ask(cmd.SetRule(rule), durable=True)
 
@@ -527,6 +534,7 @@ class Gate:
             events, replica.seen = replica.seen + events, []
         for event in events:
             self._hear(event)
+        self._held_back = bool(replica.state.backoffs)
         if events:
             self._changed.set()
             self._changed = asyncio.Event()
@@ -667,6 +675,8 @@ class Gate:
                 observed = self._surroundings.observe(lambda: self._replica.state, self.host)
                 if observed is not None:
                     self._put(observed, None)
+                for changed in self._credentials.news(self._replica.state):
+                    self._put(changed, None)
             except (HeadgateError, OSError):
                 continue  # the store is in trouble: those who ask are told; the poll goes on
 

@@ -47,13 +47,17 @@ def mean(results: list[Result]) -> Mean:
     first, number = results[0], len(results)
 
     def average(name: str) -> float:
-        return round(sum(getattr(result, name) for result in results) / number, 3)
+        return round(float(sum(getattr(result, name) for result in results)) / number, 3)
 
     return Mean(
-        first.scenario,
-        first.policy,
-        number,
-        *(average(name) for name in ("utilisation", "refusals", "requests", "wait_p50_s", "wait_p99_s")),
+        scenario=first.scenario,
+        policy=first.policy,
+        seeds=number,
+        utilisation=average("utilisation"),
+        refusals=average("refusals"),
+        requests=average("requests"),
+        wait_p50_s=average("wait_p50_s"),
+        wait_p99_s=average("wait_p99_s"),
         wait_max_s=max(result.wait_max_s for result in results),
         overtaken_s=max(result.overtaken_s for result in results),
         shares={

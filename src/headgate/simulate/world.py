@@ -1,8 +1,9 @@
 """One run: agents think, ask the engine, call the provider, and think again, in virtual time.
 
-Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of its
-own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the answer to a
-call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines that move the cap.
+Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of
+its own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the
+answer to a call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines that move
+the cap.
 """
 
 from __future__ import annotations
@@ -35,8 +36,21 @@ ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, ANSWER = range(8)
 
 
 class Agent:
-    __slots__ = ("asked_at", "group", "ident", "left", "network", "project", "retries", "sent_at", "service_ms", "spec")
-    __slots__ += ("services", "thinks", "work")
+    __slots__ = (
+        "asked_at",
+        "group",
+        "ident",
+        "left",
+        "network",
+        "project",
+        "retries",
+        "sent_at",
+        "service_ms",
+        "services",
+        "spec",
+        "thinks",
+        "work",
+    )
 
     def __init__(self, project: Project, group: str, spec: Spec, work: Random, network: Random) -> None:
         self.project = project
@@ -78,7 +92,7 @@ class World:
         self._set_up()
 
     def _agents(self, seed: int) -> list[Agent]:
-        agents = []
+        agents: list[Agent] = []
         several = len({(project.name, project.priority) for project in self.scenario.project}) > 1
         for project in self.scenario.project:
             group = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
@@ -99,12 +113,8 @@ class World:
             rules = (plan.rule(scenario.cap),)
             seniority_ms = int(scenario.seniority_s * 1000)
             self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
-        if plan.cap == "hidden":
-            for at, _ in self.upstream.changes[1:]:
-                self.push(START + at, CHANGE)
-        else:
-            for at, _ in self.upstream.changes[1:]:
-                self.push(START + at, CHANGE)
+        for at, _ in self.upstream.changes[1:]:
+            self.push(START + at, CHANGE)
         if plan.cap != "none":
             self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
         for agent in self.agents:

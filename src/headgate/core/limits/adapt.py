@@ -132,7 +132,7 @@ class Adapt:
         """What it means that the provider refused this call."""
         belief = self.belief
         call = belief.calls.get(ident) or Call(belief.epoch, max(len(belief.calls), 1), now, False, 0, 0)
-        if call.epoch < belief.epoch:
+        if call.epoch < belief.epoch or call.refused:
             return self._fit(call)
         boldest = belief.calls.get(belief.unproven)
         if boldest is not None and boldest.at > now - BLAME_MS and boldest.level > call.level:
@@ -155,7 +155,7 @@ class Adapt:
     def _fit(self, call: Call) -> Verdict:
         """One more refusal of the incident: as many as were accepted before it was sent are possible."""
         belief, limit = self.belief, self.limit
-        if belief.last_why in ("drop", "exact"):
+        if belief.last_why in ("drop", "exact") and not call.refused:
             before = sum(at <= call.at for at in belief.rejected)
             limit = max(min(limit, call.level - 1 - before), FLOOR)
         return Verdict("fit", call.level, limit, 0)
@@ -163,12 +163,7 @@ class Adapt:
     def _may_be_lag(self) -> bool:
         """Whether the provider may still have counted a call that was over."""
         belief = self.belief
-        return (
-            self.fixed_lag_ms is None
-            and belief.lag_ms < MOST_LAG_MS
-            and not belief.lag_was
-            and belief.clean < CLEAN
-        )
+        return self.fixed_lag_ms is None and belief.lag_ms < MOST_LAG_MS and not belief.lag_was and belief.clean < CLEAN
 
     def _wait_ms(self, first: int, most: int) -> int:
         """Doubled with each incident in a row; jittered by what no two gates share, the same in every replica."""
@@ -181,7 +176,8 @@ class Adapt:
 
     def admitted(self, ident: str, level: int, now: int, live: int = 0) -> None:
         belief = self.belief
-        bold = level > self.proven(live, now)
+        belief.proven = self.proven(live, now)
+        bold = level > belief.proven
         if bold:
             belief.unproven = ident
             belief.tried_at = now
@@ -257,7 +253,7 @@ class Adapt:
         call = belief.calls.get(ident)
         why = verdict.why
         if call is not None:
-            call.decided = True
+            call.decided = call.refused = True
         if belief.unproven == ident or why != "fit":
             belief.unproven, belief.probing = "", False
         belief.rejected = [*belief.rejected[-31:], now if call is None else call.at]
@@ -325,6 +321,16 @@ class Adapt:
 
     def answered(self, count: int | None, now: int) -> None:
         """The usage gate's own count replaces nothing here yet: see docs/decisions/0006."""
+
+    def know(self, live: dict[str, int], now: int) -> None:
+        """The leases that are there now, and their seats: some came before this policy, some need the pool no more."""
+        belief = self.belief
+        if live.keys() != belief.calls.keys():
+            level = sum(live.values())
+            new = {ident: Call(belief.epoch, level, now, False, 0, 0, decided=True) for ident in live}
+            belief.calls = {ident: belief.calls.get(ident, call) for ident, call in new.items()}
+            if belief.unproven not in live:
+                belief.unproven, belief.probing = "", False
 
     def forgive(self) -> None:
         """A person set the cap: what refusals did to the limit is over; what was proven stays."""

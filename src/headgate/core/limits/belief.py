@@ -18,6 +18,7 @@ class Call(Struct, array_like=True, gc=False):
     ghosts: int  # seats released a little longer ago than the lag
     ghost_age: int  # of the youngest of them
     decided: bool = False  # known to be accepted or refused
+    refused: bool = False
 
 
 class Belief(Struct, omit_defaults=True):
