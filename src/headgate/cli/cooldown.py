@@ -10,6 +10,7 @@ from headgate.cli.targets import json_option, kind_for, kind_option, opened_gate
 from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
+from headgate.core.limits.belief import LAG_MS
 from headgate.core.records import Rule
 from headgate.core.rules import COOLDOWN_MS
 from headgate.core.state import State
@@ -25,7 +26,7 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
 
     Providers count a finished call for a while; a seat that cools down for as long is never one too many. A bare
     number is seconds, 0 is not at all. Seats that are cooling already keep theirs. Without a cap it is remembered, and
-    applies when a cap is set.
+    applies when a cap is set. With `on_429 = "adapt"` it is learned, unless it was set.
 
     \b
     headgate cooldown umans
@@ -45,6 +46,9 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
     cooldown_ms = COOLDOWN_MS[found] if cap is None else cap.cooldown_ms
     capped = cap is not None and cap.capped
     source = _source(state, (found, selector))
+    if cap is not None and cap.learns and not cap.cooldown_by_hand:
+        pool = state.named(found, selector)
+        cooldown_ms, source = LAG_MS if pool is None else pool.cooldown_ms, "learned"
     if as_json:
         told = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
         say_json(told)

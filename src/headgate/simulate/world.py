@@ -2,8 +2,8 @@
 
 Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of
 its own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the
-answer to a call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines that move
-the cap.
+answer to a call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines
+that move the cap.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class World:
 
     def _set_up(self) -> None:
         scenario, plan = self.scenario, self.plan
-        if scenario.seniority_s is not None:
+        if scenario.seniority_s is not None and not plan.strict_priority:
             rules = (plan.rule(scenario.cap),)
             seniority_ms = int(scenario.seniority_s * 1000)
             self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
@@ -141,9 +141,10 @@ class World:
     def _granted(self, agent: Agent) -> None:
         agent.sent_at = self.now
         self.push(self.now + _NETWORK[agent.network(draws.BITS)], ARRIVE, agent)
-        oldest = next(iter(self.engine.state.tickets.values()), None)
-        if oldest is not None and oldest.spec is agent.spec and agent.asked_at - oldest.since > self.overtaken:
-            self.overtaken = agent.asked_at - oldest.since
+        for ticket in self.engine.state.tickets.values():  # in the order in which they queued
+            if ticket.spec == agent.spec:
+                self.overtaken = max(self.overtaken, agent.asked_at - self.by_ident[ticket.id].asked_at)
+                break
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""

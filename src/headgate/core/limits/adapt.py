@@ -15,14 +15,14 @@ Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered`
 
 from __future__ import annotations
 
-from headgate.core.limits.belief import Belief, Call
+from headgate.core.limits.belief import LAG_MS, Belief, Call
 from headgate.core.limits.protocol import Verdict
 
 FLOOR = 1
 MOST_LAG_MS = 2_000
 GRACE_MS = 2_000  # a call that was not refused for so long was accepted
 REORDER_MS = 300  # calls sent closer together may arrive in another order
-CALM_MS = 60_000  # while the lag is unknown, how long a call for level 1 waits until nothing was released; else a part
+CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
 BLAME_MS = 1_000  # an unproven call sent so recently may be why another was refused
 PROOF_MS = 15 * 60_000
 HELD_MS = 5 * 60_000
@@ -37,7 +37,7 @@ EXPLORE_MS = 60_000
 PATIENCE_MS = 30_000  # how long a probe waits for a quiet moment
 WAIT_MS = 1_000
 MOST_WAIT_MS = 30_000
-ALONE_WAIT_MS = 30_000
+ALONE_WAIT_MS = 60_000  # half of it and more: see `_wait_ms`
 MOST_ALONE_WAIT_MS = 30 * 60_000
 MOST_CEILING = 1_000_000
 
@@ -86,7 +86,7 @@ class Adapt:
     def admits(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> bool:
         """Whether an admission that brings the pool to `level` may be made now."""
         belief = self.belief
-        if level <= limit and level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):
+        if level <= limit and (level <= FLOOR or (level <= belief.proven and self._trusted(level, live, now))):
             return True
         if level > limit:
             if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
@@ -96,13 +96,17 @@ class Adapt:
             return False
         return self.busy or (not cooling and now >= self._calm_at(level))
 
+    def _trusted(self, level: int, live: int, now: int) -> bool:
+        """Whether a proof of this level still counts."""
+        return now < self.belief.proven_at + PROOF_MS or level <= live
+
     def _calm_at(self, level: int) -> int:
         """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
         belief = self.belief
         arrived = belief.sent_at + REORDER_MS
         if belief.clean >= CLEAN or self.fixed_lag_ms is not None:
             return arrived
-        return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + CALM_MS // level))
+        return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + min(CALM_MS, 60_000 // level)))
 
     def probe_at(self) -> int:
         """When a call above the limit is let through; 0: not before something else has happened."""
@@ -112,6 +116,11 @@ class Adapt:
         quiet = max(1_000, 2 * self.lag_ms)
         at_last = min(belief.freed_at + quiet, belief.next_probe + PATIENCE_MS)
         return max(belief.next_probe, at_last, belief.sent_at + REORDER_MS)
+
+    @property
+    def lag_is_learned(self) -> bool:
+        """Whether experience speaks for the lag: it was lengthened, or seats were lent again without trouble."""
+        return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
 
     @property
     def accepted_at(self) -> int:
