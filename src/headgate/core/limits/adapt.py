@@ -20,6 +20,7 @@ from headgate.core.limits.protocol import Verdict
 
 FLOOR = 1
 MOST_LAG_MS = 2_000
+KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
 GRACE_MS = 2_000  # a call that was not refused for so long was accepted
 REORDER_MS = 300  # calls sent closer together may arrive in another order
 CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
@@ -192,13 +193,10 @@ class Adapt:
             belief.tried_at = now
             belief.probing = level > self.limit
         ghosts = age = 0
-        freed = belief.freed
-        if freed:
-            edge = now - self.lag_ms
-            if freed[0][0] <= now - MOST_LAG_MS:
-                freed[:] = [each for each in freed if each[0] > now - MOST_LAG_MS]
-            for at, seats in freed:
-                if at <= edge:
+        if belief.freed:
+            oldest, edge = now - max(MOST_LAG_MS, self.lag_ms + 1_000), now - self.lag_ms
+            for at, seats in belief.freed:
+                if oldest < at <= edge:
                     ghosts += seats
                     age = now - at
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age)
@@ -281,6 +279,7 @@ class Adapt:
             belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
         elif why == "exact":
             belief.failed, belief.limit = verdict.level, verdict.limit
+            belief.proven = min(belief.proven, verdict.limit)
             belief.held_at = now
             if call is not None and call.ghosts and belief.clean < CLEAN:
                 belief.ghost_age = call.ghost_age
@@ -324,8 +323,8 @@ class Adapt:
             belief.gap_ms += (gap - belief.gap_ms) // 16
         belief.freed_at = now
         freed = belief.freed
-        if freed and freed[0][0] <= now - MOST_LAG_MS:
-            freed[:] = [each for each in freed if each[0] > now - MOST_LAG_MS]
+        if freed and freed[0][0] <= now - KEPT_MS:
+            freed[:] = [each for each in freed if each[0] > now - KEPT_MS]
         freed.append((now, seats))
 
     def answered(self, count: int | None, now: int) -> None:

@@ -43,7 +43,7 @@ class Belief(Struct, omit_defaults=True):
     tried_at: int = 0  # the last call above the proven level
     freed_at: int = 0  # the last release
     gap_ms: int = 4_000 * 16  # mean time between releases, times 16
-    freed: list[tuple[int, int]] = field(default_factory=list)  # (when, seats) of the last two seconds
+    freed: list[tuple[int, int]] = field(default_factory=list)  # (when, seats) of the last seconds
     rejected: list[int] = field(default_factory=list)  # when the calls were sent that this incident refused
     ghost_age: int = 0  # of the last drop: perhaps it was lag; 0: no
     drops: int = 0
