@@ -660,3 +660,37 @@ def test_explain_tells_where_nothing_is_learned(policy: str) -> None:
     assert f"Nothing is learned here (on_429 = {policy}): the limit is 8" in sentence
     calls.do(cmd.Pause("requests", "umans"))
     assert explain(calls.pool, calls.now).sentences[0] == "It is paused by a person: nobody new enters."
+
+
+def test_p4_a_call_under_the_proven_level_refreshes_nothing() -> None:
+    calls = Calls()
+    held = calls.prove(4)
+    proven_at = calls.belief.proven_at
+    for ident in held[:3]:
+        calls.end(ident)
+    calls.wait(5_000)
+    calls.end(calls.call())  # at level 2 of 4
+    assert (calls.belief.proven, calls.belief.proven_at) == (4, proven_at)
+
+
+def test_p4_a_level_above_what_was_good_opens_the_whole_cap_and_a_refusal_on_the_way_goes_on_probing() -> None:
+    calls = Calls(cap=20)
+    for ident in calls.dropped():
+        calls.end(ident)
+    calls.wait(2_000)
+    calls.prove(6)
+    calls.believe(good=3)
+    probe = calls.ask()
+    calls.let_in(probe)
+    calls.do(cmd.Active(probe))
+    assert (calls.pool.limit, calls.belief.next_probe) == (20, 0)
+    assert calls.refuse(calls.call()).why == "exact"
+    assert calls.belief.next_probe == calls.now + REPROBE_MS * 4 // 3
+
+
+def test_p4_the_call_that_is_tried_stays_so_when_others_leave_the_pool() -> None:
+    calls = Calls()
+    calls.prove(1)
+    trying = calls.call()
+    calls.adapt.know({trying: 1}, calls.now)
+    assert (set(calls.belief.calls), calls.belief.unproven) == ({trying}, trying)

@@ -24,6 +24,7 @@ KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
 GRACE_MS = 2_000  # a call that was not refused for so long was accepted
 REORDER_MS = 300  # calls sent closer together may arrive in another order
 CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
+HASTE_MS = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
 BLAME_MS = 1_000  # an unproven call sent so recently may be why another was refused
 PROOF_MS = 15 * 60_000
 HELD_MS = 5 * 60_000
@@ -95,7 +96,7 @@ class Adapt:
             return now >= (self.probe_at() or now + 1)
         if belief.unproven:
             return False
-        return self.busy or (not cooling and now >= self._calm_at(level))
+        return self.busy or now >= belief.tried_at + HASTE_MS or (not cooling and now >= self._calm_at(level))
 
     def _trusted(self, level: int, live: int, now: int) -> bool:
         """Whether a proof of this level still counts."""
@@ -133,10 +134,8 @@ class Adapt:
         """When time alone next lets somebody in; 0: never."""
         if self.belief.unproven:
             return 0
-        calm_at, probe_at = self._calm_at(level), self.probe_at()
-        if calm_at <= now:
-            return probe_at if probe_at > now else 0
-        return min(calm_at, probe_at) if probe_at > now else calm_at
+        moments = (self._calm_at(level), self.belief.tried_at + HASTE_MS, self.probe_at())
+        return min((moment for moment in moments if moment > now), default=0)
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
