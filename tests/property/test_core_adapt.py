@@ -163,9 +163,7 @@ class Adapting(RuleBasedStateMachine):
         assert len([call for call in undecided if call.epoch == belief.epoch]) <= 1
         assert not belief.unproven or belief.unproven in belief.calls
         assert set(belief.calls) == {
-            ident
-            for ident, held in self.engine.state.held.items()
-            if any(pool is self.pool for pool, _ in held.needs)
+            ident for ident, held in self.engine.state.held.items() if any(pool is self.pool for pool, _ in held.needs)
         }
 
     @invariant()

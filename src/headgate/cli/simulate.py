@@ -14,7 +14,7 @@ from headgate.cli.targets import json_option, tell
 from headgate.core.errors import BadRequest
 from headgate.simulate import plot as plots
 from headgate.simulate.policies import DEFAULT, plan, plans
-from headgate.simulate.result import Result, mean
+from headgate.simulate.result import mean
 from headgate.simulate.runs import Run, every
 from headgate.simulate.scenario import Scenario, load, names
 from headgate.simulate.table import aligned, compared, waits
@@ -63,6 +63,8 @@ def command(
     wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
     for name in wanted:
         plan(name)
+    if plot is not None:
+        _write(plot, "")  # sooner than after the work
     runs = [
         Run(scenario, policy, seed, series=plot is not None and seed == first_seed)
         for scenario in chosen
@@ -79,7 +81,9 @@ def command(
         tell("")
         _table(aligned(*waits(means)))
     if plot is not None:
-        _draw(plot, [(run.scenario, result) for run, result in zip(runs, results, strict=True) if run.series])
+        panels = [(run.scenario, result) for run, result in zip(runs, results, strict=True) if run.series]
+        _write(plot, plots.svg(panels))
+        print(f"headgate: drawn to {plot}", file=sys.stderr)
     return exits.OK
 
 
@@ -106,13 +110,12 @@ def _list(as_json: bool) -> int:
     return exits.OK
 
 
-def _draw(path: str, panels: list[tuple[Scenario, Result]]) -> None:
+def _write(path: str, text: str) -> None:
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(plots.svg(panels))
+            file.write(text)
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}") from None
-    print(f"headgate: drawn to {path}", file=sys.stderr)
 
 
 def _progress() -> Callable[[float], None] | None:

@@ -151,8 +151,8 @@ class World:
         heap, engine, end = self.heap, self.engine, self.end
         steps = (self._ask, self._arrive, self._headers, self._finish, self._free, self._refused, self._change)
         count = 0
-        while heap:
-            at = heap[0][0]
+        while True:
+            at = heap[0][0] if heap else end + 1
             due = engine.next_deadline()
             if due is not None and due <= at:
                 if due > end:
@@ -172,7 +172,7 @@ class World:
             self._look(count)
             if progress is not None and not count & 0x3FFF:
                 progress((self.now - START) / (end - START))
-        if heap:
+        if heap or engine.state.tickets:
             self.now = end
 
     def _look(self, count: int) -> None:
