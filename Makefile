@@ -18,11 +18,12 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+	@sh tools/browser
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
 	$(BIN)/python -m pytest $(CORE_TESTS) --cov
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(CORE_TESTS))
+	$(BIN)/python tools/run_tests.py $(CORE_TESTS)
 endif
 
 check: ## Lint, format, types and layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import adapt, classifying, contention, engine, gate, loading, passing, start, waiting, wakeup
+from benchmarks import adapt, classifying, contention, engine, gate, http, loading, passing, start, waiting, wakeup
 from benchmarks.report import Row, environment, table
 
 ALL = {
@@ -17,6 +17,7 @@ ALL = {
     "loading": loading.measure,
     "passing": passing.measure,
     "classifying": classifying.measure,
+    "http": http.measure,
     "adapt": adapt.measure,
 }
 

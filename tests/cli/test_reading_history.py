@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 import pytest
 
-from headgate.cli.history import TYPES, event_json, sentence
-from headgate.cli.listing import Moments
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Reason, Rule, Spec, Ticket
 from headgate.log.sqlite import SqliteLog
+from headgate.present.events import TYPES, event_json, sentence
+from headgate.present.moments import Moments
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic@work/claude-opus-4-6"
@@ -39,6 +39,8 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Granted("i", "", 1, waited_ms=61_000), "i got a seat after 1m in line"),
     (ev.Claimed("i", ME), "i runs as process 42 on box"),
     (ev.Claimed("i"), "i took its seat"),
+    (ev.Renewed("i", 301_000), "i was renewed by its client"),
+    (ev.Renewed("i", 301_000, ME, "/w"), "i was renewed by its client, by way of process 42 on box"),
     (ev.Returned("i"), "i did not take its seat"),
     (ev.Asked("i"), "i stands in line again"),
     (ev.Released("i", "ok", OPUS, 1, 90_000, exit_code=0), f"i ended: ok, exit 0; held {OPUS} for 1m"),
@@ -49,9 +51,11 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Reclaimed("i", "lost", OPUS, 5000), f"i was taken back, its process is gone; held {OPUS} for 5s"),
     (ev.Reclaimed("i", "forced", OPUS, 5000, "root"), "i was taken back, by force (root)"),
     (ev.Reclaimed("i", "overstayed", OPUS, 5000), "it held longer than its pool allows"),
+    (ev.Reclaimed("i", "unrenewed", OPUS, 5000), "i was taken back, its client did not renew it; held"),
     (ev.Cancelled("i", "root", command="aider"), "i left the line, cancelled by root [aider]"),
     (ev.Expired("i", 86_400_000), "i left the line: expired after 1d"),
     (ev.Dropped("i"), "i left the line: its process is gone"),
+    (ev.Dropped("i", "unrenewed"), "i left the line: its client is gone"),
     (ev.Bumped("i", -1, 0), "i was moved to the front"),
     (ev.Bumped("i", 1, 5), "i has priority 5 now"),
     (ev.Reserved("i", ("agents p", "agents host:box")), "what frees up in p, host:box is kept for i"),
@@ -201,6 +205,24 @@ def test_o7_types_can_be_chosen(cli: Cli):
     one_run(cli)
     assert {event["type"] for event in told(cli, "--type", "granted, released")} == {"granted", "released"}
     assert [event["type"] for event in told(cli, "--type", "granted", "--type", "released")] == ["granted", "released"]
+
+
+def test_g3_questions_to_providers_do_not_hide_the_rest_from_people(cli: Cli):
+    one_run(cli)
+    cli.ok("cap", "set", "umans", "4")
+    before = len(told(cli))
+    replica, log = cli.gate.replica, cli.gate.log
+    replica.catch_up()
+    log.lock()
+    log.begin()
+    asked: list[ev.Event] = [ev.UsageAsked("requests", "umans", ME), ev.UsageAnswered("requests", "umans", 4, 3)]
+    log.append(replica.position, log.now(), asked * 200, None, [])
+    log.unlock()
+    assert len(told(cli)) == before + 400
+    assert len(cli.ok("history").splitlines()) == before
+    assert len(cli.ok("history", "-n", "2").splitlines()) == 2
+    assert "asks the provider" not in cli.ok("history", "-n", "2")
+    assert cli.ok("history", "--type", "usage_answered", "-n", "2").count("counts 3 in flight") == 2
 
 
 def test_t1_a_log_that_ends_before_since_is_told_on_stderr(cli: Cli):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.metrics import percentile
 from headgate.core import commands as cmd
 from headgate.core.records import Rule, Spec
 from headgate.gate.direct import DirectGate
 from headgate.log import open_log
+from headgate.present.sums import percentile
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.drawing import Cell, Column, Screen, count, span, spans
+from headgate.cli.drawing import Cell, Column, Screen
 from headgate.core import commands as cmd
 from headgate.core.records import Rule, Spec
+from headgate.present.words import count, span, spans
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

@@ -47,7 +47,7 @@ def test_simulate_prints_a_comparison_of_policies(cli: Cli, mine: str) -> None:
 def test_simulate_tells_programs_the_same_and_one_seed_gives_one_result(cli: Cli, mine: str) -> None:
     ask = ("simulate", mine, "--policy", "adapt", "--cap", "2", "--jobs", "1")
     told = cli.json(*ask)
-    (result,) = told["results"]  # type: ignore[misc]
+    (result,) = told["results"]
     assert (result["scenario"], result["policy"], result["refusals"]) == ("mine", "adapt", 0)
     assert cli.json(*ask) == told
 
@@ -60,7 +60,7 @@ def test_simulate_draws_a_picture(cli: Cli, mine: str, tmp_path: Path) -> None:
 
 def test_simulate_lists_what_there_is(cli: Cli) -> None:
     assert "limit 8, 4 from minute 40 to 80" in cli.ok("simulate", "--list")
-    assert {"A1", "I1"} <= set(cli.json("simulate", "--list")["scenarios"])  # type: ignore[call-overload]
+    assert {"A1", "I1"} <= set(cli.json("simulate", "--list")["scenarios"])
 
 
 @pytest.mark.parametrize(

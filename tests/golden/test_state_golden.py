@@ -48,7 +48,7 @@ HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
-        "seq": 60,
+        "seq": 63,
         "at": T0 + 26_000,
         "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
@@ -95,7 +95,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "google@work": ("account", "auth", T0 + 3_622_500, ""),
             "openai/gpt-5": ("model", "overloaded", T0 + 90_000_000, "probe"),
         },
-        "chosen": {"worker": {"openai/gpt-5": 45}},
+        "chosen": {"worker": {"openai/gpt-5": 48}},
         "keys": {"nightly": "full"},
         "sessions": {("h1", "s-1"): "full"},
         "reserved": {"kept": (OPUS_POOL, HOST)},
@@ -221,6 +221,17 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Dropped("dropped"),
         ],
     )
+    # A client that is judged by its renewals: in line, heard of by another process, and not heard of any more.
+    yield (
+        T0 + 19_500,
+        [
+            ev.Queued(
+                ticket("unheard", coder, T0 + 19_500, client="10.0.0.7", renew_ms=30_000, renew_by=T0 + 319_500), paused
+            ),
+            ev.Renewed("unheard", T0 + 329_500, BOB, "/run/b.wake"),
+            ev.Dropped("unheard", "unrenewed"),
+        ],
+    )
     yield T0 + 20_000, [ev.Queued(ticket("kept", opus, T0 + 20_000), full)]
     yield T0 + 21_000, [ev.Queued(ticket("moved", opus, T0 + 21_000), full), ev.Bumped("moved", -1, 5)]
     yield (
@@ -239,6 +250,9 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
                     role="worker",
                     session="s-1",
                     bound=SHELL,
+                    client="10.0.0.7",
+                    renew_ms=30_000,
+                    renew_by=T0 + 322_000,
                 ),
                 full,
             )

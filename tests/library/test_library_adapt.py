@@ -27,11 +27,13 @@ CALL = {"model": "coder", "stream": True, "messages": [{"role": "user", "content
 async def client(gate: Gate, session: aiohttp.ClientSession, provider: FakeProvider, stop: asyncio.Event) -> None:
     """Call, and call again; a refused call goes back in line."""
     while not stop.is_set():
-        async with gate.lease("umans/coder") as lease:
-            async with session.post(f"{provider.url}/v1/chat/completions", json=CALL) as response:
-                if response.status == 429:
-                    await lease.release("rate_limited")
-                    continue
+        async with (
+            gate.lease("umans/coder") as lease,
+            session.post(f"{provider.url}/v1/chat/completions", json=CALL) as response,
+        ):
+            if response.status == 429:
+                await lease.release("rate_limited")
+            else:
                 await lease.accepted()
                 await response.read()
 
@@ -87,7 +89,7 @@ async def used(provider: FakeProvider, seconds: float, most: int) -> float:
 def test_p4_the_limit_is_followed_down_and_up_again_in_real_time(tmp_path: Path) -> None:
     async def play() -> None:
         with FakeProvider(limit=6, lag_s=0.4, latency_s=(0.4, 1.0), chunks=20, chunk_delay_s=(0.3, 0.7)) as provider:
-            async with fleet(tmp_path, provider) as gate:
+            async with fleet(tmp_path, provider):
                 await asyncio.sleep(20)
                 assert await used(provider, 100, 6) >= 90
                 found = provider.stats.refused

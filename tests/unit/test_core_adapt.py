@@ -1,4 +1,4 @@
-"""`adapt` finds the provider's limit and follows it (SPEC P4; docs/controller.md): what each refusal is taken to mean."""
+"""`adapt` finds the provider's limit and follows it (SPEC P4; docs/controller.md): what each refusal means."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_p4_lag_a_call_that_is_over_may_still_be_counted() -> None:
     assert (refused.why, calls.pool.limit, calls.belief.lag_ms) == ("lag", 8, MOST_LAG_MS)
     assert calls.pool.paused_until == calls.now + MOST_LAG_MS
     calls.wait(MOST_LAG_MS)
-    calls.recycle(held[1:] + [calls.call()], CLEAN + 8)
+    calls.recycle([*held[1:], calls.call()], CLEAN + 8)
     assert calls.belief.lag_was == 0
     assert explain(calls.pool, calls.now).lag_source == "learned"
 

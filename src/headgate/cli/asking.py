@@ -10,7 +10,6 @@ import msgspec
 
 from headgate.cli.progress import Progress, say
 from headgate.cli.run_options import RunOptions
-from headgate.cli.times import local_and_utc, parse_since_ms, utc
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
@@ -25,6 +24,7 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
 from headgate.gate.waiting import Left, Waiter
 from headgate.log.protocol import StoreError
+from headgate.present.times import local_and_utc, parse_since_ms, utc
 from headgate.signals.agents import model_of
 
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

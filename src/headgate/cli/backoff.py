@@ -8,13 +8,21 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.drawing import Column, Screen
-from headgate.cli.listing import Json, Moments, current, opened, say_json
+from headgate.cli.listing import (
+    current,
+    opened,
+    say_json,
+)
 from headgate.cli.targets import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, Backoff, parse_key
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.shapes import backoff_json, watches_credential
 
 _COLUMNS = (
     Column("KEY", least=16, name=True),
@@ -59,22 +67,6 @@ def ls(as_json: bool) -> int:
     return exits.OK
 
 
-def backoff_json(backoff: Backoff, moments: Moments) -> Json:
-    """SPEC O1."""
-    return {
-        "key": backoff.key,
-        "scope": backoff.scope,
-        "reason": backoff.reason,
-        "until": moments.utc(backoff.until),
-        "evidence": backoff.evidence or None,
-        "since": moments.utc(backoff.since),
-        "manual": backoff.manual,
-        "probe_at": moments.utc(backoff.probe_at),
-        "probing": backoff.probing or None,
-        "ends_with_credential": watches_credential(backoff),
-    }
-
-
 def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:
     rows = [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
     screen.table(_COLUMNS, rows)
@@ -95,11 +87,6 @@ def ends_text(backoff: Backoff, moments: Moments) -> str:
     probe = "one may try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
     changed = ", or new login" if watches_credential(backoff) else ""
     return f"{probe}in {moments.left(backoff.probe_at)}{changed}"
-
-
-def watches_credential(backoff: Backoff) -> bool:
-    """Whether it ends as soon as another credential is seen (SPEC B3)."""
-    return backoff.reason == "auth" and bool(backoff.credential)
 
 
 @command.command("set", short_help="Do not use a model or account for a while.")

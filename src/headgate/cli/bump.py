@@ -6,13 +6,14 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
-from headgate.cli.targets import find_id, json_option, opened_gate, tell, whose
+from headgate.cli.targets import json_option, opened_gate, tell
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.core.order import MAX_PRIORITY
 from headgate.core.views import ticket_view
 from headgate.gate.direct import DirectGate
+from headgate.present.targets import find_id, whose
 
 
 @click.command(short_help="Move a ticket to the front of the line.")

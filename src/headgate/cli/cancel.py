@@ -6,11 +6,12 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import note, say_json
-from headgate.cli.targets import entered_text, find_id, json_option, opened_gate, tell, whoami, whose
+from headgate.cli.targets import entered_text, json_option, opened_gate, tell, whoami
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest
 from headgate.core.records import Ticket
 from headgate.core.state import State
+from headgate.present.targets import find_id, whose
 
 
 @click.command(short_help="Take tickets out of the line.")

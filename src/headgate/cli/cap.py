@@ -12,21 +12,10 @@ import click
 from msgspec.structs import replace
 
 from headgate.cli import exits
-from headgate.cli.cap_listing import VARIABLES, Line, cap_text, draw, lines, quoted
-from headgate.cli.drawing import Screen, count
+from headgate.cli.cap_listing import draw
+from headgate.cli.drawing import Screen
 from headgate.cli.listing import say_json
-from headgate.cli.targets import (
-    entered,
-    entered_text,
-    json_option,
-    kind_for,
-    kind_option,
-    opened_gate,
-    read_duration_ms,
-    some,
-    succeeded,
-    tell,
-)
+from headgate.cli.targets import entered_text, json_option, kind_option, opened_gate, read_duration_ms, tell
 from headgate.config.environment import OPUS_CAP, Environment
 from headgate.config.errors import BadValue, ConfigError, Problem
 from headgate.config.import_caps import parse_caps
@@ -35,11 +24,14 @@ from headgate.config.schema import read_cap_selector
 from headgate.config.values import read_cap_name, read_cap_text, read_on_429
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.names import KINDS, parse_selector, shown
+from headgate.core.names import parse_selector, shown
 from headgate.core.pools import Pool
 from headgate.core.records import Rule
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
+from headgate.present.caps import VARIABLES, Line, cap_text, kind_set, lines, no_cap, quoted
+from headgate.present.targets import entered, kind_for, succeeded
+from headgate.present.words import count, some
 
 
 @click.group(short_help="Set, remove, reset, list and import caps.", no_args_is_help=True)
@@ -233,7 +225,7 @@ def rm(selector: str, kind: str | None, as_json: bool) -> int:
     found = kind_for(state, selector, kind)
     before = state.rules.caps.get((found, selector))
     if before is None or not (before.capped or before.unlimited):
-        raise NotFound(_no_cap(state, found, selector))
+        raise NotFound(no_cap(state, found, selector))
     events = [] if before.unlimited else gate.one(cmd.RemoveCap(found, selector), durable=True)
     if as_json:
         say_json({"selector": selector, "kind": found, "cap": None, "entered": entered(events)})
@@ -263,7 +255,7 @@ def reset(selector: str, kind: str | None, as_json: bool) -> int:
     """
     gate = opened_gate()
     state = gate.read()
-    found = kind or _kind_set(state, selector) or kind_for(state, selector)
+    found = kind or kind_set(state, selector) or kind_for(state, selector)
     if (found, selector) not in state.rules.runtime:
         known = sorted(f"{each} ({of})" for of, each in state.rules.runtime)
         listed = f"set are: {some(known)}" if known else "nothing is"
@@ -282,28 +274,12 @@ def reset(selector: str, kind: str | None, as_json: bool) -> int:
     return exits.OK
 
 
-def _kind_set(state: State, selector: str) -> str | None:
-    """The kind for which something was set, if it is one."""
-    kinds = [kind for kind in KINDS if (kind, selector) in state.rules.runtime]
-    return kinds[0] if len(kinds) == 1 else None
-
-
 def _below_run_time(state: State, kind: str, selector: str) -> str:
     """What the file says of a selector, or nothing."""
     rule = state.rules.file.get((kind, selector))
     if rule is None or (rule.cap is None and not rule.auto):
         return ""
     return f"{cap_text(rule.cap, rule.auto)} from the file"
-
-
-def _no_cap(state: State, kind: str, selector: str) -> str:
-    read_cap_selector(selector)
-    known = sorted(f"{cap.selector.text} ({cap.kind})" for cap in state.rules.caps.values() if cap.capped)
-    listed = f"; capped are: {some(known)}" if known else ""
-    other = next(each for each in KINDS if each != kind)
-    there = state.rules.caps.get((other, selector))
-    hint = f"; there is one with --kind {other}" if there is not None and there.capped else ""
-    return f"no cap on {shown(selector)} of kind {kind}{hint or listed}"
 
 
 # Listing.

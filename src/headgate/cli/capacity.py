@@ -6,14 +6,17 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.asking import candidates, project_name
-from headgate.cli.drawing import Cell, Screen, count, spans
-from headgate.cli.listing import Moments, capacity_json, current, opened, say_json
+from headgate.cli.drawing import Cell, Screen
+from headgate.cli.listing import current, opened, say_json
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.core.names import KINDS
 from headgate.core.records import Spec
 from headgate.core.state import State
 from headgate.core.views import Capacity, capacity
+from headgate.present.moments import Moments
+from headgate.present.shapes import capacity_json
+from headgate.present.words import count, spans
 
 
 @click.command(short_help="Is it worth asking now? green, yellow or red.")
@@ -43,7 +46,7 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
             found = _capacity(current(gate, reap=True), spec, gate.now())
         moments = Moments(gate)
         if as_json:
-            say_json({**capacity_json(found, moments), "models": list(spec.models), "kind": kind})
+            say_json(capacity_json(found, spec, moments))
         else:
             _draw(found, spec)
     return exits.DEFERRED if found.level == "red" else exits.OK

@@ -9,12 +9,11 @@ import click
 from msgspec.structs import replace
 
 from headgate.cli import exits
-from headgate.cli.cap_listing import cap_text, draw, lines
-from headgate.cli.config_listing import values, warnings
-from headgate.cli.drawing import Column, Screen, count, printable
+from headgate.cli.cap_listing import draw
+from headgate.cli.drawing import Column, Screen
 from headgate.cli.listing import say_json
 from headgate.cli.opening import load_config
-from headgate.cli.targets import entered, entered_text, json_option, opened_gate, tell
+from headgate.cli.targets import entered_text, json_option, opened_gate, tell
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded, load
@@ -22,6 +21,10 @@ from headgate.config.paths import config_path
 from headgate.core import events as ev
 from headgate.core.records import Rule
 from headgate.gate.direct import load_file
+from headgate.present.caps import cap_text, lines
+from headgate.present.settings import values, warnings
+from headgate.present.targets import entered
+from headgate.present.words import count, printable
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", least=20), Column("SOURCE"))
 _Rules = dict[tuple[str, str], Rule]

@@ -6,14 +6,13 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
-from headgate.cli.targets import json_option, kind_for, kind_option, opened_gate, read_duration_ms, tell
+from headgate.cli.targets import json_option, kind_option, opened_gate, read_duration_ms, tell
 from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
-from headgate.core.limits.belief import LAG_MS
 from headgate.core.records import Rule
-from headgate.core.rules import COOLDOWN_MS
-from headgate.core.state import State
+from headgate.present.caps import cooldown
+from headgate.present.targets import kind_for
 
 
 @click.command(short_help="Show or set how long a released seat stays taken.")
@@ -26,7 +25,7 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
 
     Providers count a finished call for a while; a seat that cools down for as long is never one too many. A bare
     number is seconds, 0 is not at all. Seats that are cooling already keep theirs. Without a cap it is remembered, and
-    applies when a cap is set. With `on_429 = "adapt"` it is learned, unless it was set.
+    applies when a cap is set.
 
     \b
     headgate cooldown umans
@@ -43,12 +42,8 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
         gate.one(cmd.SetRule(Rule(found, selector, cooldown_ms=wait_ms)), durable=True)
         state = gate.state
     cap = state.rules.caps.get((found, selector))
-    cooldown_ms = COOLDOWN_MS[found] if cap is None else cap.cooldown_ms
+    cooldown_ms, source = cooldown(state, (found, selector))
     capped = cap is not None and cap.capped
-    source = _source(state, (found, selector))
-    if cap is not None and cap.learns and not cap.cooldown_by_hand:
-        pool = state.named(found, selector)
-        cooldown_ms, source = LAG_MS if pool is None else pool.cooldown_ms, "learned"
     if as_json:
         told = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
         say_json(told)
@@ -56,11 +51,3 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
         remembered = "" if capped else "; there is no cap, it applies when one is set"
         tell(f"{selector} ({found}): cooldown {format_duration(cooldown_ms)} ({source}){remembered}")
     return exits.OK
-
-
-def _source(state: State, key: tuple[str, str]) -> str:
-    for source, rules in (("run time", state.rules.runtime), ("file", state.rules.file)):
-        rule = rules.get(key)
-        if rule is not None and rule.cooldown_ms is not None:
-            return source
-    return "built-in"

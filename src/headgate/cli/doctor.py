@@ -16,9 +16,20 @@ import click
 from headgate.cli import exits
 from headgate.cli.doctor_findings import Finding, Findings
 from headgate.cli.doctor_store import Visit
-from headgate.cli.drawing import Cell, Screen, count
-from headgate.cli.listing import Json, say_json
+from headgate.cli.drawing import (
+    Cell,
+    Screen,
+)
+from headgate.cli.listing import (
+    say_json,
+)
 from headgate.config.environment import Environment
+from headgate.present.moments import (
+    Json,
+)
+from headgate.present.words import (
+    count,
+)
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 _OF_CONFIG = ("environment", "config", "store", "caps")  # what is bad here is exit 78, all else 69

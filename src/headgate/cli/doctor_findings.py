@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from headgate.cli.drawing import count
+from headgate.present.words import (
+    count,
+)
 
 ELSEWHERE = "export HEADGATE_HOME=/some/folder/of/yours"
 LISTED = 5

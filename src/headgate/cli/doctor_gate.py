@@ -10,7 +10,6 @@ from headgate.cli import doctor_store
 from headgate.cli.doctor_findings import ELSEWHERE, Finding, Findings, named
 from headgate.cli.doctor_providers import backoffs, providers
 from headgate.cli.doctor_store import Visit, is_stopped
-from headgate.cli.drawing import count, span
 from headgate.cli.listing import opened_with
 from headgate.config.load import Loaded
 from headgate.config.paths import config_path
@@ -21,6 +20,10 @@ from headgate.core.state import State
 from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
 from headgate.log.clock import boot_id, boot_ms, wall_ms
+from headgate.present.words import (
+    count,
+    span,
+)
 
 _SLOW_MS = 1000
 _DRIFT_MS = 5000

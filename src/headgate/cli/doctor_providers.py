@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from shlex import quote
 
-from headgate.cli.backoff import ends_text, watches_credential
+from headgate.cli.backoff import (
+    ends_text,
+)
 from headgate.cli.doctor_findings import Finding, Findings
-from headgate.cli.listing import Moments
 from headgate.gate.direct import DirectGate
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.shapes import (
+    watches_credential,
+)
 
 # What a person can do, by the cause.
 _ADVICE = {"auth": "Log in again, then:", "quota": "See to the bill, then:"}

@@ -13,7 +13,6 @@ from shlex import quote
 from time import monotonic, sleep
 
 from headgate.cli.doctor_findings import ELSEWHERE, LISTED, Finding, Findings
-from headgate.cli.drawing import count
 from headgate.cli.opening import load_config
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded
@@ -26,6 +25,9 @@ from headgate.log.database import FORMAT
 from headgate.log.explain import explain
 from headgate.log.filesystems import kind_in_mountinfo, refuse_network
 from headgate.log.protocol import StoreError
+from headgate.present.words import (
+    count,
+)
 
 LOCK_PATIENCE_S = 1.0
 _LITTLE_BYTES = 200 << 20

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headgate.present.words import printable
+
 GAP = "  "
 _LONGEST_IN_PIPE = 80
 _NARROWEST = 6
@@ -177,11 +179,6 @@ def can_show(text: str) -> bool:
     return True
 
 
-def printable(text: str) -> str:
-    """A text from somewhere as one line that cannot move the cursor: what does not print is a blank."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
-
-
 def cell_width(text: str) -> int:
     """How many columns a text takes."""
     if text.isascii() or all(char < _NARROW_BELOW or char in _ONE_WIDE for char in text):
@@ -189,30 +186,6 @@ def cell_width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
-
-
-def span(ms: int) -> str:
-    """A duration as people say it: `28s`, `3m`, `2h 5m`, `4d 3h`."""
-    seconds = max(ms, 0) // 1000
-    if seconds < 60:
-        return f"{seconds}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if minutes < 60:
-        return f"{minutes}m"
-    if hours < 24:
-        return f"{hours}h {minutes % 60}m" if minutes % 60 else f"{hours}h"
-    return f"{days}d {hours % 24}h" if hours % 24 else f"{days}d"
-
-
-def spans(low_ms: int, high_ms: int) -> str:
-    """A range of durations: `2m`, `40s–3m`."""
-    low, high = span(low_ms), span(high_ms)
-    return low if low == high else f"{low}–{high}"
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 seat`, `2 seats`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _narrowed(widths: dict[int, int], least: dict[int, int], room: int) -> dict[int, int]:

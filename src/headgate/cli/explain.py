@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from headgate.cli import exits
-from headgate.cli.listing import Moments, say_json
-from headgate.cli.targets import json_option, kind_for, kind_option, opened_gate, pool_target, tell
+from headgate.cli.listing import say_json
+from headgate.cli.targets import json_option, kind_option, opened_gate, tell
 from headgate.core.errors import NotFound
 from headgate.core.explaining import Explanation, explain
+from headgate.present.moments import Moments
+from headgate.present.targets import kind_for, pool_target
 
 
 @click.command(short_help="What is believed of a provider's limit, and why.")

@@ -38,6 +38,8 @@ COMMANDS = {
     "history": "history",
     "metrics": "metrics",
     "config": "config",
+    "serve": "serve",
+    "open": "open",
     "doctor": "doctor",
     "completion": "completion",
 }

@@ -6,21 +6,13 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
-from headgate.cli.targets import (
-    json_option,
-    kind_for,
-    kind_option,
-    opened_gate,
-    pool_target,
-    read_duration_ms,
-    tell,
-    until_text,
-)
-from headgate.cli.times import utc
+from headgate.cli.targets import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
+from headgate.present.targets import kind_for, pool_target
+from headgate.present.times import utc
 
 
 @click.command(short_help="Let nobody new into a pool.")

@@ -6,9 +6,9 @@ import os
 import sys
 from time import monotonic, time_ns
 
-from headgate.cli.times import local_and_utc
 from headgate.config.units import format_duration
 from headgate.core.views import TicketView
+from headgate.present.times import local_and_utc
 
 _PLAIN_EVERY_S = 60.0
 _COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has room beside it

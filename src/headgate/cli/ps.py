@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.drawing import Cell, Column, Screen, span
-from headgate.cli.listing import Moments, current, lease_json, opened, pid_shown, say_json
+from headgate.cli.drawing import Cell, Column, Screen
+from headgate.cli.listing import current, opened, pid_shown, say_json
 from headgate.core.records import Lease
 from headgate.core.views import LeaseView, lease_views
 from headgate.gate import processes
+from headgate.present.moments import Moments
+from headgate.present.shapes import lease_json
+from headgate.present.words import span
 
 _COLUMNS = (
     Column("ID"),
@@ -70,8 +73,8 @@ def _row(view: LeaseView) -> list[str | Cell]:
         f"{lease.model or '-'} x{seats}" if seats > 1 else lease.model or "-",
         ", ".join(view.pools) or "-",
         span(view.age_ms),
-        pid_shown(lease.lives_with),
-        processes.host_of(lease.lives_with),
+        "-" if lease.ticket.renew_ms else pid_shown(lease.lives_with),
+        lease.ticket.client if lease.ticket.renew_ms else processes.host_of(lease.lives_with),
         Cell(state, "red" if state == "gone" else "yellow"),
         lease.ticket.command,
     ]

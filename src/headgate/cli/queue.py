@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.backoff import backoff_json, clear_hint, draw_backoffs
-from headgate.cli.drawing import Cell, Column, Screen, spans
-from headgate.cli.listing import Moments, current, models_shown, opened, pid_shown, say_json, ticket_json
+from headgate.cli.backoff import (
+    clear_hint,
+    draw_backoffs,
+)
+from headgate.cli.drawing import (
+    Cell,
+    Column,
+    Screen,
+)
+from headgate.cli.listing import (
+    current,
+    models_shown,
+    opened,
+    pid_shown,
+    say_json,
+)
 from headgate.core.backoffs import Backoff, concerns
 from headgate.core.names import parse_model
 from headgate.core.records import Reason
 from headgate.core.state import State
 from headgate.core.views import TicketView, ticket_views
 from headgate.gate import processes
+from headgate.present import listings
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.shapes import (
+    ticket_json,
+)
+from headgate.present.words import (
+    spans,
+)
 
 _COLUMNS = (
     Column("POS", right=True),
@@ -43,8 +66,8 @@ def command(as_json: bool) -> int:
         moments = Moments(gate)
         views = ticket_views(state, moments.now)
         if as_json:
-            backoffs = [backoff_json(backoff, moments) for _, backoff in sorted(state.backoffs.items())]
-            say_json({"tickets": [ticket_json(view, moments) for view in views], "backoffs": backoffs})
+            tickets = [ticket_json(view, moments) for view in views]
+            say_json({"tickets": tickets, "backoffs": listings.backoffs(state, moments)})
         else:
             _draw(state, views, moments, gate.host)
     return 0
@@ -94,8 +117,8 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
         ticket.command,
-        "" if there == host else there,
-        pid_shown(ticket.holder),
+        ticket.client if ticket.renew_ms else "" if there == host else there,
+        "-" if ticket.renew_ms else pid_shown(ticket.holder),
     ]
 
 

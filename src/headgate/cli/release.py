@@ -8,16 +8,13 @@ from headgate.cli import exits
 from headgate.cli.listing import note, say_json
 from headgate.cli.opening import load_config
 from headgate.cli.targets import (
-    entered,
     entered_text,
-    find_id,
     json_option,
     opened_gate,
     read_duration_ms,
     tell,
     until_text,
     whoami,
-    whose,
 )
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded
@@ -31,6 +28,11 @@ from headgate.core.state import State
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.gate.ids import ALPHABET, LENGTH
+from headgate.present.targets import (
+    entered,
+    find_id,
+    whose,
+)
 
 OUTCOMES = ("ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error")
 _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")

@@ -6,19 +6,11 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
-from headgate.cli.targets import (
-    entered,
-    entered_text,
-    json_option,
-    kind_for,
-    kind_option,
-    opened_gate,
-    pool_target,
-    tell,
-)
+from headgate.cli.targets import entered_text, json_option, kind_option, opened_gate, tell
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.gate.direct import DirectGate
+from headgate.present.targets import entered, kind_for, pool_target
 
 
 @click.command(short_help="End a pause.")

@@ -11,17 +11,25 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.asking import candidates
-from headgate.cli.drawing import printable
-from headgate.cli.listing import Json, Moments, current, opened, say_json
+from headgate.cli.listing import (
+    current,
+    opened,
+    say_json,
+)
 from headgate.cli.opening import environment, load_config
 from headgate.cli.targets import json_option, tell
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import Backoff, concerns
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.selecting import first_usable, longest_backoff, unusable
+from headgate.present.words import (
+    printable,
+)
 
 
 @click.command(short_help="Print the model to use now.")
@@ -53,22 +61,17 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         state = current(gate)
         missing = {each: lacks for each in models if (lacks := gate.credentials.missing(each))}
         there = tuple(each for each in models if each not in missing)
-        chosen = _rotated(gate, there, rotate) if rotate is not None else _first(state, there)
+        chosen = _rotated(gate, there, rotate) if rotate is not None else first_usable(state, there)
         if chosen is not None:
             say_json({"model": chosen}) if as_json else tell(chosen)
             return exits.OK
         moments = Moments(gate)
         if as_json:
-            unusable = [{"model": each, "reason": _reason(state, each, missing, moments)} for each in models]
-            say_json({"model": None, "unusable": unusable})
+            say_json({"model": None, "unusable": [unusable(state, each, missing, moments) for each in models]})
         for each in models:
             why = f"no credentials: {missing[each]}" if each in missing else _held_text(state, each, moments)
             print(printable(f"headgate: {each}: {why}"), file=sys.stderr)
     return exits.DEFERRED
-
-
-def _first(state: State, models: tuple[str, ...]) -> str | None:
-    return next((model for model in models if not _held(state, model)), None)
 
 
 def _rotated(gate: DirectGate, models: tuple[str, ...], role: str) -> str | None:
@@ -76,27 +79,7 @@ def _rotated(gate: DirectGate, models: tuple[str, ...], role: str) -> str | None
     return next((event.model for event in events if isinstance(event, ev.Chosen)), None)
 
 
-def _held(state: State, model: str) -> list[Backoff]:
-    name = parse_model(model)
-    return [backoff for backoff in state.backoffs.values() if concerns(backoff.key, name)]
-
-
-def _longest(state: State, model: str) -> Backoff:
-    return max(_held(state, model), key=lambda backoff: backoff.probe_at)
-
-
 def _held_text(state: State, model: str, moments: Moments) -> str:
-    backoff = _longest(state, model)
+    backoff = longest_backoff(state, model)
     left = f"{moments.left(backoff.probe_at)} left" if backoff.probe_at > moments.now else "until a probe succeeds"
     return f"{backoff.reason} of {backoff.key}, {left}"
-
-
-def _reason(state: State, model: str, missing: dict[str, str], moments: Moments) -> Json:
-    """SPEC O5."""
-    if model in missing:
-        code, text, cause, until = "no_credentials", missing[model], None, None
-    else:
-        backoff = _longest(state, model)
-        code, text, cause = "backoff", f"{backoff.key} is backed off: {backoff.reason}", backoff.reason
-        until = moments.utc(backoff.until)
-    return {"code": code, "text": text, "cause": cause, "pool": None, "pools": [], "until": until}

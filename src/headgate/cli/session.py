@@ -7,14 +7,16 @@ from time import time_ns
 import click
 
 from headgate.cli import exits
-from headgate.cli.drawing import Column, Screen, span
-from headgate.cli.listing import Json, opened, say_json
-from headgate.cli.targets import json_option, opened_gate, some, tell
-from headgate.cli.times import utc
+from headgate.cli.drawing import Column, Screen
+from headgate.cli.listing import opened, say_json
+from headgate.cli.targets import json_option, opened_gate, tell
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.gate import sessions
 from headgate.gate.sessions import Place, Remembered
+from headgate.present.moments import Json
+from headgate.present.times import utc
+from headgate.present.words import some, span
 
 _COLUMNS = (
     Column("KEY", least=16, name=True),

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.backoff import backoff_json, clear_hint, draw_backoffs
-from headgate.cli.drawing import Cell, Column, Screen, count
-from headgate.cli.listing import Moments, current, opened, pool_json, say_json
+from headgate.cli.backoff import (
+    clear_hint,
+    draw_backoffs,
+)
+from headgate.cli.drawing import (
+    Cell,
+    Column,
+    Screen,
+)
+from headgate.cli.listing import (
+    current,
+    opened,
+    say_json,
+)
 from headgate.core.state import State
 from headgate.core.views import PoolView, UpstreamView, pool_views
 from headgate.gate import processes
+from headgate.present.listings import status
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.words import (
+    count,
+)
 
 _COLUMNS = (
     Column("POOL", least=16, name=True),
@@ -32,20 +50,10 @@ def command(as_json: bool) -> int:
     with opened() as gate:
         state = current(gate)
         moments = Moments(gate)
-        views = pool_views(state, moments.now, gate.host)
         if as_json:
-            say_json(
-                {
-                    "pools": [pool_json(view, moments) for view in views],
-                    "backoffs": [backoff_json(backoff, moments) for _, backoff in sorted(state.backoffs.items())],
-                    "running": len(state.leases),
-                    "waiting": len(state.tickets),
-                    "at": moments.utc(moments.now),
-                    "seq": state.seq,
-                }
-            )
+            say_json(status(state, moments, gate.host))
         else:
-            _draw(state, views, moments)
+            _draw(state, pool_views(state, moments.now, gate.host), moments)
     return 0
 
 

@@ -11,7 +11,6 @@ from time import time_ns
 
 from headgate.cli.progress import say
 from headgate.cli.resuming import Session
-from headgate.cli.times import local_and_utc, utc
 from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
@@ -19,6 +18,7 @@ from headgate.core.records import Lease
 from headgate.gate.credentials import Held
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import LogReplaced, StoreError
+from headgate.present.times import local_and_utc, utc
 from headgate.runner.ending import Ending
 from headgate.runner.supervise import End
 from headgate.signals.agents import agent_for

@@ -72,6 +72,11 @@ match = 'claude .*--model (?P<model>\\S+)'
 [run]
 wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
 
+# The HTTP service: whether changes under /concurrency/ need the token too, and the names that it is called by.
+[serve]
+concurrency_token = true
+hosts = ["gate.example.org"]
+
 # How long events are kept.
 [history]
 keep = "30d"

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.config.errors import BadValue, Path
 from headgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Table
-from headgate.config.settings import HostAuto, Provider, Settings
+from headgate.config.settings import HostAuto, Provider, Serve, Settings
 from headgate.config.units import found
 from headgate.config.values import APIS
 from headgate.core.checks import ADAPT_IS_FOR
@@ -31,7 +31,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     providers = said.get("providers", {})
     for name in providers:
         _check_provider(document["providers"][name], ("providers", name), problems)
-    host = said.get("agents", {}).get("host", {})
+    host, serve = said.get("agents", {}).get("host", {}), said.get("serve", {})
     if host:
         _check_host(document["agents"]["host"], host, problems)
     return Settings(
@@ -43,6 +43,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         census=tuple(entry["match"] for entry in said.get("census", ()) if "match" in entry),
         wrap=tuple(said.get("run", {}).get("wrap", ())),
         keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
+        serve=Serve(serve.get("concurrency_token", False), tuple(serve.get("hosts", ()))),
     )
 
 

@@ -321,6 +321,31 @@ SCHEMA = Table(
             '{ wrap = ["bwrap", "--dev-bind", "/", "/"] }',
         ),
         Key(
+            "serve",
+            Table(
+                "`headgate serve`",
+                (
+                    Key(
+                        "concurrency_token",
+                        Scalar("true or false", v.read_flag),
+                        "Whether changes under `/concurrency/` need the token too, also on loopback.",
+                        "true",
+                        "false",
+                    ),
+                    Key(
+                        "hosts",
+                        Array("array of names", Scalar("host name", v.read_host_name)),
+                        "Names by which the service may be called, besides `localhost` and its addresses. "
+                        "A request for another name is refused.",
+                        '["gate.example.org"]',
+                        "none",
+                    ),
+                ),
+            ),
+            "The HTTP service.",
+            "{ concurrency_token = true }",
+        ),
+        Key(
             "history",
             Table(
                 "the history",

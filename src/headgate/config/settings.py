@@ -29,6 +29,13 @@ class Provider(Struct, frozen=True):
     usage_field: str = ""
 
 
+class Serve(Struct, frozen=True):
+    """How `headgate serve` answers (SPEC H5)."""
+
+    concurrency_token: bool = False
+    hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
+
+
 class Settings(Struct, frozen=True):
     """Everything that a config file can say."""
 
@@ -40,3 +47,4 @@ class Settings(Struct, frozen=True):
     census: tuple[str, ...] = ()  # patterns that compile
     wrap: tuple[str, ...] = ()
     keep_ms: int = 30 * 86_400_000
+    serve: Serve = Serve()

@@ -50,6 +50,15 @@ def read_on_429(value: object) -> str:
     return _choice(value, POLICIES)
 
 
+def read_host_name(value: object) -> str:
+    """A name without a port, in lower case."""
+    if isinstance(value, str) and 0 < len(value) <= 253 and value.isascii():
+        labels = value.lower().split(".")
+        if all(label and label.replace("-", "a").replace("_", "a").isalnum() for label in labels):
+            return value.lower()
+    raise _invalid(value, 'a host name without a port, for example "gate.example.org"')
+
+
 def read_api(value: object) -> str:
     return _choice(value, APIS)
 

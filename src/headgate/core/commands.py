@@ -26,6 +26,8 @@ class Acquire(Struct, tag="acquire", omit_defaults=True):
     role: str = ""
     session: str = ""
     bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
+    client: str = ""  # who asks through the holder
+    renew_ms: int = 0  # how often the client will renew; 0: it lives as long as its process
     asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for
 
 
@@ -40,6 +42,14 @@ class Claim(Struct, tag="claim", omit_defaults=True):
 
     id: str
     child: str = ""
+
+
+class Renew(Struct, tag="renew", omit_defaults=True):
+    """The client behind a ticket or lease was heard of, by this process, which speaks for it from now on."""
+
+    id: str
+    holder: str = ""
+    wake: str = ""
 
 
 class Release(Struct, tag="release", omit_defaults=True):
@@ -58,11 +68,12 @@ class Release(Struct, tag="release", omit_defaults=True):
     identity: str = ""  # whose account it names, see Credential
 
 
-class Reclaim(Struct, tag="reclaim"):
-    """Take a lease back by force (SPEC L3); `by` says who."""
+class Reclaim(Struct, tag="reclaim", omit_defaults=True):
+    """Take a lease back by force (SPEC L3); `by` says who. `cause`: forced, or unrenewed."""
 
     id: str
     by: str
+    cause: str = "forced"
 
 
 class Cancel(Struct, tag="cancel", omit_defaults=True):
@@ -225,6 +236,7 @@ Command = (
     Acquire
     | Ask
     | Claim
+    | Renew
     | Release
     | Reclaim
     | Cancel

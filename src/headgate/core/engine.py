@@ -31,10 +31,24 @@ from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
-from headgate.core.timers import ACCEPT, CLAIM, EXPIRY, HOLD, POOL, PROBE, USAGE, VERDICT, Timers
+from headgate.core.timers import (
+    ACCEPT,
+    CLAIM,
+    EXPIRY,
+    HOLD,
+    POOL,
+    PROBE,
+    RENEWAL,
+    USAGE,
+    VERDICT,
+    Timers,
+    keep_ms,
+    renewal_counts,
+)
 from headgate.core.usage import WITHDRAWN
 
 EXPIRES_MS = 24 * 3_600_000
+MOST_RENEW_MS = 86_400_000
 
 
 class Engine:
@@ -53,6 +67,7 @@ class Engine:
             cmd.Acquire: self._acquire,
             cmd.Ask: self._ask,
             cmd.Claim: self._claim,
+            cmd.Renew: self._renew,
             cmd.Release: self._release,
             cmd.Reclaim: self._reclaim,
             cmd.Cancel: self._cancel,
@@ -153,6 +168,8 @@ class Engine:
             raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
         if command.expires_ms < 0:
             raise BadRequest(f"expires after {command.expires_ms} ms: valid is 1 or more, or 0 for the default of 24 h")
+        if not 0 <= command.renew_ms <= MOST_RENEW_MS:
+            raise BadRequest(f"renewed every {command.renew_ms} ms: valid is 1 to {MOST_RENEW_MS}, or 0 for never")
         state, spec = self.state, command.spec
         queue = state.queues.get(spec)
         if queue is None or not queue.valid:
@@ -184,6 +201,9 @@ class Engine:
             role=command.role,
             session=command.session,
             bound=command.bound,
+            client=command.client,
+            renew_ms=command.renew_ms,
+            renew_by=now + keep_ms(command.renew_ms) if command.renew_ms else 0,
             asks=command.asks,
             stalled_at=0 if queue.usable else now,
         )
@@ -257,6 +277,19 @@ class Engine:
         elif not lease.claimed or (command.child and command.child != lease.child):
             self._emit(ev.Claimed(command.id, command.child))
 
+    def _renew(self, command: cmd.Renew, now: int) -> None:
+        """A client was heard of. Written down when half of its time is over, or another process speaks for it now."""
+        lease = self.state.leases.get(command.id)
+        ticket = lease.ticket if lease is not None else self.state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no lease or ticket {shown(command.id)}: it was taken back, released or never granted")
+        if not ticket.renew_ms:
+            raise BadRequest(f"{command.id} lives as long as its process: there is nothing to renew")
+        other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
+        if other or renewal_counts(ticket, now):
+            holder, wake = (command.holder, command.wake) if other else ("", "")
+            self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
+
     def _release(self, command: cmd.Release, now: int) -> None:
         lease = self.state.leases.get(command.id)
         if lease is None:
@@ -293,7 +326,9 @@ class Engine:
         lease = self.state.leases.get(command.id)
         if lease is None:
             raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-        self._take(lease, "forced", now, command.by)
+        if command.cause not in ("forced", "unrenewed"):
+            raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
+        self._take(lease, command.cause, now, command.by)
 
     def _take(self, lease: Lease, cause: str, now: int, by: str = "") -> None:
         spec = lease.ticket.spec
@@ -325,10 +360,12 @@ class Engine:
     def _lost(self, command: cmd.Lost, now: int) -> None:
         gone = set(command.processes)
         for ident, ticket in list(self.state.tickets.items()):
+            if ticket.renew_ms:
+                continue  # its client may still be there, and come back through another process
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
                 self._emit(ev.Dropped(ident))
         for lease in list(self.state.leases.values()):
-            nobody_claims = not lease.claimed and lease.ticket.holder in gone
+            nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 self._take(lease, "lost", now)
         for pool in self.state.gates:
@@ -614,6 +651,12 @@ class Engine:
             self._emit(ev.Returned(name))
         elif what == HOLD:
             self._take(state.leases[name], "overstayed", now)
+        elif what == RENEWAL:
+            lease = state.leases.get(name)
+            if lease is not None:
+                self._take(lease, "unrenewed", now)
+            else:
+                self._emit(ev.Dropped(name, "unrenewed"))
         elif at > self._followed_to:
             self._line.consider_reserving(state.tickets[name], now)
         else:

@@ -46,6 +46,15 @@ class Claimed(Struct, tag="claimed", omit_defaults=True):
     child: str = ""
 
 
+class Renewed(Struct, tag="renewed", omit_defaults=True):
+    """The client behind a ticket or lease was heard of. Written now and then, not for each renewal."""
+
+    id: str
+    until: int  # kept until then without another
+    holder: str = ""  # the process that speaks for the client now, where it is another
+    wake: str = ""
+
+
 class Returned(Struct, tag="returned"):
     """A grant that nobody claimed went back to its ticket's place, passed over until its holder speaks."""
 
@@ -77,7 +86,7 @@ class Released(Struct, tag="released", omit_defaults=True):
 
 
 class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
-    """A lease was taken back. `cause`: lost (its process is gone), forced, overstayed."""
+    """A lease was taken back. `cause`: lost (its process is gone), forced, overstayed, unrenewed (by its client)."""
 
     id: str
     cause: str
@@ -109,9 +118,10 @@ class Expired(Struct, tag="expired", omit_defaults=True):
 
 
 class Dropped(Struct, tag="dropped", omit_defaults=True):
-    """A ticket left the line because the process that waited is gone."""
+    """A ticket left the line because the process or client that waited is gone."""
 
     id: str
+    why: str = ""  # unrenewed: its client was not heard of
 
 
 class Bumped(Struct, tag="bumped", omit_defaults=True):
@@ -286,6 +296,7 @@ Event = (
     | Deferred
     | Granted
     | Claimed
+    | Renewed
     | Returned
     | Asked
     | Released

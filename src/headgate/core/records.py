@@ -42,6 +42,9 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     away: bool = False  # keeps its place and asks for nothing until its holder speaks
     stalled_at: int = 0  # since when every candidate is backed off, which does not count as waiting; 0: one is not
     bound: str = ""  # the process whose life the lease will have, when it is not the holder's
+    client: str = ""  # who asks, where the holder only speaks for it
+    renew_ms: int = 0  # how often its client renews it: it is judged by that, and by no process
+    renew_by: int = 0  # let go of then, if nobody has heard of the client
     asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for (SPEC G3)
 
 
@@ -64,7 +67,9 @@ class Lease(Struct, omit_defaults=True, gc=False):
 
     @property
     def lives_with(self) -> str:
-        """The process whose end is the end of the lease."""
+        """The process whose end is the end of the lease; none where a client has to renew it."""
+        if self.ticket.renew_ms:
+            return ""
         return self.child or self.ticket.bound or self.ticket.holder
 
 

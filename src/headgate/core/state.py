@@ -68,6 +68,7 @@ class State:
             ev.Deferred: _nothing,
             ev.Granted: self._granted,
             ev.Claimed: self._claimed,
+            ev.Renewed: self._renewed,
             ev.Returned: self._returned,
             ev.Asked: self._asked,
             ev.Released: self._ended,
@@ -274,6 +275,15 @@ class State:
         lease.claimed = True
         if event.child:
             lease.child = event.child
+
+    def _renewed(self, event: ev.Renewed, at: int) -> None:
+        lease = self.leases.get(event.id)
+        old = lease.ticket if lease is not None else self.tickets[event.id]
+        new = replace(old, renew_by=event.until, holder=event.holder or old.holder, wake=event.wake or old.wake)
+        if lease is not None:
+            lease.ticket = new
+        else:
+            self.tickets[event.id] = new
 
     def _returned(self, event: ev.Returned, at: int) -> None:
         lease = self.leases.pop(event.id)

@@ -18,10 +18,22 @@ from headgate.core.state import State
 
 CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 
+KEEP_MS = 300_000
+
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, RESERVE, CLAIM, HOLD, EXPIRY = range(10)
+POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(11)
 
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
+
+
+def keep_ms(renew_ms: int) -> int:
+    """How long a client's ticket or lease is kept without any sign of it: so long it outlives its service."""
+    return max(KEEP_MS, 3 * renew_ms)
+
+
+def renewal_counts(ticket: Ticket, now: int) -> bool:
+    """Whether a renewal must be written down; one that comes early enough need not."""
+    return 2 * (ticket.renew_by - now) < keep_ms(ticket.renew_ms)
 
 
 class Timers:
@@ -33,6 +45,7 @@ class Timers:
         self._arming: dict[type, Callable[[Any, int], None]] = {
             ev.Queued: self._queued,
             ev.Granted: self._granted,
+            ev.Renewed: self._renewed,
             ev.Returned: self._returned,
             ev.RuleSet: self._anew,
             ev.CapRemoved: self._anew,
@@ -97,11 +110,14 @@ class Timers:
         """Set all timers anew from the state: after a snapshot, or when pools were made anew."""
         state = self._state
         heap = [(ticket.expires_at, EXPIRY, ticket.id) for ticket in state.tickets.values()]
+        heap += [(ticket.renew_by, RENEWAL, ticket.id) for ticket in state.tickets.values() if ticket.renew_by]
         for lease in state.leases.values():
             if not lease.claimed:
                 heap.append((lease.granted_at + CLAIM_MS, CLAIM, lease.id))
             if lease.ends_at:
                 heap.append((lease.ends_at, HOLD, lease.id))
+            if lease.ticket.renew_by:
+                heap.append((lease.ticket.renew_by, RENEWAL, lease.id))
         heap += self._of_backoffs()
         heapify(heap)
         self._heap = heap
@@ -151,6 +167,9 @@ class Timers:
             pool = state.pools.get(name)
             return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
         lease = state.leases.get(name)
+        if what == RENEWAL:
+            kept = lease.ticket if lease is not None else state.tickets.get(name)
+            return kept is not None and kept.renew_by == at
         if lease is None:
             return False
         if what == CLAIM:
@@ -159,13 +178,17 @@ class Timers:
 
     def _queued(self, event: ev.Queued, at: int) -> None:
         self.push(event.ticket.expires_at, EXPIRY, event.ticket.id)
+        if event.ticket.renew_by:
+            self.push(event.ticket.renew_by, RENEWAL, event.ticket.id)
 
     def _granted(self, event: ev.Granted, at: int) -> None:
         if not event.claimed:
             self.push(at + CLAIM_MS, CLAIM, event.id)
         if event.ends_at:
             self.push(event.ends_at, HOLD, event.id)
-            self._forget_the_gone()
+        if event.ticket is not None and event.ticket.renew_by:
+            self.push(event.ticket.renew_by, RENEWAL, event.id)
+        self._forget_the_gone()
         if event.probes:
             self.push(at + VERDICT_MS, VERDICT, event.id)
         for pool, _ in self._state.held[event.id].needs:
@@ -176,6 +199,10 @@ class Timers:
         """No refusal for a while: the unproven call was accepted."""
         assert pool.adapt is not None
         self.push(pool.adapt.accepted_at, ACCEPT, pool.key)
+
+    def _renewed(self, event: ev.Renewed, at: int) -> None:
+        self.push(event.until, RENEWAL, event.id)
+        self._forget_the_gone()
 
     def _forget_the_gone(self) -> None:
         """Leases come and go by the million: drop the timers of those that are gone now and then."""

@@ -51,6 +51,7 @@ POLL_S = 1.0
 UPKEEP_S = 10.0
 _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
 _EVENTS_AT_ONCE = 500
+_OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
 _MOST_SPECS = 1024
 
 _UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
@@ -106,6 +107,7 @@ class Gate:
         self._questions: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()  # set, and replaced, when something was committed
         self._opened = self._closed = False
+        self._on_batch: Callable[[int], None] = _nothing  # told how many commands go into a transaction
         self._loop: asyncio.AbstractEventLoop
         self._gone: asyncio.Future[None]  # done when everything was let go of
 
@@ -160,8 +162,10 @@ class Gate:
 
     def _begin_to_close(self) -> None:
         told = [waiting.future for waiting in self._waiting.values()]
-        for ident in {**self._waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
+        waiting = {ident: one for ident, one in self._waiting.items() if not one.command.renew_ms}
+        for ident in {**waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
             self._leave(ident)
+        self._waiting.clear()  # clients that somebody else may speak for keep their places
         self._closed = True
         for task in [*self._tasks, *self._questions]:
             task.cancel()
@@ -447,6 +451,8 @@ class Gate:
         durable, self._durable = self._durable, False
         self._mail = False
         commands = [command for command, _ in batch]
+        if commands:
+            self._on_batch(len(commands))
         try:
             decided = self._replica.try_decide(commands, durable=durable)
             if decided is None:
@@ -575,7 +581,8 @@ class Gate:
             return
         waiting = self._waiting.pop(ident)
         if not waiting.future.done():
-            self._mine[ident] = lease
+            if not waiting.command.renew_ms:  # else it is its client's, whoever speaks for it
+                self._mine[ident] = lease
             waiting.future.set_result(lease)
 
     def _left(self, ident: str, why: str) -> None:
@@ -671,19 +678,28 @@ class Gate:
             await asyncio.sleep(POLL_S)
             if self._busy or not self._waiting:
                 continue
-            try:
-                self._take_in()
-                self._compare()
-                gone = lost(self._replica.state)
-                if gone is not None:
-                    self._put(gone, None)
-                observed = self._surroundings.observe(lambda: self._replica.state, self.host)
-                if observed is not None:
-                    self._put(observed, None)
-                for changed in self._credentials.news(self._replica.state):
-                    self._put(changed, None)
-            except (HeadgateError, OSError):
-                continue  # the store is in trouble: those who ask are told; the poll goes on
+            self._look_around()
+
+    def _look_around(self) -> None:
+        """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
+        if self._busy or self._closed:
+            return
+        try:
+            self._take_in()
+            self._compare()
+            gone = lost(self._replica.state)
+            if gone is not None:
+                self._put(gone, None)
+            observed = self._surroundings.observe(lambda: self._replica.state, self.host)
+            if observed is not None:
+                self._put(observed, None)
+            for changed in self._credentials.news(self._replica.state):
+                self._put(changed, None)
+            due = self._replica.due
+            if due is not None and self._log.now() - due > _OVERDUE_MS:
+                self._put(cmd.Tick(), None)
+        except (HeadgateError, OSError):
+            return  # the store is in trouble: those who ask are told; the poll goes on
 
     async def _upkeep(self) -> None:
         """Snapshots and pruning; and leases in our name that nobody here holds are given back."""
@@ -714,7 +730,7 @@ class Gate:
         return [
             ticket.id
             for ticket in tickets
-            if ticket.holder == self._me and ticket.wake == address and ticket.id not in known
+            if ticket.holder == self._me and ticket.wake == address and ticket.id not in known and not ticket.renew_ms
         ]
 
     def _why(self, command: cmd.Acquire) -> Reason:
@@ -727,6 +743,10 @@ class Gate:
         if view is not None:
             return view.reason
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
+
+
+def _nothing(number: int) -> None:
+    pass
 
 
 # How a ticket or a grant of ours may end without us.

@@ -68,10 +68,14 @@ def lost(state: State) -> cmd.Lost | None:
 
     gone = set()
     for lease in state.leases.values():
+        if lease.ticket.renew_ms:
+            continue  # judged by its client's renewals
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
     gone.update(pool.upstream.asked_by for pool in state.gates if is_gone(pool.upstream.asked_by))
     for ticket in state.tickets.values():
+        if ticket.renew_ms:
+            continue
         if is_gone(ticket.holder):
             gone.add(ticket.holder)
         if ticket.bound and is_gone(ticket.bound):

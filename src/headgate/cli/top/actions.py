@@ -6,7 +6,11 @@ sees may be a second old: it is looked up anew. The lock is waited for, but not 
 
 from __future__ import annotations
 
-from headgate.cli.targets import entered_text, until_text, whoami, whose
+from headgate.cli.targets import (
+    entered_text,
+    until_text,
+    whoami,
+)
 from headgate.cli.top.ui import Wish
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -17,6 +21,9 @@ from headgate.core.views import PoolView, TicketView, pool_views, ticket_view
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import StoreError
+from headgate.present.targets import (
+    whose,
+)
 
 PATIENCE_S = 2.0
 

@@ -11,7 +11,16 @@ import select
 import sys
 import termios
 
-from headgate.cli.drawing import Cell, Screen, cell_width, printable, showable, wants_colour
+from headgate.cli.drawing import (
+    Cell,
+    Screen,
+    cell_width,
+    showable,
+    wants_colour,
+)
+from headgate.present.words import (
+    printable,
+)
 
 Line = list[Cell]
 _Mode = list[int | list[bytes | int]]  # of a terminal, as termios has it

@@ -9,12 +9,20 @@ from collections.abc import Sequence
 from time import localtime, strftime
 from typing import Any
 
-from headgate.cli.drawing import Cell, Column, Screen, cell_width, printable
+from headgate.cli.drawing import (
+    Cell,
+    Column,
+    Screen,
+    cell_width,
+)
 from headgate.cli.top.display import Line
 from headgate.cli.top.panes import BACKOFFS, PANES, POOLS
 from headgate.cli.top.snapshot import Snapshot
 from headgate.cli.top.trend import BUCKET_MS, Trend, spark
 from headgate.cli.top.ui import Ui
+from headgate.present.words import (
+    printable,
+)
 
 _GUTTER = "  "
 _KEYS = ("p:pause +/-:cap r:restore ", "c:cancel b:bump ", "", "x:clear ")  # of each pane

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from headgate.cli.backoff import ends_text
-from headgate.cli.drawing import Cell, Column, printable, span, spans
+from headgate.cli.drawing import (
+    Cell,
+    Column,
+)
 from headgate.cli.listing import models_shown, pid_shown
 from headgate.cli.ps import lease_state
 from headgate.cli.queue import why_shown
@@ -15,6 +18,11 @@ from headgate.cli.top.snapshot import Snapshot
 from headgate.core.backoffs import Backoff
 from headgate.core.views import LeaseView, PoolView, TicketView
 from headgate.gate import processes
+from headgate.present.words import (
+    printable,
+    span,
+    spans,
+)
 
 T = TypeVar("T")
 Row = list[str | Cell]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.cli.listing import Moments
 from headgate.cli.status import idle_caps
 from headgate.core.backoffs import Backoff
 from headgate.core.state import State
 from headgate.core.views import LeaseView, PoolView, TicketView, lease_views, pool_views, ticket_views
 from headgate.gate.direct import DirectGate
+from headgate.present.moments import (
+    Moments,
+)
 
 
 class Snapshot(NamedTuple):

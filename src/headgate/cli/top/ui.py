@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headgate.cli.drawing import printable
 from headgate.cli.top.panes import BACKOFFS, LEASES, PANES, POOLS, TICKETS
 from headgate.cli.top.snapshot import Snapshot
+from headgate.present.words import (
+    printable,
+)
 
 QUIT = "quit"
 

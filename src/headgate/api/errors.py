@@ -1,0 +1,74 @@
+"""Errors as programs are told them (SPEC H3): `{"error": sentence, "reason": code, …}`; mapped here alone."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+from headgate.config.errors import ConfigError
+from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalError, NotFound
+from headgate.gate.clients import Gone
+from headgate.gate.handles import NotAdmitted
+from headgate.log.protocol import StoreError
+
+RETRY_AFTER_S = 5
+
+
+class ErrorShape(Struct, omit_defaults=True):
+    """What is wrong, what is valid. Nothing was changed."""
+
+    error: str
+    reason: str
+    field: str | UnsetType = UNSET
+    cause: str | UnsetType = UNSET
+
+
+class Refused(HeadgateError):
+    """A request that is refused with a status and a code of its own."""
+
+    def __init__(
+        self, status: int, reason: str, sentence: str, *, field: str = "", retry_after_s: int = 0, allow: str = ""
+    ) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.reason = reason
+        self.field = field
+        self.retry_after_s = retry_after_s
+        self.allow = allow
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that go with it."""
+        headers = {}
+        if self.retry_after_s:
+            headers["retry-after"] = str(self.retry_after_s)
+        if self.allow:
+            headers["allow"] = self.allow
+        if self.status == 401:
+            headers["www-authenticate"] = 'Bearer realm="headgate"'
+        return headers
+
+
+def conflict(sentence: str) -> Refused:
+    return Refused(409, "conflict", sentence)
+
+
+def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
+    """Status, body and headers for whatever went wrong."""
+    if isinstance(error, Refused):
+        return error.status, ErrorShape(str(error), error.reason, error.field or UNSET), error.headers
+    if isinstance(error, Gone):
+        return 410, ErrorShape(str(error), "gone", cause=error.cause), {}
+    if isinstance(error, NotAdmitted):
+        return 410, ErrorShape(str(error), "gone", cause=error.reason.code), {}
+    if isinstance(error, StoreError):
+        headers = {"retry-after": str(RETRY_AFTER_S)}
+        return 503, ErrorShape(str(error), "store_unavailable"), headers
+    if isinstance(error, NotFound):
+        return 404, ErrorShape(str(error), "not_found"), {}
+    if isinstance(error, BadName | BadRequest | ConfigError):
+        return 400, ErrorShape(str(error), "bad_request"), {}
+    if isinstance(error, UnicodeDecodeError):
+        return 400, ErrorShape("the body is not JSON: it is not UTF-8 text", "bad_json"), {}
+    if isinstance(error, HeadgateError) and not isinstance(error, InternalError):
+        return 503, ErrorShape(str(error), "stopping"), {"retry-after": str(RETRY_AFTER_S)}
+    return 500, ErrorShape("something went wrong inside Headgate; the service's own output says what", "internal"), {}

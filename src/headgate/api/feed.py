@@ -1,0 +1,155 @@
+"""One reader of the log for everybody who listens: streams, metrics, charts (SPEC H2).
+
+An event is put into words once, and only if somebody listens. A listener that does not keep up is let go with a
+sentence; it resumes by the sequence number that it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.core import events as ev
+from headgate.core.errors import HeadgateError
+from headgate.gate.node import Node
+from headgate.log.protocol import LogReplaced, Position, StoreError
+from headgate.present.events import event_json, sentence
+from headgate.present.moments import Moments
+
+POLL_S = 0.5
+_PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
+_IDLE_PAUSE_S = 0.25
+_MOST_PENDING = 5_000
+_TROUBLE_S = 1.0
+
+
+class Told(NamedTuple):
+    """One event of the log, ready to be sent."""
+
+    seq: int
+    type: str
+    data: bytes
+
+
+class Notice(NamedTuple):
+    """Something that is not in the log: reset, trouble, stopping."""
+
+    type: str
+    data: dict[str, object]
+
+
+class Listener:
+    """What one stream has yet to send."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq  # the last that was put here
+        self.behind = False
+        self.pending: deque[Told | Notice] = deque()
+        self.ready = asyncio.Event()
+
+    def put(self, one: Told | Notice) -> None:
+        if len(self.pending) >= _MOST_PENDING:
+            self.behind = True
+            self.pending.clear()
+        if not self.behind:
+            self.pending.append(one)
+            if isinstance(one, Told):
+                self.seq = one.seq
+        self.ready.set()
+
+
+class Feed:
+    """Reads the log as it grows."""
+
+    def __init__(self, gate: Node) -> None:
+        self._gate = gate
+        self._position: Position | None = None
+        self._listeners: set[Listener] = set()
+        self._hearers: list[Callable[[ev.Event], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._in_trouble = False
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    @property
+    def seq(self) -> int:
+        """How far the log was read."""
+        return 0 if self._position is None else self._position.seq
+
+    def hear(self, hearer: Callable[[ev.Event], None]) -> None:
+        """Have every event told to somebody in this process."""
+        self._hearers.append(hearer)
+
+    async def start(self) -> None:
+        self._position = await self._gate.position()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def say_goodbye(self) -> None:
+        self._tell_all(Notice("stopping", {"text": "the service stops: connect again"}))
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def listen(self) -> Listener:
+        """From what was read last."""
+        listener = Listener(self.seq)
+        self._listeners.add(listener)
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+
+    def words(self, seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
+        """An event as it is sent."""
+        document = event_json(seq, at, event, moments)
+        document["text"] = sentence(event, at)
+        return Told(seq, str(document["type"]), msgspec.json.encode(document))
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not await self._read():
+                    await self._gate.wait_for_change(POLL_S)
+                await asyncio.sleep(_PAUSE_S if self._listeners else _IDLE_PAUSE_S)
+            except LogReplaced:
+                self._position = await self._gate.position()
+                text = "the log was replaced, by a restored backup perhaps: read everything anew"
+                self._tell_all(Notice("reset", {"seq": self.seq, "text": text}))
+            except StoreError as error:
+                if not self._in_trouble:
+                    self._tell_all(Notice("trouble", {"text": str(error)}))
+                self._in_trouble = True
+                await asyncio.sleep(_TROUBLE_S)
+            except HeadgateError:
+                return  # the gate is closed
+
+    async def _read(self) -> bool:
+        assert self._position is not None
+        commits = await self._gate.commits(self._position)
+        self._in_trouble = False
+        moments = Moments(self._gate) if self._listeners else None
+        for commit in commits:
+            first = commit.seq - len(commit.events) + 1
+            for seq, event in enumerate(commit.events, first):
+                for hearer in self._hearers:
+                    hearer(event)
+                if moments is not None:
+                    told = self.words(seq, commit.at, event, moments)
+                    for listener in self._listeners:
+                        if seq > listener.seq:
+                            listener.put(told)
+            self._position = commit.position
+        return bool(commits)
+
+    def _tell_all(self, notice: Notice) -> None:
+        for listener in self._listeners:
+            listener.put(notice)
+            if notice.type == "reset":
+                listener.seq = self.seq

@@ -1,0 +1,226 @@
+"""What every request passes first (SPEC H5): its size, its Host and Origin, its token. Raw ASGI, before any route.
+
+A page that the user visits must not drive the gate. A name that an attacker's DNS points at us is not a Host we know;
+a page elsewhere sends its Origin, which is not ours; and there is no CORS, so nothing is ever readable from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from ipaddress import ip_address
+from typing import Any
+
+import msgspec
+
+from headgate.api.errors import Refused, refusal
+from headgate.api.tokens import Tokens
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BODY_BYTES = 64 * 1024
+HEAD_BYTES = 16 * 1024
+PATH_BYTES = 4 * 1024
+
+_HEALTH = frozenset(("/healthz", "/readyz"))
+_PAGES = frozenset(("/", "/login", "/docs"))  # what a link from elsewhere may lead to
+_SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_HEADERS = frozenset(
+    (b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie", b"content-length", b"content-type")
+)
+
+SECURE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+
+
+class Access:
+    """Whom the service answers."""
+
+    def __init__(self, tokens: Tokens, *, loopback: bool, names: frozenset[str], concurrency_token: bool) -> None:
+        self.tokens = tokens
+        self.loopback = loopback
+        self.names = names  # in lower case, besides addresses
+        self.concurrency_token = concurrency_token
+
+
+class Guard:
+    """Wraps the routes."""
+
+    def __init__(self, app: App, access: Access, connections: Callable[[], int], most_connections: int) -> None:
+        self._app = app
+        self._access = access
+        self._connections = connections
+        self._most_connections = most_connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        path = scope["path"]
+        scope["headgate.may_change"] = False
+        try:
+            if path not in _HEALTH:
+                self._check(scope, path)
+            length = scope.get("headgate.length", 0)
+            if length > BODY_BYTES:
+                raise _too_large()
+        except Refused as error:
+            await refuse(error, send, close=True)
+            return
+        await self._app(scope, receive if length >= 0 else _counted(receive), _secured(send))
+
+    def _check(self, scope: Scope, path: str) -> None:
+        if len(scope["raw_path"]) + len(scope["query_string"]) > PATH_BYTES:
+            raise Refused(414, "too_large", f"the address is too long: at most {PATH_BYTES} bytes")
+        found: dict[bytes, bytes] = {}
+        size = 0
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+            if name in _HEADERS:
+                if name == b"host" and b"host" in found:
+                    raise _wrong_host("two of them")
+                found[name] = value
+        if size > HEAD_BYTES:
+            raise Refused(431, "too_large", f"the headers are too long: at most {HEAD_BYTES} bytes")
+        if self._connections() > self._most_connections:
+            raise Refused(
+                503,
+                "too_many_connections",
+                f"more than {self._most_connections} connections are open: close some, or come back later",
+                retry_after_s=1,
+            )
+        self._check_host(found.get(b"host", b""))
+        self._check_origin(scope, path, found)
+        self._check_token(scope, path, found)
+        length = scope["headgate.length"] = _length(found, scope["headers"])
+        if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
+            raise Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
+
+    def _check_host(self, host: bytes) -> None:
+        text = host.decode("latin-1").lower()
+        name = text.rpartition(":")[0] if not text.endswith("]") and ":" in text else text
+        if name in self._access.names:
+            return
+        try:
+            ip_address(name.strip("[]"))
+        except ValueError:
+            raise _wrong_host(text or "none") from None
+
+    def _check_origin(self, scope: Scope, path: str, found: dict[bytes, bytes]) -> None:
+        """The browser says where a request comes from; programs say nothing."""
+        origin = found.get(b"origin")
+        if origin is not None:
+            ours = origin.partition(b"://")[2].lower()
+            if ours != found.get(b"host", b"").lower():
+                raise _foreign(origin.decode("latin-1"))
+        site = found.get(b"sec-fetch-site", b"none")
+        if site not in (b"none", b"same-origin") and not (scope["method"] == "GET" and path in _PAGES):
+            raise _foreign("another page")
+
+    def _check_token(self, scope: Scope, path: str, found: dict[bytes, bytes]) -> None:
+        access = self._access
+        given = found.get(b"authorization")
+        if given is not None:
+            if not access.tokens.is_token(given):
+                raise Refused(
+                    401, "token_wrong", "this is not the token: it is in the file `token` of the state folder"
+                )
+            scope["headgate.may_change"] = True
+            return
+        cookie = found.get(b"cookie")
+        if cookie is not None and access.tokens.is_session(cookie):
+            scope["headgate.may_change"] = True
+            return
+        if path == "/login":
+            return  # its code is what counts
+        if access.loopback:
+            if scope["method"] in _SAFE:
+                return
+            if path.startswith("/concurrency/") and not access.concurrency_token:
+                return
+        raise Refused(
+            401,
+            "token_needed",
+            "this needs the token, as `Authorization: Bearer …`: it is in the file `token` of the state folder; "
+            "for a browser, `headgate open` makes a link",
+        )
+
+
+async def refuse(error: Exception, send: Send, *, close: bool = False) -> None:
+    """Answer with an error, without any route."""
+    status, shape, extra = refusal(error)
+    body = msgspec.json.encode(shape)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *((name.encode(), value.encode()) for name, value in extra.items()),
+        *SECURE_HEADERS,
+    ]
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_json(kind: bytes | None) -> bool:
+    return kind is None or kind.partition(b";")[0].strip().lower() == b"application/json"
+
+
+def _length(found: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> int:
+    """The body's length; -1 when it is not said."""
+    given = found.get(b"content-length")
+    if given is not None:
+        return int(given) if given.isdigit() and len(given) < 16 else BODY_BYTES + 1
+    return -1 if any(name == b"transfer-encoding" for name, _ in headers) else 0
+
+
+def _counted(receive: Receive) -> Receive:
+    """The same messages, as long as the body is not too large."""
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_BYTES:
+            raise _too_large()
+        return message
+
+    return counted
+
+
+def _secured(send: Send) -> Send:
+    async def secured(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *SECURE_HEADERS]
+        await send(message)
+
+    return secured
+
+
+def _too_large() -> Refused:
+    return Refused(413, "too_large", f"the body is too large: at most {BODY_BYTES} bytes")
+
+
+def _wrong_host(found: str) -> Refused:
+    return Refused(
+        403,
+        "wrong_host",
+        f"Host {found[:100]!r} is not this service: valid are its addresses, localhost, and `hosts` under [serve] "
+        "in the config",
+    )
+
+
+def _foreign(origin: str) -> Refused:
+    return Refused(
+        403, "foreign_origin", f"requests of {origin[:100]!r} are not answered: only the service's own pages are"
+    )

@@ -1,0 +1,109 @@
+"""Asking for a seat, renewing and giving it back. Plain functions: the routes and the quick path both call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from headgate.api.errors import conflict
+from headgate.api.service import Service
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.errors import BadRequest, NotFound
+from headgate.core.records import Lease
+from headgate.core.views import ticket_view
+from headgate.gate.clients import InLine
+from headgate.gate.handles import Deferred
+from headgate.gate.ids import ALPHABET, LENGTH
+from headgate.present.moments import Moments
+from headgate.present.shapes import reason_json, seconds
+from headgate.present.targets import entered, find_id
+
+WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
+
+
+async def ask(
+    service: Service, body: AskBody, client: str, hung_up: Callable[[], Coroutine[Any, Any, object]]
+) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+    """SPEC H2: a lease, a place in line, or a refusal; with the status that goes with it."""
+    if body.wait_s > 0:
+        service.check_room_to_wait()
+    command = service.asking.command(body, client)
+    answer = await service.clients.ask(command, body.wait_s, hung_up, new=body.id is None)
+    if isinstance(answer, Lease):
+        return 201, lease_answer(answer, service)
+    if isinstance(answer, Deferred):
+        moments = Moments(service.gate)
+        return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
+    told = await _in_line(service, answer, body.queue is not False)
+    if body.queue is False:
+        await service.gate.decide(cmd.Cancel(answer.id, "its client, who did not want to wait longer"))
+    return told
+
+
+async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+    state, moments = await service.look()
+    lease = state.leases.get(answer.id)
+    if lease is not None and lease.claimed and stays:
+        return 201, lease_answer(lease, service)  # in the last moment
+    view = ticket_view(state, answer.id, moments.now)
+    if view is None:
+        raise NotFound(f"{answer.id} has left the line")
+    reason, estimate = reason_json(view.reason, moments), seconds(view.estimate_ms)
+    if not stays:
+        return 200, DeferredAnswer(True, False, None, reason, view.position, estimate, None)
+    return 202, DeferredAnswer(True, True, answer.id, reason, view.position, estimate, service.clients.grace_s)
+
+
+def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:
+    ends_at = Moments(service.gate).utc(lease.ends_at) if lease.ends_at else None
+    return LeaseAnswer(lease.id, lease.model or None, lease.waited_ms / 1000, lease.ticket.renew_ms / 1000, ends_at)
+
+
+async def renew(service: Service, ident: str) -> RenewAnswer:
+    lease = await service.clients.renew(ident)
+    ends_at = Moments(service.gate).utc(lease.ends_at) if lease.ends_at else None
+    return RenewAnswer(lease.id, lease.ticket.renew_ms / 1000, ends_at)
+
+
+async def release(service: Service, given: str, body: ReleaseBody, by: str) -> ReleaseAnswer:
+    """Harmless when it is over already (SPEC L1)."""
+    if body.retry_after_s is not None and body.outcome not in WITH_A_WAIT:
+        raise BadRequest(f"retry_after_s goes with an outcome of {', '.join(WITH_A_WAIT)}")
+    if body.force and body.outcome is not None:
+        raise BadRequest("force says nothing of an outcome: leave out one of the two")
+    ident = given
+    if not (len(given) == LENGTH and given in service.clients):
+        found = await _find(service, given)
+        if found is None:
+            return ReleaseAnswer(given, False, None, None, body.force, 0)
+        ident = found
+    command: cmd.Command = cmd.Reclaim(ident, by)
+    if not body.force:
+        after_ms = None if body.retry_after_s is None else int(body.retry_after_s * 1000)
+        command = cmd.Release(ident, body.outcome or "ok", after_ms)
+    (decided,) = await service.gate.decide(command)
+    if decided.error is not None and not isinstance(decided.error, NotFound):
+        raise decided.error
+    service.clients.forget(ident, "forced" if body.force else "released")
+    for event in decided.events:
+        if isinstance(event, ev.Released | ev.Reclaimed) and event.id == ident:
+            outcome = event.outcome if isinstance(event, ev.Released) else None
+            return ReleaseAnswer(ident, True, outcome, event.held_ms / 1000, body.force, entered(decided.events))
+    return ReleaseAnswer(ident, False, None, None, body.force, 0)
+
+
+async def _find(service: Service, given: str) -> str | None:
+    """The lease that is meant; None when it has ended. Only a whole id can be known to have been one."""
+    state, _ = await service.look()
+    try:
+        ident = find_id(state, given)
+    except NotFound:
+        whole = len(given) == LENGTH and all(char in ALPHABET for char in given)
+        if whole or service.clients.has_ended(given):
+            return None
+        raise
+    if ident in state.tickets:
+        raise conflict(f"{ident} is still in line and holds no seat: DELETE /v1/tickets/{ident} takes it out")
+    return ident

@@ -1,0 +1,312 @@
+"""Routes that only look: the listings of the command line, as it prints them with `--json` (SPEC O)."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+from litestar import Request, get
+from litestar.params import Parameter
+
+from headgate.api.bodies import (
+    CapsAnswer,
+    ConfigAnswer,
+    CooldownAnswer,
+    HistoryAnswer,
+    HoldersAnswer,
+    HolderShape,
+    Kind,
+    LeasesAnswer,
+    OverviewAnswer,
+    SelectAnswer,
+    SessionShape,
+    TicketsAnswer,
+    ValueShape,
+)
+from headgate.api.series import SeriesShape
+from headgate.api.service import Service
+from headgate.config.environment import Environment
+from headgate.config.schema import read_cap_selector
+from headgate.core import events as ev
+from headgate.core.errors import BadRequest, NotFound
+from headgate.core.names import parse_model, shown
+from headgate.core.records import Spec, Ticket
+from headgate.core.state import State
+from headgate.core.views import capacity, lease_views, ticket_view, ticket_views
+from headgate.gate import processes
+from headgate.log.protocol import Log
+from headgate.present import caps, listings
+from headgate.present.events import TYPES, event_json, sentence
+from headgate.present.moments import Moments
+from headgate.present.selecting import first_usable, unusable
+from headgate.present.settings import values, warnings
+from headgate.present.shapes import (
+    BackoffShape,
+    CapacityShape,
+    LeaseShape,
+    StatusShape,
+    TicketShape,
+    capacity_json,
+    lease_json,
+    ticket_json,
+)
+from headgate.present.sums import Sums, SumsShape, seq_before, sums_json
+from headgate.present.targets import find_id, kind_for
+
+_AT_ONCE = 1_000
+
+Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
+Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
+Models = Annotated[str, Parameter(max_length=2_000, description="candidates, separated by commas")]
+Selector = Annotated[str, Parameter(min_length=1, max_length=300)]
+Project = Annotated[str, Parameter(max_length=100)]
+Seq = Annotated[int, Parameter(ge=0, le=2**53, description="only what came after this sequence number")]
+Types = Annotated[str, Parameter(max_length=1_000, description="only these types, separated by commas")]
+Hours = Annotated[float, Parameter(gt=0, le=87_840)]
+Minutes = Annotated[float, Parameter(gt=0, le=1_440)]
+
+
+@get("/v1/status", summary="How full every pool is")
+async def status(service: Service) -> StatusShape:
+    state, moments = await service.look()
+    return listings.status(state, moments, service.gate.host)
+
+
+@get("/v1/overview", summary="Status, line, leases and session in one answer")
+async def overview(service: Service, request: Request[Any, Any, Any], tickets: Limit = 200) -> OverviewAnswer:
+    state, moments = await service.look()
+    return OverviewAnswer(
+        listings.status(state, moments, service.gate.host),
+        [ticket_json(view, moments) for view in islice(ticket_views(state, moments.now), tickets)],
+        listings.leases(state, moments),
+        session_of(service, request),
+    )
+
+
+@get("/v1/session", summary="What this client may do, and which service it talks to")
+async def session(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
+    return session_of(service, request)
+
+
+def session_of(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
+    return SessionShape(
+        version=service.version,
+        may_change=bool(request.scope.get("headgate.may_change")),
+        loopback=service.access.loopback,
+        host=service.gate.host,
+        seq=service.feed.seq,
+        started_at=service.started_at,
+        dashboard=service.dashboard,
+    )
+
+
+@get("/v1/tickets", summary="The line, by position")
+async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> TicketsAnswer:
+    state, moments = await service.look()
+    views = ticket_views(state, moments.now)
+    shown_ones = [ticket_json(view, moments) for view in views[offset : offset + limit]]
+    return TicketsAnswer(shown_ones, listings.backoffs(state, moments), len(views), state.seq)
+
+
+@get("/v1/tickets/{ident:str}", summary="One ticket")
+async def ticket(service: Service, ident: str) -> TicketShape:
+    state, moments = await service.look()
+    view = ticket_view(state, find_id(state, ident), moments.now)
+    if view is None:
+        raise NotFound(f"{ident} is not in line: it has a seat")
+    return ticket_json(view, moments)
+
+
+@get("/v1/leases", summary="Every lease")
+async def leases(service: Service) -> LeasesAnswer:
+    state, moments = await service.look()
+    return LeasesAnswer(listings.leases(state, moments), state.seq)
+
+
+@get("/v1/leases/{ident:str}", summary="One lease")
+async def lease(service: Service, ident: str) -> LeaseShape:
+    state, moments = await service.look()
+    found = find_id(state, ident)
+    view = next((view for view in lease_views(state, moments.now) if view.lease.id == found), None)
+    if view is None:
+        raise NotFound(f"{ident} is still in line and holds no seat")
+    return lease_json(view, moments)
+
+
+@get("/v1/holders", summary="Who holds and who waits, by process or client")
+async def holders(service: Service) -> HoldersAnswer:
+    state, _ = await service.look()
+    found: dict[tuple[str, str], HolderShape] = {}
+    for each in state.leases.values():
+        shape = _holder(found, each.ticket, each.lives_with)
+        shape.leases.append(each.id)
+        shape.seats += each.ticket.spec.seats
+    for waiting in state.tickets.values():
+        _holder(found, waiting, "" if waiting.renew_ms else waiting.bound or waiting.holder).tickets.append(waiting.id)
+    return HoldersAnswer(list(found.values()))
+
+
+def _holder(found: dict[tuple[str, str], HolderShape], ticket: Ticket, process: str) -> HolderShape:
+    key = (process, ticket.client)
+    shape = found.get(key)
+    if shape is None:
+        host = processes.host_of(process or ticket.holder)
+        gone = processes.is_gone(process) if process else None
+        pid, client, command = processes.pid_of(process), ticket.client or None, ticket.command or None
+        shape = found[key] = HolderShape(host, pid, client, command, gone, [], [], 0)
+    return shape
+
+
+@get("/v1/capacity", summary="Is it worth asking now? Green, yellow or red")
+async def get_capacity(
+    service: Service, models: Models = "", kind: Kind = "agents", project: Project = ""
+) -> CapacityShape:
+    spec = Spec(candidates(service, models), kind, 1, service.gate.host, project or "default")
+    state, moments = await service.look()
+    found = capacity(state, spec, moments.now)
+    if found.level != "green":  # before any refusal, the dead are looked for
+        service.gate.look_around()
+        state, moments = await service.look()
+        found = capacity(state, spec, moments.now)
+    return capacity_json(found, spec, moments)
+
+
+def candidates(service: Service, models: str | list[str]) -> tuple[str, ...]:
+    """The models that are named, else those of the config."""
+    parts = models.split(",") if isinstance(models, str) else models
+    named = tuple(str(parse_model(part.strip())) for part in parts if part.strip())
+    return named or service.gate.settings.models
+
+
+@get("/v1/caps", summary="Every cap in force, and where it comes from")
+async def get_caps(service: Service) -> CapsAnswer:
+    state, _ = await service.look()
+    return CapsAnswer(caps.lines(state, Environment()))
+
+
+@get("/v1/cooldown", summary="How long a released seat stays taken")
+async def get_cooldown(service: Service, selector: Selector, kind: Kind | None = None) -> CooldownAnswer:
+    state, _ = await service.look()
+    return cooldown_of(state, selector, kind_for(state, selector, kind))
+
+
+def cooldown_of(state: State, selector: str, kind: str, was_ms: int | None = None) -> CooldownAnswer:
+    read_cap_selector(selector)
+    cap = state.rules.caps.get((kind, selector))
+    cooldown_ms, source = caps.cooldown(state, (kind, selector))
+    return CooldownAnswer(selector, kind, cooldown_ms, source, cap is not None and cap.capped, was_ms)
+
+
+@get("/v1/backoffs", summary="Models and accounts that are not used for a while")
+async def get_backoffs(service: Service) -> dict[str, list[BackoffShape]]:
+    state, moments = await service.look()
+    return {"backoffs": listings.backoffs(state, moments)}
+
+
+@get("/v1/select", summary="The model to use now, by what is backed off")
+async def get_select(service: Service, models: Models = "") -> SelectAnswer:
+    named = candidates(service, models)
+    state, moments = await service.look()
+    missing = lacking(service, some_candidates(named))
+    there = tuple(model for model in named if model not in missing)
+    return selected(state, named, first_usable(state, there), missing, moments)
+
+
+def lacking(service: Service, models: tuple[str, ...]) -> dict[str, str]:
+    """The models without credentials, and what each lacks."""
+    return {model: lacks for model in models if (lacks := service.gate.credentials.missing(model))}
+
+
+def some_candidates(models: tuple[str, ...]) -> tuple[str, ...]:
+    if not models:
+        raise BadRequest("no candidates: name them with `models`, or set `models` in the config")
+    return models
+
+
+def selected(
+    state: State, models: tuple[str, ...], chosen: str | None, missing: dict[str, str], moments: Moments
+) -> SelectAnswer:
+    """SPEC O5."""
+    if chosen is not None:
+        return SelectAnswer(chosen)
+    return SelectAnswer(None, [unusable(state, model, missing, moments) for model in models])
+
+
+@get("/v1/history", summary="What happened")
+async def history(service: Service, since: Seq = 0, limit: Limit = 500, types: Types = "") -> HistoryAnswer:
+    wanted = event_types(types)
+    state, moments = await service.look()
+    last, seq = state.seq, since
+    found: list[tuple[int, int, ev.Event]] = []
+    first_seq = None
+    while len(found) <= limit:
+        told = await service.gate.history(seq, _AT_ONCE)
+        if told and first_seq is None:
+            first_seq = told[0][0]
+        found += [one for one in told if not wanted or isinstance(one[2], wanted)]
+        if len(told) < _AT_ONCE:
+            break
+        seq = told[-1][0]
+    events = [{**event_json(seq, at, event, moments), "text": sentence(event, at)} for seq, at, event in found[:limit]]
+    return HistoryAnswer(events, last, first_seq, len(found) > limit)
+
+
+def event_types(text: str) -> tuple[type, ...]:
+    """The types of events that are named; () is all."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = next((name for name in names if name not in TYPES), None)
+    if unknown is not None:
+        raise BadRequest(f"types {shown(unknown)}: valid are {', '.join(TYPES)}")
+    return tuple(TYPES[name] for name in names)
+
+
+@get("/v1/metrics", summary="Finished runs summed up by model")
+async def get_sums(service: Service, hours: Hours = 24.0) -> SumsShape:
+    state, moments = await service.look()
+    since = moments.now - int(hours * 3_600_000)
+    sums, since = await service.gate.with_log(lambda log: _summed(log, since, state.seq))
+    return sums_json(hours, since, sums, moments)
+
+
+def _summed(log: Log, since: int, last: int) -> tuple[Sums, int]:
+    kept = next(iter(log.history()), None)
+    if kept is not None and kept[0] > 1 and kept[1] > since:
+        since = kept[1]
+    sums = Sums()
+    for _, _, event in log.history(seq_before(log, since, last)):
+        sums.add(event)
+    return sums, since
+
+
+@get("/v1/series", summary="The recent past, for charts")
+async def series(service: Service, minutes: Minutes = 60.0) -> SeriesShape:
+    return service.series.shape(minutes)
+
+
+@get("/v1/config", summary="Every value in force, and where it comes from")
+async def config(service: Service) -> ConfigAnswer:
+    state, _ = await service.look()
+    lines = caps.lines(state, Environment())
+    found = [ValueShape(**each.as_json()) for each in values(state, service.environment, service.loaded)]  # type: ignore[arg-type]
+    return ConfigAnswer(found, lines, warnings(state, service.loaded, lines))
+
+
+ROUTES = [
+    status,
+    overview,
+    session,
+    tickets,
+    ticket,
+    leases,
+    lease,
+    holders,
+    get_capacity,
+    get_caps,
+    get_cooldown,
+    get_backoffs,
+    get_select,
+    history,
+    get_sums,
+    series,
+    config,
+]

@@ -1,0 +1,196 @@
+"""Running the service: its socket, its token, its signals (SPEC H5, H6)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+
+import uvicorn
+import uvloop
+from msgspec import Struct
+
+from headgate.api.app import build
+from headgate.api.files import FILES
+from headgate.api.guard import Access
+from headgate.api.protocol import Protocol
+from headgate.api.service import Service
+from headgate.api.tokens import Tokens, find_token, make_token, token_path
+from headgate.config.environment import Environment
+from headgate.config.load import Loaded
+from headgate.config.paths import sqlite_folder, state_folder, store_url
+from headgate.config.settings import Settings
+from headgate.core.errors import BadRequest, HeadgateError
+from headgate.gate import processes
+from headgate.gate.address import Address, remove_address, write_address
+from headgate.gate.node import Node
+from headgate.log import open_log
+
+GRACEFUL_S = 5
+_BACKLOG = 2048
+
+
+class CannotListen(HeadgateError):
+    """The address cannot be had."""
+
+    exit_code = 69  # EX_UNAVAILABLE
+
+
+class Options(Struct):
+    host: str = "127.0.0.1"
+    port: int = 4180
+    new_token: bool = False
+
+
+def serve(options: Options, loaded: Loaded | None) -> int:
+    """Run until a signal says stop; the exit code."""
+    environment = Environment.read()
+    folder = state_folder()
+    sock = _listen(options)
+    try:
+        loopback = _is_loopback(sock)
+        access = _access(options, loaded, folder, loopback)
+        return uvloop.run(_run(sock, access, loaded, environment, folder))
+    finally:
+        sock.close()
+
+
+async def _run(
+    sock: socket.socket, access: Access, loaded: Loaded | None, environment: Environment, folder: str
+) -> int:
+    url = store_url()
+    gate = Node(open_log(url), loaded, sqlite_folder(url) or "")
+    async with gate:
+        service = Service(gate, access, loaded, environment)
+        service.url = _url(sock)
+        service.dashboard = FILES.find("index.html") is not None
+        server = _Server(build_config(service))
+        server.service = service
+        await service.start()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.stop)
+        host, port = sock.getsockname()[:2]
+        write_address(folder, Address(service.url, host, port, gate.me, service.started_at))
+        try:
+            _say(f"headgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)"))
+            await server.serve(sockets=[sock])
+        finally:
+            remove_address(folder, gate.me)
+            await service.stop()
+    return 0
+
+
+def build_config(service: Service) -> uvicorn.Config:
+    """uvicorn, quiet: what matters is told by the service itself."""
+    state: list[uvicorn.Server] = []
+
+    def connections() -> int:
+        return len(state[0].server_state.connections) if state else 0
+
+    config = uvicorn.Config(
+        build(service, connections),
+        http=Protocol,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="critical",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACEFUL_S,
+        backlog=_BACKLOG,
+    )
+    config.headgate_state = state  # type: ignore[attr-defined]
+    return config
+
+
+class _Server(uvicorn.Server):
+    """Ends cleanly at a signal, and tells those who listen first."""
+
+    service: Service
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        config.headgate_state.append(self)  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        if self.service.stopping.is_set():
+            self.force_exit = True  # somebody is in a hurry
+        self.service.stopping.set()
+        self.service.say_goodbye()
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # they are ours
+
+
+def _listen(options: Options) -> socket.socket:
+    """The socket, bound and listening, before anything else is done."""
+    if not 0 <= options.port <= 65_535:
+        raise BadRequest(f"--port {options.port}: valid is 0 (any that is free) to 65535")
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(f"--host {options.host}: there is no such address here ({error})") from error
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise CannotListen(
+                f"port {options.port} at {options.host} is taken by another process: "
+                "name another with --port, or 0 for any that is free"
+            ) from error
+        raise CannotListen(f"cannot listen at {options.host}, port {options.port}: {error.strerror}") from error
+    return sock
+
+
+def _is_loopback(sock: socket.socket) -> bool:
+    return ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def _url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = processes.host_name()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool) -> Access:
+    token = make_token(folder) if options.new_token else find_token(folder)
+    if token is None:
+        if not loopback:
+            raise BadRequest(
+                f"at {options.host} anybody who reaches this machine could ask, and there is no token yet: "
+                f"add --new-token to make one in {token_path(folder)}, or set HEADGATE_TOKEN"
+            )
+        token = make_token(folder)
+    settings = (loaded.settings if loaded is not None else Settings()).serve
+    names = {"localhost", *settings.hosts}
+    if not loopback:
+        names |= {processes.host_name().lower(), socket.gethostname().lower(), options.host.lower()}
+    return Access(
+        Tokens(token), loopback=loopback, names=frozenset(names), concurrency_token=settings.concurrency_token
+    )
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None and os.environ.get("HEADGATE_QUIET") != "1":
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

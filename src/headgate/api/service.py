@@ -1,0 +1,135 @@
+"""Everything behind the routes: the gate, its clients, the feed of events, and what is counted.
+
+Routes get this as `service`. It is made and ended by api/server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from time import time
+
+from headgate import __version__
+from headgate.api.asking import Asking
+from headgate.api.counters import Counters
+from headgate.api.errors import Refused
+from headgate.api.feed import Feed
+from headgate.api.guard import Access
+from headgate.api.series import Series
+from headgate.config.environment import Environment
+from headgate.config.errors import ConfigError
+from headgate.config.load import Loaded, load
+from headgate.config.paths import config_path
+from headgate.core.errors import HeadgateError
+from headgate.core.state import State
+from headgate.gate.clients import Clients
+from headgate.gate.node import Node
+from headgate.present.moments import Moments
+from headgate.present.times import utc
+
+LOOK_AROUND_S = 2.0
+MOST_WAITING = 2_000
+MOST_STREAMS = 500
+
+
+class Service:
+    """A running API."""
+
+    def __init__(self, gate: Node, access: Access, loaded: Loaded | None, environment: Environment) -> None:
+        self.gate = gate
+        self.access = access
+        self.loaded = loaded
+        self.environment = environment
+        self.version = __version__
+        self.started_at = utc(int(time() * 1000)) or ""
+        self.url = ""
+        self.clients = Clients(gate)
+        self.feed = Feed(gate)
+        self.counters = Counters(gate)
+        self.series = Series(gate, self.feed)
+        self.asking = Asking(gate)
+        self.stopping = asyncio.Event()
+        self.dashboard = False  # whether its files are there
+        self._tasks: list[asyncio.Task[None]] = []
+        self._config_seen = _stamp()
+
+    async def start(self) -> None:
+        """Begin; the gate is open."""
+        for hearer in (self.clients.hear, self.counters.hear, self.series.hear):
+            self.feed.hear(hearer)
+        self.gate.count_batches(self.counters.batch)
+        await self.feed.start()
+        await self.clients.start()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._look_around()),
+            loop.create_task(self.series.run()),
+            loop.create_task(self.counters.watch_lag()),
+        ]
+
+    async def stop(self) -> None:
+        """Let go of everybody; the gate is closed after this."""
+        self.stopping.set()
+        await self.feed.stop()
+        await self.clients.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def say_goodbye(self) -> None:
+        """Streams and long polls end now; nobody new is taken on."""
+        self.feed.say_goodbye()
+        self.clients.hurry()
+
+    async def look(self) -> tuple[State, Moments]:
+        """The state to be shown, and the times to show it in. Good until the next `await`."""
+        state = await self.gate.read()
+        return state, Moments(self.gate)
+
+    def check_room_to_wait(self) -> None:
+        """Refuse a long poll when too many wait already."""
+        if self.stopping.is_set():
+            raise Refused(503, "stopping", "the service stops: ask again in a moment", retry_after_s=1)
+        if self.clients.listening >= MOST_WAITING:
+            raise Refused(
+                429,
+                "too_many_waiting",
+                f"{MOST_WAITING} requests wait here already: ask again later, or with wait_s 0",
+                retry_after_s=5,
+            )
+
+    def check_room_to_listen(self) -> None:
+        if self.stopping.is_set():
+            raise Refused(503, "stopping", "the service stops: connect again in a moment", retry_after_s=1)
+        if len(self.feed) >= MOST_STREAMS:
+            raise Refused(
+                429, "too_many_waiting", f"{MOST_STREAMS} streams are open already: connect later", retry_after_s=5
+            )
+
+    async def _look_around(self) -> None:
+        """What waiting processes do elsewhere: find the dead, act on deadlines; and notice a new config file."""
+        while True:
+            await asyncio.sleep(LOOK_AROUND_S)
+            self.gate.look_around()
+            stamp = _stamp()
+            if stamp != self._config_seen:
+                self._config_seen = stamp
+                await self._read_config()
+
+    async def _read_config(self) -> None:
+        try:
+            loaded = load(config_path())
+            if loaded is not None:
+                await self.gate.use(loaded)
+                self.loaded = loaded
+        except (ConfigError, HeadgateError) as error:
+            self.counters.complain(f"the config file is not used: {error}")
+
+
+def _stamp() -> tuple[int, int] | None:
+    """What changes when the config file is written."""
+    try:
+        found = os.stat(config_path())
+    except (OSError, ConfigError):
+        return None
+    return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,41 @@
+"""`headgate serve`: the HTTP API, the event stream and the dashboard, beside any number of `headgate run` (SPEC H6)."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli.opening import load_config
+from headgate.core.errors import HeadgateError
+
+
+class NotInstalled(HeadgateError):
+    """What the service needs is not there."""
+
+    exit_code = 69
+
+
+@click.command(short_help="The HTTP API and the dashboard.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=int, default=4180, show_default=True, help="The port; 0 takes any that is free.")
+@click.option("--new-token", is_flag=True, help="Make a new token first; the old one and all cookies end with it.")
+def command(host: str, port: int, new_token: bool) -> int:
+    """Serve the HTTP API, the stream of events, the metrics and the dashboard, until it is told to stop.
+
+    Agents do not need it: it stands beside any number of `headgate run` on the same store. On loopback anybody on this
+    machine may read; changing anything needs the token in the state folder. On another address everything does.
+
+    \b
+    headgate serve
+    headgate serve --host 0.0.0.0 --new-token
+    headgate open                # the dashboard, in a browser
+
+    Exit: 0 when it was told to stop (TERM, INT); 69 when the port is taken or the store cannot be used, 64 usage, 78
+    config.
+    """
+    try:
+        from headgate.api.server import Options, serve
+    except ModuleNotFoundError as error:
+        raise NotInstalled(
+            f"the service needs more than is installed ({error.name} is missing): pip install 'headgate[serve]'"
+        ) from error
+    return serve(Options(host, port, new_token), load_config())

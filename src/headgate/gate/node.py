@@ -1,0 +1,125 @@
+"""The gate of a long-running service, which looks after its host and speaks for clients that are elsewhere.
+
+What a client holds is its own, and not this process's: it stays when the service ends, and is judged by the client's
+renewals (docs/decisions/0005).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from time import time_ns
+from typing import TypeVar
+
+from headgate.config.load import Loaded
+from headgate.config.settings import Settings
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Lease
+from headgate.core.state import State
+from headgate.gate.credentials import Credentials
+from headgate.gate.direct import load_file
+from headgate.gate.handles import Deferred, checked
+from headgate.gate.service import Gate
+from headgate.gate.surroundings import Surroundings
+from headgate.gate.transaction import Decided
+from headgate.gate.usage import Usage
+from headgate.log.protocol import Commit, Log, Position
+
+T = TypeVar("T")
+
+_COMMITS_AT_ONCE = 500
+
+
+class Node(Gate):
+    """A gate that others are served through."""
+
+    @property
+    def me(self) -> str:
+        """This process."""
+        return self._me
+
+    @property
+    def address(self) -> str:
+        """Where this gate is woken."""
+        return self._replica.address
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
+    def credentials(self) -> Credentials:
+        """What is known of the accounts' credentials here."""
+        return self._credentials
+
+    def now(self) -> int:
+        """The log's time."""
+        return self._now()
+
+    def wall_offset_ms(self) -> int:
+        """What to add to a log time to get wall time, for display."""
+        return time_ns() // 1_000_000 - self._log.now()
+
+    async def read(self) -> State:
+        """The state, to look at: it goes on changing at the next `await`."""
+        return await self._current()
+
+    async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
+        """Run commands in one transaction, which others may share. Not for `Acquire`: see `acquire`."""
+        self._check_open()
+        futures = [self._post(checked(command), durable=durable) for command in commands]
+        return [await future for future in futures]
+
+    async def acquire(self, command: cmd.Acquire) -> Lease | Deferred:
+        """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes."""
+        return await self._acquire(command, None)
+
+    def can_ask(self, models: tuple[str, ...]) -> tuple[str, ...]:
+        """The accounts of these models whose usage this process can ask for."""
+        return self._usage.accounts(models) if self._usage else ()
+
+    async def commits(self, after: Position) -> list[Commit]:
+        """What was committed after a position, oldest first; LogReplaced when the log is another one."""
+        await self._current()  # no thread is at work now
+        return self._log.read(after, _COMMITS_AT_ONCE)
+
+    async def history(self, since: int, most: int) -> list[tuple[int, int, ev.Event]]:
+        """(seq, log time, event) of what came after a sequence number and is still kept."""
+        await self._current()
+        return list(islice(self._log.history(since), most))
+
+    async def with_log(self, read: Callable[[Log], T]) -> T:
+        """What `read` makes of the log, while nobody else here is at it. It holds up everybody else: be quick."""
+        await self._current()
+        return read(self._log)
+
+    async def position(self) -> Position:
+        """How far this gate has read."""
+        await self._current()
+        return self._replica.position
+
+    async def wait_for_change(self, most_s: float) -> None:
+        """Until something was committed or taken in here, or time is up."""
+        try:
+            async with asyncio.timeout(most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def use(self, loaded: Loaded) -> None:
+        """Go by a config file that was read anew."""
+        self._loaded, self._settings = loaded, loaded.settings
+        self._usage = Usage(self._settings, None)
+        self._credentials = Credentials(self._settings, self._replica)
+        self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
+        await self._ask(load_file(loaded), durable=True)
+
+    def look_around(self) -> None:
+        """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
+        self._look_around()
+
+    def count_batches(self, count: Callable[[int], None]) -> None:
+        """Have `count` told how many commands go into each transaction."""
+        self._on_batch = count

@@ -1,0 +1,47 @@
+"""Times of the log as people and programs are told them."""
+
+from __future__ import annotations
+
+from time import localtime, strftime
+from typing import Protocol
+
+from headgate.present.times import utc
+from headgate.present.words import span
+
+FAR_MS = 10**11  # three years from now: a pause until somebody ends it
+
+Json = dict[str, object]
+
+
+class Timed(Protocol):
+    """A gate, which knows the log's time."""
+
+    def now(self) -> int: ...
+
+    def wall_offset_ms(self) -> int: ...
+
+
+class Moments:
+    """Times of the log as people and programs are told them.
+
+    What is added to make wall time of them is rounded to a second, so that the same event has the same time twice.
+    """
+
+    def __init__(self, gate: Timed) -> None:
+        self.now = gate.now()
+        self.offset_ms = (gate.wall_offset_ms() + 500) // 1000 * 1000
+
+    def utc(self, at: int | None) -> str | None:
+        """RFC 3339; None for none, and for a time without end."""
+        return utc(at + self.offset_ms) if at else None
+
+    def local(self, at: int) -> str:
+        """Month, day and time where the reader is."""
+        return strftime("%m-%d %H:%M:%S", localtime((at + self.offset_ms) // 1000))
+
+    def ago(self, at: int) -> str:
+        return f"{span(self.now - at)} ago"
+
+    def left(self, until: int) -> str | None:
+        """How long until then; None when it has no end."""
+        return None if until - self.now > FAR_MS else span(until - self.now)

@@ -1,0 +1,130 @@
+"""What is meant by a name or an id that somebody gave, and what came of a command.
+
+Everything is looked up before anything is decided: what cannot be meant changes nothing (SPEC Q1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headgate.core import events as ev
+from headgate.core.errors import BadRequest, HeadgateError, NotFound
+from headgate.core.names import KINDS, parse_model, shown
+from headgate.core.records import Lease, Spec, Ticket
+from headgate.core.state import State
+from headgate.core.views import pool_views
+from headgate.gate import processes
+from headgate.gate.transaction import Decided
+from headgate.present.words import some
+
+
+def kind_for(state: State, target: str, given: str | None = None) -> str:
+    """The kind that a selector or pool is of (SPEC N4)."""
+    if given:
+        if given not in KINDS:
+            raise BadRequest(f"--kind {shown(given)}: valid are {' and '.join(KINDS)}")
+        return given
+    if target in ("host", "project") or target.startswith(("host:", "project:")):
+        return "agents"
+    for has_such in (_has_cap, _has_pool, _has_rule):
+        kinds = [kind for kind in KINDS if has_such(state, kind, target)]
+        if len(kinds) == 1:
+            return kinds[0]
+        if kinds:
+            raise BadRequest(f"{target} is capped for both kinds: say --kind agents or --kind requests")
+    return "requests"
+
+
+def _has_cap(state: State, kind: str, target: str) -> bool:
+    cap = state.rules.caps.get((kind, target))
+    return cap is not None and cap.capped
+
+
+def _has_pool(state: State, kind: str, target: str) -> bool:
+    need = state.rules.find(kind, target)
+    return need is not None and need.cap.capped
+
+
+def _has_rule(state: State, kind: str, target: str) -> bool:
+    """A cap that was removed, a cooldown without a cap, or a cap of somebody's environment."""
+    return (kind, target) in state.rules.caps
+
+
+def pool_target(state: State, kind: str, target: str, host: str) -> str:
+    """The name by which the engine knows what is meant: a pool as `headgate status` lists it, or a selector.
+
+    A name that is both, such as `umans`, is the pool: that of the default account.
+    """
+    name = f"host:{host}" if target == "host" else target.replace("@default", "", 1)
+    pool = state.named(kind, name)
+    if pool is not None and pool.cap.capped:
+        return name
+    pools = [pool for pool in state.pools.values() if pool.kind == kind and pool.cap.capped]
+    if any(pool.cap.selector.text == target for pool in pools):
+        return target
+    raise NotFound(_no_pool(state, kind, target, host))
+
+
+def _no_pool(state: State, kind: str, target: str, host: str) -> str:
+    cap = state.rules.caps.get((kind, target))
+    if cap is not None and cap.capped:
+        each, example = ("project", "project:NAME") if target == "project" else ("account", f"{target}:anthropic")
+        return (
+            f"{target} has no pool yet: there is one for each {each}, from its first request on; name it as {example!r}"
+        )
+    other = next(each for each in KINDS if each != kind)
+    if _has_cap(state, other, target) or _has_pool(state, other, target):
+        return f"no cap makes a pool {shown(target)} of kind {kind}; there is one with --kind {other}"
+    found = [f"{pool} ({each})" for each in (kind, other) for pool in _pools_of_model(state, each, target, host)]
+    if found:
+        return f"{target} is a model, not a pool; it takes seats of: {', '.join(found)}"
+    known = [f"{view.pool} ({view.kind})" for view in pool_views(state, state.at, host)]
+    listed = f"; valid are: {some(known)}" if known else ""
+    return f"no cap makes a pool {shown(target)}{listed}; `headgate cap set` sets one"
+
+
+def _pools_of_model(state: State, kind: str, target: str, host: str) -> list[str]:
+    try:
+        model = parse_model(target)
+    except HeadgateError:
+        return []
+    needs = state.rules.needs(Spec(models=(target,), kind=kind, host=host), model)
+    return [need.pool for need in needs if need.cap.capped and need.cap.selector.scope == "model"]
+
+
+def find_id(state: State, prefix: str) -> str:
+    """The id of a ticket or lease, of which only the beginning need be typed."""
+    if prefix in state.leases or prefix in state.tickets:
+        return prefix
+    found = sorted(ident for ident in {*state.tickets, *state.leases} if prefix and ident.startswith(prefix))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadRequest(f"{shown(prefix)} is the beginning of several ids: {some(found)}; type more of it")
+    raise NotFound(f"no ticket or lease {shown(prefix)}: `headgate queue` lists the tickets, `headgate ps` the leases")
+
+
+def succeeded(decided: Iterable[Decided]) -> list[ev.Event]:
+    """The events of commands that went into one transaction; raises what was wrong with the first that failed."""
+    events: list[ev.Event] = []
+    for each in decided:
+        if each.error is not None:
+            raise each.error
+        events.extend(each.events)
+    return events
+
+
+def entered(events: Iterable[ev.Event]) -> int:
+    """How many left the line for a seat."""
+    return sum(1 for event in events if isinstance(event, ev.Granted))
+
+
+def whose(request: Ticket | Lease) -> str:
+    """`sleep 60 (process 4711)`: how a message names a ticket or lease beside its id."""
+    ticket = request.ticket if isinstance(request, Lease) else request
+    process = request.lives_with if isinstance(request, Lease) else ticket.bound or ticket.holder
+    if ticket.renew_ms:
+        client = f"client {ticket.client or 'unknown'}"
+        return f"{ticket.command} ({client})" if ticket.command else client
+    pid = f"process {processes.pid_of(process) or 'unknown'} on {processes.host_of(process)}"
+    return f"{ticket.command} ({pid})" if ticket.command else pid

@@ -1,0 +1,235 @@
+"""H2: `/v1/…` does what the command line does, with the same JSON (SPEC O), and errors as H3."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.api.served import Served
+
+
+def cli(served: Served, *argv: str) -> Any:
+    done = served.cli(*argv, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def busy(fresh: Served) -> Served:
+    """One pool that is full, somebody in line, a backoff."""
+    fresh.cap("umans", 1)
+    fresh.lease(id="holder-0001", renew_within_s=600, command="agent one")
+    fresh.lease(id="waiter-0001", wait_s=0.1, client="laptop")
+    fresh.ok("PUT", "/v1/backoffs", {"key": "openai/gpt-5", "reason": "overloaded", "for_s": 600})
+    return fresh
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, but for what goes by the moment at which it was looked at."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(key in other and (key in ("at", "age_s") or same(one[key], other[key])) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize(
+    ("path", "argv"),
+    [
+        ("status", ("status",)),
+        ("tickets", ("queue",)),
+        ("leases", ("ps",)),
+        ("caps", ("cap", "ls")),
+        ("backoffs", ("backoff", "ls")),
+        ("capacity?models=umans/coder&kind=requests", ("capacity", "-m", "umans/coder", "--kind", "requests")),
+        ("select?models=anthropic/x", ("select", "-m", "anthropic/x")),
+        ("cooldown?selector=umans", ("cooldown", "umans")),
+        ("metrics?hours=24", ("metrics",)),
+        ("config", ("config", "show")),
+    ],
+)
+def test_h2_o_listings_are_those_of_the_command_line(busy: Served, path: str, argv: tuple[str, ...]):
+    done = busy.cli(*argv, "--json")
+    told = json.loads(done.stdout)
+    read = busy.get(f"/v1/{path}").json
+    if path.startswith("metrics"):
+        told.pop("since")  # now less a day
+    assert same(told, read), (told, read)
+
+
+def test_h2_o7_history_is_that_of_the_command_line(busy: Served):
+    told = [json.loads(line) for line in busy.cli("history", "--json").stdout.splitlines()]
+    read = busy.get("/v1/history").json
+    assert [{key: value for key, value in event.items() if key != "text"} for event in read["events"]] == told
+    assert (read["seq"], read["first_seq"], read["more"]) == (told[-1]["seq"], 1, False)
+    page = busy.get("/v1/history?since=1&limit=2&types=granted,queued").json
+    assert [event["type"] for event in page["events"]] == ["granted", "queued"]
+    assert busy.get("/v1/history?limit=1").json["more"] is True
+
+
+def test_h2_one_answer_has_what_a_page_needs(busy: Served):
+    read = busy.get("/v1/overview?tickets=5").json
+    assert read["status"]["waiting"] == 1
+    assert [ticket["id"] for ticket in read["tickets"]] == ["waiter-0001"]
+    assert [lease["id"] for lease in read["leases"]] == ["holder-0001"]
+    assert read["session"]["may_change"] is False
+    assert busy.get("/v1/overview?tickets=0").json["tickets"] == []
+
+
+def test_h2_who_holds_and_who_waits(busy: Served):
+    holders = busy.get("/v1/holders").json["holders"]
+    assert {(each["client"], tuple(each["leases"]), tuple(each["tickets"])) for each in holders} == {
+        ("127.0.0.1", ("holder-0001",), ()),
+        ("laptop", (), ("waiter-0001",)),
+    }
+
+
+def test_h2_one_ticket_and_one_lease(busy: Served):
+    assert busy.get("/v1/tickets/waiter").json["position"] == 1
+    assert busy.get("/v1/leases/holder-0001").json["command"] == "agent one"
+    assert busy.get("/v1/tickets/holder-0001").status == 404
+    assert busy.get("/v1/leases/waiter-0001").status == 404
+    assert busy.get("/v1/leases/nobody").json["reason"] == "not_found"
+
+
+def test_a9_a_ticket_is_moved_and_taken_out(busy: Served):
+    busy.lease(id="waiter-0002", wait_s=0.1)
+    moved = busy.ok("POST", "/v1/tickets/waiter-0002/bump", {})
+    assert moved == {"id": "waiter-0002", "position": 1, "priority": 0, "entered": False}
+    assert busy.ok("POST", "/v1/tickets/waiter-0001/bump", {"priority": 5})["priority"] == 5
+    refused = busy.request("DELETE", "/v1/tickets/holder-0001")
+    assert (refused.status, refused.json["reason"]) == (409, "conflict")
+    both = busy.request("POST", "/v1/tickets/cancel", {"ids": ["waiter-0001", "nobody-0001"]})
+    assert both.status == 404
+    assert busy.get("/v1/tickets").json["total"] == 2  # all or none
+    assert busy.ok("POST", "/v1/tickets/cancel", {"ids": ["waiter-0001", "waiter-0002"]})["cancelled"] == [
+        "waiter-0001",
+        "waiter-0002",
+    ]
+    assert {event["by"] for event in busy.events("cancelled")} == {"HTTP client 127.0.0.1"}
+
+
+def test_c2_a_cap_is_set_reset_and_removed_and_each_says_what_was_before(fresh: Served):
+    first = fresh.cap("umans", 2, cooldown_ms=0, on_429="pause", max_hold_ms=60_000, name="um")
+    assert (first["cap"], first["cooldown_ms"], first["on_429"], first["max_hold_ms"]) == (2, 0, "pause", 60_000)
+    assert first["was"] is None
+    assert fresh.cap("umans", 3)["was"] == {"cap": 2, "auto": False, "source": "run time"}
+    assert cli(fresh, "cap", "ls")["caps"][-1]["cap"] == 3
+    removed = fresh.ok("DELETE", "/v1/caps?selector=umans")
+    assert (removed["cap"], removed["was"]["cap"]) == (None, 3)
+    assert fresh.ok("POST", "/v1/caps/reset", {"selector": "umans"})["cap"] is None
+    assert fresh.request("POST", "/v1/caps/reset", {"selector": "umans"}).status == 404
+    assert fresh.request("DELETE", "/v1/caps?selector=umans").status == 404
+    assert fresh.cap("host", 5)["kind"] == "agents"
+    automatic = fresh.ok("PUT", "/v1/caps", {"selector": "host", "cap": "auto"})
+    assert automatic["auto"] is True
+    for body in ({"selector": "umans", "cap": "auto"}, {"selector": "host", "cap": 2, "on_429": "step"}):
+        assert fresh.request("PUT", "/v1/caps", body).status == 400
+
+
+def test_c5_caps_are_imported_all_or_none(fresh: Served):
+    done = fresh.ok("POST", "/v1/caps/import", {"text": "# mine\nopus-4-6=4\nOPUS_CONCURRENCY_CAP=6\n"})
+    assert [(cap["selector"], cap["cap"]) for cap in done["caps"]] == [("*/claude-opus-4-6", 4), ("*/claude-opus-*", 6)]
+    bad = fresh.request("POST", "/v1/caps/import", {"text": "opus-4-6=5\nnonsense\n"})
+    assert bad.status == 400
+    assert "2" in bad.json["error"]
+    assert fresh.get("/v1/caps").json["caps"][0]["cap"] == 6
+
+
+def test_k_a_cooldown_is_set_and_says_what_was_before(fresh: Served):
+    done = fresh.ok("PUT", "/v1/cooldown", {"selector": "umans", "cooldown_ms": 20})
+    assert (done["cooldown_ms"], done["was_ms"], done["capped"]) == (20, 350, False)
+
+
+def test_p_a_pool_is_paused_and_resumed(busy: Served):
+    done = busy.ok("POST", "/v1/pause", {"target": "umans", "for_s": 600})
+    assert done["pools"][0]["paused_until"].endswith("Z")
+    assert busy.get("/v1/tickets").json["tickets"][0]["reason"]["code"] == "paused"
+    assert busy.ok("POST", "/v1/pause", {"target": "umans"})["pools"][0]["paused_until"] is None
+    resumed = busy.ok("POST", "/v1/resume", {"target": "umans"})
+    assert resumed["pools"] == [{"pool": "umans", "kind": "requests"}]
+    assert busy.ok("POST", "/v1/resume", {"target": "umans"})["pools"] == []
+    assert busy.request("POST", "/v1/pause", {"target": "nope"}).status == 404
+
+
+def test_p3_a_report_lowers_the_limit_and_restore_undoes_it(fresh: Served):
+    fresh.cap("umans", 4)
+    told = fresh.ok("POST", "/v1/report", {"target": "umans", "retry_after_s": 30})
+    assert (told["pool"], told["limit"], told["cap"], told["incident"]) == ("umans", 3, 4, True)
+    (pool,) = [pool for pool in fresh.get("/v1/status").json["pools"] if pool["pool"] == "umans"]
+    assert (pool["auto_reduced"], pool["auto_reduced_from"]) == (True, 4)
+    restored = fresh.ok("POST", "/v1/restore", {"pool": "umans"})
+    assert restored["cap"] == 4
+    (pool,) = [pool for pool in fresh.get("/v1/status").json["pools"] if pool["pool"] == "umans"]
+    assert (pool["auto_reduced"], pool["limit"]) == (False, 4)
+    assert fresh.request("POST", "/v1/restore", {"pool": "umans"}).status == 409
+    assert fresh.request("POST", "/v1/restore", {"pool": "nope"}).status == 404
+    assert fresh.request("POST", "/v1/report", {}).status == 400
+
+
+def test_b_backoffs_are_set_used_and_cleared(fresh: Served):
+    made = fresh.ok("PUT", "/v1/backoffs", {"key": "openai/gpt-5", "reason": "auth_error"})
+    assert (made["key"], made["scope"], made["reason"]) == ("openai", "account", "auth")
+    chosen = fresh.ok("POST", "/v1/select", {"models": ["openai/gpt-5", "a/b"]})
+    assert chosen == {"model": "a/b"}
+    none = fresh.get("/v1/select?models=openai/gpt-5").json
+    assert none["model"] is None
+    assert none["unusable"][0]["reason"]["cause"] == "auth"
+    assert fresh.ok("DELETE", "/v1/backoffs?key=openai")["cleared"] == ["openai"]
+    assert fresh.request("DELETE", "/v1/backoffs?key=openai").status == 404
+    assert fresh.request("DELETE", "/v1/backoffs").status == 400
+    assert fresh.ok("DELETE", "/v1/backoffs?all=true")["cleared"] == []
+    refused = fresh.request("PUT", "/v1/backoffs", {"key": "openai", "reason": "whim"})
+    assert "valid are" in refused.json["error"]
+
+
+def test_b4_rotation_is_kept_in_the_log(fresh: Served):
+    body = {"models": ["a/b", "c/d"], "rotate": "pulse"}
+    assert [fresh.ok("POST", "/v1/select", body)["model"] for _ in range(3)] == ["a/b", "c/d", "a/b"]
+    assert cli(fresh, "select", "-m", "a/b,c/d", "--rotate=pulse") == {"model": "c/d"}
+
+
+def test_d1_charts_have_samples(fresh: Served):
+    fresh.cap("umans", 2)
+    fresh.lease(renew_within_s=600)
+
+    def counted() -> Any:
+        samples = fresh.get("/v1/series?minutes=5").json["samples"]
+        return [each for each in samples if each["running"]]
+
+    sample = fresh.wait_until(counted, "a sample has it")[0]
+    assert sample["pools"]["requests umans"] == {"in_flight": 1, "limit": 2, "queued": 0, "rate_limits": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("GET", "/v1/nope", 404, "not_found"),
+        ("DELETE", "/v1/status", 405, "method_not_allowed"),
+        ("GET", "/v1/tickets?limit=x", 400, "bad_request"),
+        ("GET", "/v1/tickets?limit=-1", 400, "bad_request"),
+        ("GET", "/v1/cooldown", 400, "bad_request"),
+        ("GET", "/v1/cooldown?selector=a%20b", 400, "bad_request"),
+        ("GET", "/v1/history?types=nope", 400, "bad_request"),
+        ("GET", "/v1/capacity?models=nonsense", 400, "bad_request"),
+        ("GET", "/v1/capacity?kind=nonsense", 400, "bad_request"),
+        ("GET", "/v1/metrics?hours=0", 400, "bad_request"),
+    ],
+)
+def test_h3_every_error_is_a_sentence_and_a_code(served: Served, method: str, path: str, status: int, reason: str):
+    answer = served.request(method, path)
+    assert (answer.status, answer.json["reason"]) == (status, reason)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json["error"]
+    if status == 405:
+        assert "GET" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"selector": "\xff"}', b"nonsense"])
+def test_h3_a_body_that_is_not_json_is_said_to_be(served: Served, body: bytes):
+    answer = served.request("PUT", "/v1/caps", body)
+    assert answer.status == 400
+    assert answer.json["reason"] in ("bad_json", "bad_request")
