@@ -53,8 +53,8 @@ def _panel(scenario: Scenario, result: Result) -> str:
     limits = [(at, min(limit, 4 * scenario.cap)) for at, limit in result.limits]
     no = "".join(f'<path class="no" d="M{x(at)} {y(0)}v-14"/>' for at in _thinned(result.refused_at, end))
     marks = "".join(
-        f'<text x="{x(at)}" y="{PANEL - 2}" text-anchor="middle">{at // MINUTE} min</text>'
-        for at in range(0, end + 1, max(end // 6, 1))
+        f'<text x="{x(at)}" y="{PANEL - 2}" text-anchor="{"end" if at == end else "middle"}">{at // MINUTE} min</text>'
+        for at in [end * part // 6 for part in range(7)]
     )
     title = f"{result.scenario}, {result.policy}: {result.utilisation:.1f} % used, {result.refusals:,} rate limits"
     return (
