@@ -613,6 +613,25 @@ def test_g1_a_usage_answer_changes_nothing_that_was_learned() -> None:
     assert calls.belief.proven == before
 
 
+def test_g1_after_a_drop_the_providers_own_count_tells_of_a_neighbour_and_nothing_is_cut() -> None:
+    calls = Calls(usage_gate=True)
+    calls.dropped()
+    assert calls.pool.limit == 4
+    for count, limit in ((None, 4), (8, 4)):  # only the first answer tells
+        calls.do(cmd.Acquire(f"waits{count}", SPEC, "p", asks=("umans",)))
+        calls.wait(1_000)
+        calls.do(cmd.AskUsage("requests", "umans", "p"))
+        calls.do(cmd.AnswerUsage("requests", "umans", "p", count))
+        assert calls.pool.limit == limit
+    calls = Calls(usage_gate=True)
+    calls.dropped()
+    calls.do(cmd.Acquire("waits", SPEC, "p", asks=("umans",)))
+    calls.do(cmd.AskUsage("requests", "umans", "p"))
+    calls.do(cmd.AnswerUsage("requests", "umans", "p", 9))
+    assert (calls.pool.limit, calls.belief.proven, calls.belief.failed) == (8, 8, 0)
+    assert "others on the account had taken the seat" in " ".join(explain(calls.pool, calls.now).sentences)
+
+
 # Explaining.
 
 

@@ -516,7 +516,7 @@ class Engine:
         self._emit(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return
-        pool.upstream.room = UNLIMITED if count is None else max(pool.limit - count, 0)
+        pool.upstream.room = UNLIMITED if count is None else max(pool.most_now(now) - count, 0)
         self.state.touch(pool)
         self._line.settle(now)
         pool.upstream.room = 0

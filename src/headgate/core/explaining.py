@@ -119,6 +119,7 @@ def _of_refusal(adapt: Adapt, now: int) -> str:
         "drop": f"{belief.last_level} at once had worked before, so its limit has sunk",
         "probe": f"{belief.last_level}, one above the limit, are still too many",
         "lag": "it still counted calls that were over, so seats now cool down for longer",
+        "neighbour": "others on the account had taken the seat, so the limit stays",
         "alone": "nothing else was in flight, so it was not about how many at once",
     }[belief.last_why]
     return f"The last refusal, {_ago(now - belief.last_at)} ago, was taken to mean: {meaning}."

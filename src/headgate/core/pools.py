@@ -227,6 +227,12 @@ class Pool:
             return False
         return self.limit_for(self.reserved_own) - taken - self.reserved_seats < seats
 
+    def most_now(self, now: int) -> int:
+        """The limit, and one more when a probe is due."""
+        if self.adapt is None or self.limit >= UNLIMITED:
+            return self.limit
+        return self.limit + (0 < self.adapt.probe_at() <= now)
+
     @property
     def gated(self) -> bool:
         """Whether those in line here enter only by the provider's own count, and somebody can ask for it."""

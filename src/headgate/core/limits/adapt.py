@@ -19,6 +19,7 @@ from headgate.core.limits.belief import LAG_MS, Belief, Call
 from headgate.core.limits.protocol import Verdict
 
 FLOOR = 1
+LOOK_MS = 10_000  # an answer to a usage question so soon after a drop tells why
 MOST_LAG_MS = 2_000
 KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
 GRACE_MS = 2_000  # a call that was not refused for so long was accepted
@@ -297,6 +298,7 @@ class Adapt:
         if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
             belief.good = self.limit
         belief.good = belief.good or verdict.level
+        belief.before = (self.limit, belief.proven)
         belief.limit, belief.failed, belief.proven = verdict.limit, verdict.level, 0
         belief.drops += 1
         may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
@@ -327,7 +329,15 @@ class Adapt:
         freed.append((now, seats))
 
     def answered(self, count: int | None, now: int) -> None:
-        """The usage gate's own count replaces nothing here yet: see docs/decisions/0006."""
+        """After a drop: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
+        belief = self.belief
+        before, belief.before = belief.before, (0, 0)
+        limit, proven = before
+        ours = len(belief.calls) + sum(seats for at, seats in belief.freed if at > now - KEPT_MS)
+        if count is not None and 0 < limit <= count and count > ours and now < belief.last_at + LOOK_MS:
+            belief.limit, belief.proven, belief.failed, belief.next_probe = limit, proven, 0, 0
+            belief.last_why = "neighbour"
+            self._derive()
 
     def know(self, live: dict[str, int], now: int) -> None:
         """The leases that are there now, and their seats: some came before this policy, some need the pool no more."""
