@@ -99,7 +99,7 @@ class Leased:
 
     async def accepted(self) -> None:
         """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
-        await self._gate.accepted(self.id)
+        await self._gate._accepted(self.id)
 
     async def __aenter__(self) -> Self:
         if self._entered:

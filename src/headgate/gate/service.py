@@ -370,7 +370,7 @@ class Gate:
             after = max(number("retry_after_s", after), 0)  # a moment that has passed is now
         await self._ask(cmd.Report(lease, kind, pool, milliseconds("retry_after_s", after)))
 
-    async def accepted(self, lease: str) -> None:
+    async def _accepted(self, lease: str) -> None:
         """The provider has begun to answer the call of a lease. Costs nothing unless somebody wants to know."""
         if self._replica.engine.wants_word(lease):
             await self._ask(cmd.Active(lease))
