@@ -155,7 +155,7 @@ def test_p_a_pool_is_paused_and_resumed(busy: Served):
 
 
 def test_p3_a_report_lowers_the_limit_and_restore_undoes_it(fresh: Served):
-    fresh.cap("umans", 4)
+    fresh.cap("umans", 4, on_429="step")
     told = fresh.ok("POST", "/v1/report", {"target": "umans", "retry_after_s": 30})
     assert (told["pool"], told["limit"], told["cap"], told["incident"]) == ("umans", 3, 4, True)
     (pool,) = [pool for pool in fresh.get("/v1/status").json["pools"] if pool["pool"] == "umans"]

@@ -36,7 +36,7 @@ def test_h4_the_page_names_no_others():
 
 
 def test_h4_the_numbers_follow_what_happens(fresh: Served):
-    fresh.cap("umans", 2, cooldown_ms=0)
+    fresh.cap("umans", 2, cooldown_ms=0, on_429="step")
     held = fresh.lease(id="holder-0001", renew_within_s=600).json["lease"]
     fresh.lease(id="holder-0002", renew_within_s=600)
     fresh.lease()

@@ -61,7 +61,7 @@ def test_a1_a_cap_below_what_is_lent_lets_nobody_new_in_and_says_so(cli: Cli):
 
 
 def test_p3_setting_the_cap_forgets_what_rate_limits_did_and_says_so(cli: Cli):
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
     cli.ok("report", "umans", "--rate-limited")
     assert cli.limit("requests", "umans") == 3
     assert "restored after rate limits: umans\n" in cli.ok("cap", "set", "umans", "4")
@@ -82,6 +82,7 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
         "max_hold_ms": 7_200_000,
         "name": "coder",
         "usage_gate": True,
+        "explore": False,
         "source": "run time",
         "variable": None,
         "hidden": [],

@@ -166,7 +166,7 @@ def test_q1_another_outcome_names_the_eight(cli: Cli):
 
 
 def test_p1_a_rate_limited_release_pauses_the_pool_and_lowers_its_limit(cli: Cli):
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
     ident = cli.occupy("umans/coder", kind="requests")
     out = cli.ok("release", ident, "--outcome", "rate_limited", "--retry-after", "90")
     assert "; umans is paused until " in out

@@ -21,7 +21,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def umans(cli: Cli) -> Cli:
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
     return cli
 
 
@@ -35,7 +35,7 @@ def seconds_until(text: str) -> float:
 def test_k1_the_cooldown_in_force_is_shown_with_its_source(cli: Cli):
     cli.configure('[requests]\numans = { cap = 4, cooldown = "2s" }\nother = 4\n[agents]\nlocal = 4\n')
     assert cli.ok("cooldown", "umans") == "umans (requests): cooldown 2s (file)\n"
-    assert cli.ok("cooldown", "other") == "other (requests): cooldown 350ms (built-in)\n"
+    assert cli.ok("cooldown", "other") == "other (requests): cooldown 500ms (learned)\n"
     assert cli.ok("cooldown", "local") == "local (agents): cooldown 0s (built-in)\n"
     assert cli.ok("cooldown", "umans", "1500ms") == "umans (requests): cooldown 1.5s (run time)\n"
     assert cli.json("cooldown", "umans") == {
@@ -58,7 +58,7 @@ def test_k3_a_cooldown_without_a_cap_is_remembered_imposes_no_cap_and_applies_wh
     assert out == "umans (requests): cooldown 5s (run time); there is no cap, it applies when one is set\n"
     for _ in range(10):
         cli.occupy("umans/coder", kind="requests")
-    cli.ok("cap", "set", "umans", "20")
+    cli.ok("cap", "set", "umans", "20", "--on-429", "step")
     ident = cli.occupy("umans/coder", kind="requests")
     cli.ok("release", ident)
     assert cli.state.pools["requests umans"].cooling_seats == 1
@@ -96,7 +96,7 @@ def test_n2_pausing_host_pauses_this_machine(cli: Cli):
 
 def test_n3_a_selector_pauses_all_its_pools_and_a_name_that_is_a_pool_that_one(cli: Cli):
     cli.ok("cap", "set", "*/gpt-*", "4")
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
     for model in ("openai/gpt-5", "azure/gpt-5", "umans/coder", "umans@work/coder"):
         cli.occupy(model, kind="requests")
     pools = cli.json("pause", "*/gpt-*")["pools"]
@@ -191,7 +191,7 @@ def test_q1_a_report_that_could_mean_several_pools_names_them(cli: Cli):
 
 
 def test_p1_a_report_for_a_lease_acts_on_the_pool_of_it_that_is_named_and_on_no_other(umans: Cli):
-    umans.ok("cap", "set", "umans/coder", "2")
+    umans.ok("cap", "set", "umans/coder", "2", "--on-429", "step")
     ident = umans.occupy("umans/coder", kind="requests")
     told = umans.refused("report", "umans@work", "--rate-limited", "--lease", ident)
     assert "takes no seat of 'umans@work': its pools are umans/coder, umans" in told

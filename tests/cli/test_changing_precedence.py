@@ -92,13 +92,14 @@ def test_c2_an_edited_file_enters_once(cli: Cli):
 
 
 def test_c2_reading_the_file_again_is_not_a_person_who_set_the_cap(cli: Cli):
-    cli.configure("[requests]\numans = 4\n")
+    step = '[requests]\numans = {{ cap = {}, on_429 = "step" }}\n'
+    cli.configure(step.format(4))
     cli.ok("report", "umans", "--rate-limited")
     assert cli.limit("requests", "umans") == 3
     cli.ok("cap", "ls")
-    cli.configure("# a comment more\n[requests]\numans = 4\n")
+    cli.configure("# a comment more\n" + step.format(4))
     assert cli.limit("requests", "umans") == 3
-    cli.configure("[requests]\numans = 5\n")  # this is
+    cli.configure(step.format(5))  # this is
     assert cli.limit("requests", "umans") == 5
 
 

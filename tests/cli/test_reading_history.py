@@ -76,6 +76,11 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Paused("requests", "umans", 1 << 53), "umans (requests) is paused until it is resumed"),
     (ev.Resumed("requests", "umans"), "umans (requests) is open again"),
     (ev.Reduced("requests", "umans", 3, 4), "umans (requests) is auto-reduced to 3 (cap 4)"),
+    (ev.Accepted("i", "requests", "umans", 3), "umans (requests) took 3 at once: i was accepted"),
+    (
+        ev.Refused("requests", "umans", "i", "drop", 8, 4, 8),
+        "umans (requests) was refused at 8 at once, which had worked: the provider's limit has sunk: the limit is 4",
+    ),
     (ev.UsageAsked("requests", "umans", ME), "process 42 on box asks the provider of umans (requests)"),
     (ev.UsageAnswered("requests", "umans", 4, 3), "of umans (requests) counts 3 in flight; the limit is 4"),
     (ev.UsageAnswered("requests", "umans", 4, error="status 404"), "umans (requests) has no answer: status 404"),

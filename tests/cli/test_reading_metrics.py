@@ -52,7 +52,7 @@ def test_o7_metrics_sum_up_by_model(cli: Cli):
 
 
 def test_o7_metrics_tell_rate_limits_by_pool(cli: Cli):
-    cli.gate.one(cmd.SetRule(Rule("requests", "umans", 4)))
+    cli.gate.one(cmd.SetRule(Rule("requests", "umans", 4, on_429="step")))
     for _ in range(2):
         cli.gate.one(cmd.Report(kind="requests", target="umans", retry_after_ms=1))
     assert cli.json("metrics")["pools"] == [{"pool": "umans", "kind": "requests", "rate_limits": 2, "reductions": 2}]

@@ -53,12 +53,12 @@ def test_o1_what_does_not_apply_is_null(cli: Cli):
     assert (umans["account"], umans["host"]) == ("umans", None)
     for key in ("paused_until", "auto_reduced_from", "notice", "upstream"):
         assert umans[key] is None
-    assert (umans["cap"], umans["limit"], umans["in_flight"], umans["cooldown_ms"]) == (4, 4, 0, 350)
-    assert (umans["on_429"], umans["auto_reduced"]) == ("step", False)
+    assert (umans["cap"], umans["limit"], umans["in_flight"], umans["cooldown_ms"]) == (4, 4, 0, 500)
+    assert (umans["on_429"], umans["auto_reduced"]) == ("adapt", False)
 
 
 def test_o1_a_busy_pool_shows_seats_line_and_cooling(cli: Cli):
-    cap(cli, "umans", 2, cooldown_ms=60_000)
+    cap(cli, "umans", 2, cooldown_ms=60_000, on_429="step")
     done = cli.occupy("umans/coder", kind="requests")
     cli.occupy("umans/coder", kind="requests")
     cli.gate.one(cmd.Release(done))
@@ -103,7 +103,7 @@ def test_p1_a_pause_without_end_is_a_pause_all_the_same(cli: Cli):
 
 
 def test_p3_a_reduced_pool_says_how_to_restore_it(cli: Cli):
-    cap(cli, "umans", 4)
+    cap(cli, "umans", 4, on_429="step")
     rate_limit(cli, "umans", 28)
     umans = pools(cli)["umans"]
     assert (umans["limit"], umans["cap"], umans["auto_reduced"], umans["auto_reduced_from"]) == (3, 4, True, 4)
@@ -114,7 +114,7 @@ def test_p3_a_reduced_pool_says_how_to_restore_it(cli: Cli):
 
 
 def test_p3_the_command_of_the_notice_restores(cli: Cli):
-    cap(cli, "umans", 4)
+    cap(cli, "umans", 4, on_429="step")
     rate_limit(cli, "umans", 1)
     cli.ok("cap", "set", "umans", "4", "--kind", "requests")
     umans = pools(cli)["umans"]

@@ -18,7 +18,7 @@ RULES = [
     Rule("agents", "openai", cap=6),
     Rule("agents", "host", cap=16),
     Rule("requests", "umans", cap=8, cooldown_ms=350, on_429="step"),
-    Rule("requests", "gemini", cap=12, cooldown_ms=350),
+    Rule("requests", "gemini", cap=12, cooldown_ms=350, on_429="step"),
 ]
 
 RUNNING = [

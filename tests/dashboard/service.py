@@ -120,8 +120,10 @@ class Server:
         return self._gate
 
     def caps(self, kind: str = "requests", **caps: int) -> None:
-        """Caps by provider."""
-        self.gate.decide([cmd.SetRule(Rule(kind, name, cap=cap)) for name, cap in caps.items()], durable=True)
+        """Caps by provider. With `adapt` calls would wait for each other at first."""
+        step = "step" if kind == "requests" else None
+        rules = [Rule(kind, name, cap=cap, on_429=step) for name, cap in caps.items()]
+        self.gate.decide([cmd.SetRule(rule) for rule in rules], durable=True)
 
     def ask(self, model: str, command: str = "", count: int = 1, **more: Any) -> list[str]:
         """Ask for seats; some are lent at once, others stand in line. Their ids, in order."""

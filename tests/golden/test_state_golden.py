@@ -48,7 +48,7 @@ HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
-        "seq": 57,
+        "seq": 63,
         "at": T0 + 26_000,
         "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
@@ -60,6 +60,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "requests openai": ("run time", "unlimited"),
             "requests umans": ("file", 4),
             "requests umans@work": ("run time", 2),
+            "requests zai": ("file", 6),
         },
         # in use, limit, foreign, cooling, paused until, and why
         "pools": {
@@ -67,6 +68,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "agents host:h1": (2, 6, 3, 0, 0, ""),
             "requests umans": (1, 3, 0, 1, T0 + 60_000, "rate_limited"),
             "requests umans@work": (1, 2, 0, 0, 0, ""),
+            "requests zai": (1, 1, 0, 0, 0, ""),
         },
         # the model, whether it is claimed, whose life it has, when it ends
         "leases": {
@@ -75,6 +77,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "call": ("umans/coder", True, BOB, T0 + 1_810_000),
             "unclaimed": ("umans@work/coder", False, BOB, T0 + 79_000),
             "probe": ("openai/gpt-5", True, ALICE, 0),
+            "first": ("zai/glm", True, ALICE, 0),
         },
         # in the order of the line; True: passed over
         "tickets": {
@@ -156,6 +159,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
                     Rule("agents", "anthropic/claude-opus-*", cap=4),
                     Rule("requests", "umans", cap=4, cooldown_ms=350, on_429="step", max_hold_ms=1_800_000),
                     Rule("requests", "openai", cap=2),
+                    Rule("requests", "zai", cap=6, on_429="adapt", explore=False),
                 ),
                 600_000,
             ),
@@ -295,6 +299,19 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
     yield T0 + 22_900, [ev.UsageAsked("requests", "umans@work", BOB)]
     yield T0 + 23_000, [ev.Paused("requests", "umans@work", FOREVER)]
     yield T0 + 24_000, [ev.Resumed("requests", "umans@work"), ev.Reserved("kept", (OPUS_POOL, HOST))]
+    # A limit that is learned: one call is accepted, a second refused, a third is under way.
+    glm = Spec(models=("zai/glm",), kind="requests")
+    yield T0 + 25_000, [ev.Granted("first", "zai/glm", 10_000, ticket=ticket("first", glm, T0 + 25_000))]
+    yield T0 + 25_200, [ev.Accepted("first", "requests", "zai", 1)]
+    yield T0 + 25_500, [ev.Granted("second", "zai/glm", 10_000, ticket=ticket("second", glm, T0 + 25_500))]
+    yield (
+        T0 + 25_600,
+        [
+            ev.Paused("requests", "zai", T0 + 25_700, "rate_limited", incident=True),
+            ev.Refused("requests", "zai", "second", "exact", 2, 1, 6),
+            ev.Released("second", "rate_limited", "zai/glm", 0, 100, "requests"),
+        ],
+    )
     # Last, so that its seat still cools down.
     yield (
         T0 + 26_000,

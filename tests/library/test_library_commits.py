@@ -28,7 +28,7 @@ TASKS = 64
 async def test_commands_of_many_tasks_share_commits(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
-        await gate.set_cap("umans", TASKS, cooldown_s=0)
+        await gate.set_cap("umans", TASKS, cooldown_s=0, on_429="step")
         begun = len(log.commits)
         inside = asyncio.Barrier(TASKS)
 
@@ -44,7 +44,7 @@ async def test_commands_of_many_tasks_share_commits(store: str) -> None:
 async def test_commands_that_come_while_a_commit_is_under_way_go_into_the_next_one_together(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
-        await gate.set_cap("umans", TASKS)
+        await gate.set_cap("umans", TASKS, on_429="step")
         with LockHolder(rival(log)) as held:
             first = asyncio.create_task(gate.lease(CODER).acquire())
             await until(lambda: gate._busy)
@@ -182,10 +182,13 @@ async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, m
 async def test_Q2_a_commit_that_fails_is_told_to_all_of_its_callers_and_the_next_call_works(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
-        await gate.set_cap("umans", 4)
+        await gate.set_cap("umans", 4, on_429="step")
         log.arm(at="append", kind="error")
         told = await asyncio.gather(
-            gate.lease(CODER).acquire(), gate.try_lease(CODER), gate.set_cap("umans", 9), return_exceptions=True
+            gate.lease(CODER).acquire(),
+            gate.try_lease(CODER),
+            gate.set_cap("umans", 9, on_429="step"),
+            return_exceptions=True,
         )
         assert [type(one) for one in told] == [headgate.StoreError] * 3
         assert [view.cap for view in await gate.status() if view.pool == "umans"] == [4]

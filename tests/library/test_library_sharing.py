@@ -319,7 +319,7 @@ async def test_a_lease_in_our_name_that_we_do_not_hold_is_given_back(
 ) -> None:
     monkeypatch.setattr(service, "UPKEEP_S", 0.02)
     async with headgate.open_gate(sqlite) as gate, headgate.open_gate(sqlite) as neighbour:
-        await gate.set_cap("umans", 3)
+        await gate.set_cap("umans", 3, on_429="step")
         kept = gate.lease(CODER)
         await kept.acquire()
         await neighbour.lease(CODER).acquire()
@@ -340,7 +340,7 @@ async def test_a_cap_set_elsewhere_lets_in_whoever_waits_here(sqlite: str) -> No
         await in_line(gate, 1)
         operator = Replica(SqliteLog(sqlite.removeprefix("sqlite://")), "operator", lambda wake: woken.append(wake))
         woken: list[object] = []
-        operator.decide([cmd.SetRule(Rule("requests", "umans", cap=2))])
+        operator.decide([cmd.SetRule(Rule("requests", "umans", cap=2, on_429="step"))])
         operator.log.close()
         assert woken
         await asyncio.wait_for(waiter, 10)

@@ -35,7 +35,7 @@ class Upstream:
 async def test_y3_g1_a_function_of_the_program_answers_and_one_enters_for_each_answer(store: str) -> None:
     upstream = Upstream(2)
     async with headgate.open_gate(store, usage={"umans": upstream}) as gate:
-        await gate.set_cap("umans", 2, cooldown_s=0, usage_gate=True)
+        await gate.set_cap("umans", 2, cooldown_s=0, on_429="step", usage_gate=True)
         entered: list[int] = []
         hold = asyncio.Event()
 

@@ -49,7 +49,8 @@ class Bench:
         self.log: list[tuple[ev.Event, int]] = []
         self._ids = 0
         caps = [Rule("agents", selector, cap=cap) for selector, cap in (agents or {}).items()]
-        caps += [Rule("requests", selector, cap=cap) for selector, cap in (requests or {}).items()]
+        # With `adapt`, the default, calls wait for each other at first: its own tests name it.
+        caps += [Rule("requests", selector, cap=cap, on_429="step") for selector, cap in (requests or {}).items()]
         self.file(*caps, *rules, seniority_ms=seniority_ms)
 
     @property
@@ -105,7 +106,8 @@ class Bench:
         return self.do(cmd.LoadFile("config.toml", name, self._ids, tuple(rules), seniority_ms))
 
     def cap(self, kind: str, selector: str, cap: int) -> list[ev.Event]:
-        return self.do(cmd.SetRule(Rule(kind, selector, cap=cap)))
+        on_429 = "step" if kind == "requests" else None
+        return self.do(cmd.SetRule(Rule(kind, selector, cap=cap, on_429=on_429)))
 
     def spec(self, *models: str, **said: object) -> Spec:
         return Spec(models=models, host=str(said.pop("host", "h1")), **said)  # type: ignore[arg-type]

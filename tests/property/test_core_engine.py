@@ -93,7 +93,7 @@ rules = st.builds(
     selector=st.sampled_from(SELECTORS),
     cap=st.one_of(st.none(), st.integers(1, 5)),
     cooldown_ms=st.sampled_from([None, None, 0, 350, 5_000]),
-    on_429=st.sampled_from([None, "step", "pause"]),
+    on_429=st.sampled_from(["step", "pause"]),  # of adapt: tests/property/test_core_adapt.py
     max_hold_ms=st.sampled_from([None, None, None, 0, 20_000]),
 )
 gates = st.builds(
@@ -102,6 +102,7 @@ gates = st.builds(
     selector=st.sampled_from(["umans", "umans@work", "umans/coder"]),
     cap=st.integers(1, 4),
     cooldown_ms=st.sampled_from([None, 0, 350]),
+    on_429=st.just("step"),
     usage_gate=st.sampled_from([True, True, True, False]),
 )
 auto_rules = st.sampled_from([Rule("agents", "host", auto=True)])
@@ -444,7 +445,7 @@ class Gate(RuleBasedStateMachine):
     )
     def line_at_the_usage_gate(self, kind: str, cap: int, hosts: list[str], freed: int, count: int | None) -> None:
         """A full pool with a gate and a line; seats are given back, newcomers come, the provider answers."""
-        self.do(cmd.SetRule(Rule(kind, "umans", cap, cooldown_ms=0, usage_gate=True)))
+        self.do(cmd.SetRule(Rule(kind, "umans", cap, cooldown_ms=0, on_429="step", usage_gate=True)))
         specs = [Spec(("umans/coder",), kind, host=host, supervisor=True) for host in hosts]
         for spec in specs:
             self.acquire(spec, {"asks": ("umans",)}, mine=False)

@@ -24,8 +24,8 @@ from tests.simulation.stores import InMemory, InSqlite, Store
 from tests.simulation.world import Process, compare, picture
 
 SPEC = Spec(models=("umans/coder",), kind="requests")
-CAP = cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0))
-FILE = cmd.LoadFile("/etc/headgate.toml", "digest", 1, (Rule("requests", "umans", cap=1),))
+CAP = cmd.SetRule(Rule("requests", "umans", cap=1, on_429="step", cooldown_ms=0))
+FILE = cmd.LoadFile("/etc/headgate.toml", "digest", 1, (Rule("requests", "umans", cap=1, on_429="step"),))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -466,7 +466,7 @@ def test_A1_two_replicas_charge_a_flow_the_same_whether_they_saw_the_whole_log_o
 
     whole = Engine()
     now = 1_700_000_000_000
-    whole.handle(cmd.SetRule(Rule("requests", "umans", cap=9, cooldown_ms=0)), now)
+    whole.handle(cmd.SetRule(Rule("requests", "umans", cap=9, on_429="step", cooldown_ms=0)), now)
     grant(whole, "long", "green", now)
     for number in range(4):
         grant(whole, f"short {number}", "blue", now)

@@ -279,7 +279,7 @@ class World:
     def file(self) -> cmd.LoadFile:
         self.files += 1
         rules = tuple(
-            Rule(kind, selector, cap=self.random.randint(1, 3) + (selector == "project"))
+            Rule(kind, selector, cap=self.random.randint(1, 3) + (selector == "project"), on_429="step")
             for kind, selector in SELECTORS
         )
         return cmd.LoadFile("/etc/headgate.toml", f"digest {self.files}", self.files, rules)
@@ -351,7 +351,7 @@ class World:
         cooldown = draw.choice((0, 350, 5_000)) if kind == "requests" else None
         return draw.choice(
             (
-                cmd.SetRule(Rule(kind, selector, cap=draw.randint(1, 4))),
+                cmd.SetRule(Rule(kind, selector, cap=draw.randint(1, 4), on_429="step")),
                 cmd.SetRule(Rule(kind, selector, cooldown_ms=cooldown)),
                 cmd.SetRule(Rule(kind, selector, cap=0)),
                 cmd.RemoveCap(kind, selector),

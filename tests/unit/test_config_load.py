@@ -159,9 +159,9 @@ def test_c6_a_cap_is_a_whole_number_of_at_least_one(cap: str) -> None:
         assert "; valid is a whole number from 1 to 1000000" in told
 
 
-def test_p4_adapt_is_said_not_to_be_in_this_release() -> None:
-    assert 'found "adapt", which is not in this release; valid is "step" or "pause"' in problem(
-        '[requests]\na = { cap = 1, on_429 = "adapt" }'
+def test_p4_adapt_is_for_model_calls_alone() -> None:
+    assert 'config.toml:2: agents.a.on_429: found "adapt"; a limit is learned from model calls' in problem(
+        '[agents]\na = { cap = 1, on_429 = "adapt" }'
     )
 
 

@@ -234,7 +234,9 @@ def test_a6_the_narrowest_pool_is_named_and_all_are_listed():
 
 
 def test_a6_a_cap_without_a_name_has_the_plain_code_and_one_with_a_name_its_own():
-    bench = Bench(rules=(Rule("agents", "host", cap=1), Rule("requests", "umans", cap=1, name="umans_calls")))
+    bench = Bench(
+        rules=(Rule("agents", "host", cap=1), Rule("requests", "umans", cap=1, on_429="step", name="umans_calls"))
+    )
     bench.agent("a", SONNET)
     bench.agent("b", SONNET)
     assert bench.reason("b").code == "concurrency_cap"

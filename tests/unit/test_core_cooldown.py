@@ -114,7 +114,7 @@ def test_k3_a_cooldown_without_a_cap_imposes_none_and_applies_when_one_is_set():
 
 def test_k3_removing_a_cap_keeps_the_cooldown_for_the_next():
     bench = Bench()
-    bench.do(cmd.SetRule(Rule("requests", "umans", cap=2, cooldown_ms=5_000)))
+    bench.do(cmd.SetRule(Rule("requests", "umans", cap=2, on_429="step", cooldown_ms=5_000)))
     bench.do(cmd.RemoveCap("requests", "umans"))
     bench.cap("requests", "umans", 1)
     assert bench.state.rules.caps["requests", "umans"].cooldown_ms == 5_000

@@ -65,8 +65,12 @@ def test_p1_a_later_report_may_extend_a_pause_and_never_shortens_it():
 
 
 def test_p1_the_narrowest_provider_pool_is_meant_never_host_or_project():
-    rules = (Rule("requests", "host", cap=9), Rule("requests", "project", cap=9), Rule("requests", "anthropic", cap=9))
-    bench = Bench(rules=(*rules, Rule("requests", "anthropic/claude-opus-*", cap=9)))
+    rules = (
+        Rule("requests", "host", cap=9),
+        Rule("requests", "project", cap=9),
+        Rule("requests", "anthropic", cap=9, on_429="step"),
+    )
+    bench = Bench(rules=(*rules, Rule("requests", "anthropic/claude-opus-*", cap=9, on_429="step")))
     bench.call("a", OPUS)
     bench.do(cmd.Report("a"))
     assert pool(bench, "anthropic/claude-opus-*").paused_until > START
@@ -253,8 +257,8 @@ def test_p3_it_stays_there_until_a_person_sets_the_cap_again():
     [
         cmd.SetRule(Rule("requests", "umans", cooldown_ms=5)),
         cmd.SetRule(Rule("requests", "umans", on_429="pause")),
-        cmd.SetRule(Rule("requests", "anthropic", cap=5)),
-        cmd.LoadFile("config.toml", "other", 99, (Rule("requests", "umans", cap=8),)),
+        cmd.SetRule(Rule("requests", "anthropic", cap=5, on_429="step")),
+        cmd.LoadFile("config.toml", "other", 99, (Rule("requests", "umans", cap=8, on_429="step"),)),
     ],
 )
 def test_p3_what_does_not_set_this_cap_leaves_the_reduction(command):
@@ -268,9 +272,9 @@ def test_p3_what_does_not_set_this_cap_leaves_the_reduction(command):
 def test_p3_reading_the_file_again_leaves_the_reduction_and_editing_the_cap_clears_it():
     bench = Bench(requests={"umans": 3})
     bench.do(cmd.Report(kind="requests", target="umans"))
-    bench.file(Rule("requests", "umans", cap=3), Rule("agents", "host", cap=5))
+    bench.file(Rule("requests", "umans", cap=3, on_429="step"), Rule("agents", "host", cap=5))
     assert pool(bench).limit == 2
-    bench.file(Rule("requests", "umans", cap=4))
+    bench.file(Rule("requests", "umans", cap=4, on_429="step"))
     assert pool(bench).limit == 4
 
 

@@ -47,7 +47,8 @@ def asking(spec: Spec, **said: int) -> cmd.Acquire:
         (cmd.SetRule(Rule("agents", "host", cap=0)), BadRequest, "valid is 1 to 1000000"),
         (cmd.SetRule(Rule("agents", "umans", auto=True)), BadRequest, "only host can be automatic"),
         (cmd.SetRule(Rule("agents", "host", cooldown_ms=-1)), BadRequest, "cooldown -1 ms"),
-        (cmd.SetRule(Rule("agents", "host", on_429="cry")), BadRequest, "valid are step and pause"),
+        (cmd.SetRule(Rule("agents", "host", on_429="cry")), BadRequest, "valid are adapt, step, pause, fixed"),
+        (cmd.SetRule(Rule("agents", "umans", on_429="adapt")), BadRequest, "learned from model calls"),
         (cmd.SetRule(Rule("agents", "host", max_hold_ms=-1)), BadRequest, "max_hold -1 ms"),
         (
             cmd.LoadFile("f", "d", 99, (Rule("agents", "host", cap=1), Rule("agents", "host", cap=-1))),

@@ -230,7 +230,7 @@ def test_a_long_line_forgets_the_places_of_those_who_left():
 
 def test_timers_of_leases_that_are_gone_are_forgotten():
     engine = Engine()
-    engine.handle(cmd.SetRule(Rule("requests", "umans", cap=5, cooldown_ms=0)), START)
+    engine.handle(cmd.SetRule(Rule("requests", "umans", cap=5, on_429="step", cooldown_ms=0)), START)
     spec = Spec(models=(CODER,), kind="requests")
     for n in range(5_000):
         engine.handle(cmd.Acquire(f"c{n}", spec, "p"), START)

@@ -26,7 +26,7 @@ class Gate:
         self.twin = State()
         self.now = 1_000_000
         self.count = 0
-        rule = Rule("requests", "umans", cap, cooldown_ms=cooldown_ms, usage_gate=True)
+        rule = Rule("requests", "umans", cap, cooldown_ms=cooldown_ms, on_429="step", usage_gate=True)
         self(cmd.LoadFile("f", "d", 1, (rule, *more)))
 
     def __call__(self, command: cmd.Command) -> list[ev.Event]:

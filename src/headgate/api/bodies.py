@@ -155,7 +155,8 @@ class CapBody(Body):
     cap: Annotated[int, Meta(ge=1, le=1_000_000)] | Literal["auto"]
     kind: Kind | None = None
     cooldown_ms: Milliseconds | None = None
-    on_429: Literal["step", "pause"] | None = None
+    on_429: Literal["adapt", "step", "pause", "fixed"] | None = None
+    explore: bool | None = None
     max_hold_ms: Annotated[int, Meta(ge=0, le=10**12)] | None = None
     name: Annotated[str, Meta(max_length=100)] | None = None
 

@@ -132,7 +132,7 @@ class Counters:
         elif isinstance(event, ev.Paused):
             if event.incident:
                 self._count("headgate_rate_limits_total", pool=event.pool, kind=event.kind)
-        elif isinstance(event, ev.Reduced):
+        elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact")):
             self._count("headgate_reductions_total", pool=event.pool, kind=event.kind)
 
     def _count(self, name: str, **labels: str) -> None:

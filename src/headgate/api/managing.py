@@ -140,6 +140,7 @@ async def set_cap(service: Service, data: CapBody) -> CapAnswer:
         auto=data.cap == "auto",
         cooldown_ms=data.cooldown_ms,
         on_429=data.on_429,
+        explore=data.explore,
         max_hold_ms=data.max_hold_ms,
         name=None if data.name is None else _name(data.name),
     )

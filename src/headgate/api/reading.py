@@ -34,7 +34,6 @@ from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import parse_model, shown
 from headgate.core.places import Line
 from headgate.core.records import Spec, Ticket
-from headgate.core.rules import COOLDOWN_MS
 from headgate.core.state import State
 from headgate.core.views import LeaseView, capacity, lease_views, ticket_view
 from headgate.gate import processes
@@ -221,8 +220,7 @@ async def get_cooldown(service: Service, selector: Selector, kind: Kind | None =
 def cooldown_of(state: State, selector: str, kind: str, was_ms: int | None = None) -> CooldownAnswer:
     read_cap_selector(selector)
     cap = state.rules.caps.get((kind, selector))
-    cooldown_ms = COOLDOWN_MS[kind] if cap is None else cap.cooldown_ms
-    source = caps.cooldown_source(state, (kind, selector))
+    cooldown_ms, source = caps.cooldown(state, (kind, selector))
     return CooldownAnswer(selector, kind, cooldown_ms, source, cap is not None and cap.capped, was_ms)
 
 

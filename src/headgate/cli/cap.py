@@ -57,7 +57,8 @@ def command() -> None:
 @click.option(
     "--cooldown", metavar="DURATION", help="How long a released seat stays taken, e.g. 350ms; 0 is not at all."
 )
-@click.option("--on-429", metavar="RULE", help="What a rate limit does: step (pause, and one seat less) or pause.")
+@click.option("--on-429", metavar="RULE", help="What a rate limit does: adapt, step, pause or fixed.")
+@click.option("--explore/--no-explore", default=None, help="With adapt: let the limit grow above the cap.")
 @click.option("--max-hold", metavar="DURATION", help="Take a seat back after this long; 0 is no limit.")
 @click.option(
     "--usage-gate/--no-usage-gate",
@@ -72,6 +73,7 @@ def set_(
     cap: str,
     cooldown: str | None,
     on_429: str | None,
+    explore: bool | None,
     max_hold: str | None,
     usage_gate: bool | None,
     name: str | None,
@@ -90,7 +92,7 @@ def set_(
 
     Exit: 0; 64 when something is not valid, and nothing was changed.
     """
-    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate)
+    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate, explore=explore)
     environment = Environment.read()
     gate = opened_gate()
     state = gate.read()
@@ -99,7 +101,7 @@ def set_(
         raise BadRequest("auto: only the agents of a host follow free memory; valid is a whole number")
     key = (rule.kind, selector)
     before = state.rules.caps.get(key)
-    reduced = [pool.id for pool in _pools(state, rule) if pool.reduced]
+    reduced = [pool.id for pool in _pools(state, rule) if pool.is_reduced]
     commands: list[cmd.Command] = [cmd.SetRule(rule)]
     if rule.auto:
         commands.append(_observed(gate))

@@ -11,8 +11,7 @@ from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
-from headgate.core.rules import COOLDOWN_MS
-from headgate.present.caps import cooldown_source
+from headgate.present.caps import cooldown
 from headgate.present.targets import kind_for
 
 
@@ -43,9 +42,8 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
         gate.one(cmd.SetRule(Rule(found, selector, cooldown_ms=wait_ms)), durable=True)
         state = gate.state
     cap = state.rules.caps.get((found, selector))
-    cooldown_ms = COOLDOWN_MS[found] if cap is None else cap.cooldown_ms
+    cooldown_ms, source = cooldown(state, (found, selector))
     capped = cap is not None and cap.capped
-    source = cooldown_source(state, (found, selector))
     if as_json:
         told = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
         say_json(told)

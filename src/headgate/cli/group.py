@@ -33,6 +33,8 @@ COMMANDS = {
     "backoff": "backoff",
     "select": "select",
     "session": "session",
+    "explain": "explain",
+    "simulate": "simulate",
     "history": "history",
     "metrics": "metrics",
     "config": "config",

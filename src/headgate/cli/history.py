@@ -236,6 +236,7 @@ _STYLES: dict[type, str] = {
     ev.Returned: "red",
     ev.Paused: "red",
     ev.Reduced: "red",
+    ev.Refused: "red",
     ev.BackedOff: "red",
     ev.BackoffEnded: "green",
     ev.Bypassed: "magenta",

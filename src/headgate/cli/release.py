@@ -141,6 +141,6 @@ def _slowed(gate: DirectGate, events: list[ev.Event]) -> str:
     for event in events:
         if isinstance(event, ev.Paused):
             text += f"; {event.pool} is paused {until_text(gate, event.until)}"
-        elif isinstance(event, ev.Reduced):
+        elif isinstance(event, ev.Reduced | ev.Refused):
             text += f", its limit is now {event.limit} of {event.cap}"
     return text

@@ -78,6 +78,9 @@ def command(
 def _as_text(gate: DirectGate, pool: Pool, events: list[ev.Event]) -> str:
     limit = next((event for event in events if isinstance(event, ev.Reduced)), None)
     text = f"{pool.id} ({pool.kind}): paused {until_text(gate, pool.paused_until)}"
+    refused = next((event for event in events if isinstance(event, ev.Refused)), None)
+    if refused is not None:
+        return f"{text}; limit {refused.limit} of {refused.cap}, which recovers by itself (headgate explain {pool.id})"
     if limit is not None:
         return f"{text}; limit now {limit.limit} of {limit.cap} (restore: {_restore(pool, limit.cap)})"
     return f"{text}; limit stays {pool.limit}" + ("" if is_new(events) else " (an incident already known)")

@@ -153,7 +153,10 @@ def _each(scope: str) -> str:
 
 def _tell(screen: Screen, view: PoolView) -> None:
     """What a person can do about a pool."""
-    if view.restore is not None:
+    if view.auto_reduced and view.on_429 == "adapt":
+        screen.line()
+        screen.prose(f"{view.pool} was {view.notice}")
+    elif view.restore is not None:
         screen.line()
         screen.prose(
             f"{view.pool} was auto-reduced to {view.limit} after a rate limit "

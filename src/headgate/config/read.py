@@ -9,6 +9,7 @@ from headgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Tab
 from headgate.config.settings import HostAuto, Provider, Serve, Settings
 from headgate.config.units import found
 from headgate.config.values import APIS
+from headgate.core.checks import ADAPT_IS_FOR
 from headgate.core.errors import BadName
 from headgate.core.names import KINDS, shown
 from headgate.core.records import Rule
@@ -26,6 +27,8 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     for kind in KINDS:
         for selector, options in said.get(kind, {}).items():
             rules.append(_rule(kind, selector, options))
+            if kind == "agents" and options.get("on_429") == "adapt":
+                problems.append(((kind, selector, "on_429"), f'found "adapt"; {ADAPT_IS_FOR}'))
     providers = said.get("providers", {})
     for name in providers:
         _check_provider(document["providers"][name], ("providers", name), problems)
@@ -122,6 +125,7 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
         max_hold_ms=options.get("max_hold"),
         name=options.get("name"),
         usage_gate=options.get("usage_gate"),
+        explore=options.get("explore"),
     )
 
 

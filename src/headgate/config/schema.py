@@ -116,6 +116,7 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
             "cooldown",
             _DURATION,
             "How long a released seat stays taken before it is lent again. "
+            'With `on_429 = "adapt"` it is learned unless it is set here. '
             "Without `cap` it is remembered, and applies when a cap is set.",
             '"350ms"',
             _by_kind({kind: format_duration(COOLDOWN_MS[kind]) for kind in kinds}),
@@ -141,11 +142,19 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
 _FOR_MODELS = (
     Key(
         "on_429",
-        Scalar('"step" or "pause"', v.read_on_429),
-        '`"step"`: a rate limit pauses the pool and lowers its limit by 1 until a person sets the cap again. '
-        '`"pause"`: it pauses the pool only.',
+        Scalar('"adapt", "step", "pause" or "fixed"', v.read_on_429),
+        'What a rate limit does. `"adapt"` (only in `[requests]`): it pauses the pool briefly, and the limit is found '
+        'and followed by itself, up to the cap. `"step"`: it pauses the pool and lowers its limit by 1 until a person '
+        'sets the cap again. `"pause"`: it pauses the pool only. `"fixed"`: nothing.',
         '"step"',
         _by_kind({kind: f'`"{rule}"`' for kind, rule in ON_429.items()}),
+    ),
+    Key(
+        "explore",
+        Scalar("true or false", v.read_flag),
+        'With `on_429 = "adapt"`: whether the limit may grow above the cap, one proven call at a time.',
+        "true",
+        "false",
     ),
     Key(
         "usage_gate",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from headgate.config.errors import BadValue
 from headgate.config.units import found, parse_duration_ms, parse_size
+from headgate.core.limits import POLICIES
 from headgate.core.names import account_of, parse_model, parse_selector, shown
 
 MOST_SEATS = 1_000_000
@@ -46,9 +47,7 @@ def read_flag(value: object) -> bool:
 
 
 def read_on_429(value: object) -> str:
-    if value == "adapt":
-        raise BadValue('found "adapt", which is not in this release; valid is "step" or "pause"')
-    return _choice(value, ("step", "pause"))
+    return _choice(value, POLICIES)
 
 
 def read_host_name(value: object) -> str:

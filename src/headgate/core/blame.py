@@ -14,9 +14,11 @@ from headgate.core.records import Lease, Spec
 from headgate.core.state import State
 
 
-def narrowest(candidate: Candidate) -> Pool | None:
-    """The narrowest capped provider pool that a candidate needs."""
-    return next((pool for pool, _ in candidate.needs if _can_be_blamed(pool)), None)
+def narrowest(candidate: Candidate, ident: str = "") -> Pool | None:
+    """The only provider pool that a lease brought above its proven level, else the narrowest that it needs."""
+    pools = [pool for pool, _ in candidate.needs if _can_be_blamed(pool)]
+    above = [pool for pool in pools if ident and pool.adapt is not None and pool.adapt.belief.unproven == ident]
+    return above[0] if len(above) == 1 else next(iter(pools), None)
 
 
 def meant(state: State, report: Report, lease: Lease | None) -> Pool | Model | None:
@@ -47,7 +49,7 @@ def _by_lease(state: State, lease: Lease, target: str) -> Pool | Model | None:
     if target not in ("", lease.model):
         acts = f"its pools are {', '.join(pools)}" if pools else f"only its model {lease.model} can be named"
         raise BadRequest(f"the lease {lease.id} takes no seat of {shown(target)}: {acts}")
-    return narrowest(held) or held.name
+    return narrowest(held, lease.id) or held.name
 
 
 def _can_be_blamed(pool: Pool) -> bool:

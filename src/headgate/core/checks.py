@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from headgate.core.errors import BadRequest
+from headgate.core.limits import POLICIES
 from headgate.core.names import KINDS, parse_selector, shown
 from headgate.core.records import Rule
-from headgate.core.rules import ON_429
+
+ADAPT_IS_FOR = "a limit is learned from model calls, of kind requests; valid here are step, pause, fixed"
 
 
 def check_cap(cap: int, of: str) -> None:
@@ -25,7 +27,9 @@ def check_rule(rule: Rule) -> None:
         raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
     if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:
         raise BadRequest(f"cooldown {rule.cooldown_ms} ms: valid is 0 to 24 h")
-    if rule.on_429 is not None and rule.on_429 not in ON_429.values():
-        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are step and pause")
+    if rule.on_429 is not None and rule.on_429 not in POLICIES:
+        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are {', '.join(POLICIES)}")
+    if rule.on_429 == "adapt" and rule.kind != "requests":
+        raise BadRequest(f"on_429 adapt for {rule.kind}: {ADAPT_IS_FOR}")
     if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
         raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")

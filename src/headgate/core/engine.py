@@ -22,7 +22,6 @@ from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, ended_by, parse_key
 from headgate.core.checks import check_cap, check_rule
 from headgate.core.errors import BadRequest, InternalError, NotFound
-from headgate.core.limits import INCIDENT_PAUSE_MS, reduced_limit
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import KINDS, Model, account_of, parse_model, parse_selector, shown
 from headgate.core.order import MAX_PRIORITY, order_key
@@ -33,6 +32,7 @@ from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
 from headgate.core.timers import (
+    ACCEPT,
     CLAIM,
     EXPIRY,
     HOLD,
@@ -299,7 +299,7 @@ class Engine:
         if command.outcome == "ok":
             if self.state.backoffs:
                 self._probe_succeeded(command.id)
-        elif ticket.spec.kind == "requests" and (pool := blame.narrowest(held)) is not None:
+        elif ticket.spec.kind == "requests" and (pool := blame.narrowest(held, command.id)) is not None:
             if command.outcome == "rate_limited":
                 self._rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
@@ -464,15 +464,34 @@ class Engine:
 
     def _rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
         """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
+        if pool.cap.on_429 == "fixed":
+            return
+        ident = "" if lease is None else lease.id
         incident = lease is None or lease.granted_seq > pool.incident_seq
-        wait_ms = INCIDENT_PAUSE_MS if retry_after_ms is None else max(retry_after_ms, 0)
+        verdict = pool.policy.verdict(ident, pool.limit, now)
+        if pool.adapt is not None:
+            incident = verdict.why != "fit"
+        wait_ms = verdict.wait_ms if retry_after_ms is None else max(retry_after_ms, 0)
         until = max(pool.paused_until, min(now + wait_ms, FOREVER))
         if incident or until > pool.paused_until:
             self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
-        lower = reduced_limit(pool)
-        if incident and lower is not None:
-            cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
-            self._emit(ev.Reduced(pool.kind, pool.id, lower, cap))
+        cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
+        if pool.adapt is not None:
+            self._emit(ev.Refused(pool.kind, pool.id, ident, verdict.why, verdict.level, verdict.limit, cap))
+        elif incident and verdict.limit < pool.limit:
+            self._emit(ev.Reduced(pool.kind, pool.id, verdict.limit, cap))
+
+    def wants_word(self, ident: str) -> bool:
+        """Whether it is worth telling that the provider took this lease's call (`Active`)."""
+        if any(backoff.probing == ident for backoff in self.state.backoffs.values()):
+            return True
+        held = self.state.held.get(ident)
+        needs = held.needs if held is not None else ()
+        return any(pool.adapt is not None and pool.adapt.belief.unproven == ident for pool, _ in needs)
+
+    def _level_accepted(self, pool: Pool, ident: str) -> None:
+        assert pool.adapt is not None
+        self._emit(ev.Accepted(ident, pool.kind, pool.id, pool.adapt.belief.calls[ident].level))
 
     # The usage gate.
 
@@ -500,7 +519,7 @@ class Engine:
         self._emit(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return
-        pool.upstream.room = UNLIMITED if count is None else max(pool.limit - count, 0)
+        pool.upstream.room = UNLIMITED if count is None else max(pool.most_now(now) - count, 0)
         self.state.touch(pool)
         self._line.settle(now)
         pool.upstream.room = 0
@@ -565,6 +584,10 @@ class Engine:
 
     def _active(self, command: cmd.Active, now: int) -> None:
         self._probe_succeeded(command.id)
+        held = self.state.held.get(command.id)
+        for pool, _ in held.needs if held is not None else ():
+            if pool.adapt is not None and pool.adapt.belief.unproven == command.id:
+                self._level_accepted(pool, command.id)
 
     def _probe_succeeded(self, ident: str) -> None:
         for key in [backoff.key for backoff in self.state.backoffs.values() if backoff.probing == ident]:
@@ -620,6 +643,10 @@ class Engine:
             state.probe_due(name)
         elif what == VERDICT:
             self._probe_succeeded(name)
+        elif what == ACCEPT:
+            pool = state.pools[name]
+            assert pool.adapt is not None
+            self._level_accepted(pool, pool.adapt.belief.unproven)
         elif what == EXPIRY:
             ticket = state.tickets[name]
             self._emit(ev.Expired(name, now - ticket.queued_at, ticket.holder, ticket.wake, ticket.command))

@@ -211,6 +211,31 @@ class Reduced(Struct, tag="reduced", omit_defaults=True):
     cap: int
 
 
+class Accepted(Struct, tag="accepted"):
+    """The provider took a call that tried a level which nobody had proven: so many at once are possible."""
+
+    id: str
+    kind: str
+    pool: str
+    level: int
+
+
+class Refused(Struct, tag="refused", omit_defaults=True):
+    """The provider refused a call of a pool whose limit is learned; what it was taken to mean, and the limit since.
+
+    `why`: exact (the level tried is one too many), drop (the limit has sunk), probe (it has not risen), lag (calls are
+    counted for longer than we thought), alone (not about how many), fit (one more refusal of the same incident).
+    """
+
+    kind: str
+    pool: str
+    id: str  # the lease; "" when a script said so
+    why: str
+    level: int
+    limit: int
+    cap: int
+
+
 class UsageAsked(Struct, tag="usage_asked"):
     """A process asks a pool's provider how much is in flight; nobody else does until it has answered, or for 6 s."""
 
@@ -290,6 +315,8 @@ Event = (
     | Paused
     | Resumed
     | Reduced
+    | Accepted
+    | Refused
     | UsageAsked
     | UsageAnswered
     | BackedOff

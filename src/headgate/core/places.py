@@ -181,8 +181,8 @@ def pace_of(pool: Pool | None, now: int) -> Pace | None:
     paused_ms = max(pool.paused_until - now, 0)
     if paused_ms > _ENDLESS_MS:
         return None
-    low_ms = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cap.cooldown_ms
-    return Pace(paused_ms, low_ms, pool.hold_mean_ms + pool.hold_dev_ms + pool.cap.cooldown_ms, pool.limit)
+    low_ms = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cooldown_ms
+    return Pace(paused_ms, low_ms, pool.hold_mean_ms + pool.hold_dev_ms + pool.cooldown_ms, pool.limit)
 
 
 def estimate(pace: Pace | None, position: int) -> tuple[int, int] | None:

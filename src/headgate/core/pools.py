@@ -9,6 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
+from headgate.core.limits import Adapt, Policy, plain
 from headgate.core.rules import UNLIMITED, Need
 from headgate.core.usage import Upstream
 
@@ -95,6 +96,7 @@ class Pool:
 
     __slots__ = (
         "account",
+        "adapt",
         "auto_cap",
         "cap",
         "cooling",
@@ -141,6 +143,7 @@ class Pool:
         self.pause_cause = ""
         self.incident_seq = 0  # the last pause for a rate limit began here in the log
         self.reduced = 0  # the limit after rate limits; 0: not reduced
+        self.adapt: Adapt | None = None  # where the limit is learned
         self.auto_cap = 1
         self.limit = UNLIMITED
         self.virtual = 0  # virtual time: start of the latest grant
@@ -164,7 +167,16 @@ class Pool:
         return f"<Pool {self.key}: {self.used} of {limit}{extra}{paused}>"
 
     def refresh(self) -> None:
-        """Work out the limit from cap and reduction."""
+        """Work out the limit from cap and reduction, or from what was learned."""
+        if self.cap.learns:
+            if self.adapt is None:
+                self.adapt = Adapt()
+            assert self.cap.cap is not None
+            by_hand = self.cap.cooldown_ms if self.cap.cooldown_by_hand else None
+            self.adapt.configure(self.cap.cap, self.cap.explore, by_hand)
+            self.limit = self.adapt.limit
+            return
+        self.adapt = None
         if self.cap.auto:
             limit = self.auto_cap
         else:
@@ -178,10 +190,26 @@ class Pool:
             self.cooling_seats -= heappop(cooling)[1]
         return self.used + self.cooling_seats + self.foreign
 
+    @property
+    def policy(self) -> Policy:
+        return plain(self.cap.on_429) if self.adapt is None else self.adapt
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether rate limits hold the limit below the cap."""
+        return bool(self.reduced) if self.adapt is None else self.adapt.reduced
+
+    @property
+    def cooldown_ms(self) -> int:
+        """How long a released seat stays taken: what was learned, unless a person said it."""
+        return self.cap.cooldown_ms if self.adapt is None else self.adapt.lag_ms
+
     def limit_for(self, own_limit: int) -> int:
         """The limit in force for a request whose environment says `own_limit`; 0: nothing."""
         if not own_limit:
             return self.limit
+        if self.adapt is not None:
+            return min(own_limit, self.limit) if self.adapt.reduced and own_limit < UNLIMITED else own_limit
         return min(own_limit, self.reduced) if self.reduced and own_limit < UNLIMITED else own_limit
 
     def blocks(self, seats: int, own_limit: int, queue: Queue | None, now: int) -> bool:
@@ -190,11 +218,20 @@ class Pool:
             return True
         taken = self.occupied(now) if self.cooling else self.used + self.foreign
         limit = self.limit_for(own_limit) if own_limit else self.limit
-        if limit - taken < seats:
+        if self.adapt is not None and limit < UNLIMITED:
+            if not self.adapt.admits(taken + seats, limit, now, self.used, self.cooling_seats):
+                return True
+        elif limit - taken < seats:
             return True
         if self.reserved_for is None or self.reserved_for is queue or own_limit >= UNLIMITED:
             return False
         return self.limit_for(self.reserved_own) - taken - self.reserved_seats < seats
+
+    def most_now(self, now: int) -> int:
+        """The limit, and one more when a probe is due."""
+        if self.adapt is None or self.limit >= UNLIMITED:
+            return self.limit
+        return self.limit + (0 < self.adapt.probe_at() <= now)
 
     @property
     def gated(self) -> bool:
@@ -237,7 +274,11 @@ class Pool:
         if now < self.paused_until:
             return self.paused_until
         self.occupied(now)
-        return self.cooling[0][0] if self.cooling else 0
+        freed_at = self.cooling[0][0] if self.cooling else 0
+        if self.adapt is None:
+            return freed_at
+        let_in_at = self.adapt.changes_at(self.used + self.cooling_seats + 1, now)
+        return min(freed_at, let_in_at) if freed_at and let_in_at else freed_at or let_in_at
 
     def share(self, flow: str) -> Share:
         share = self.shares.get(flow)
@@ -256,8 +297,10 @@ class Pool:
             share.debit = share.latest = share.latest_at = 0
         return share
 
-    def lend(self, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
+    def lend(self, ident: str, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
+        if self.adapt is not None:
+            self.adapt.admitted(ident, self.occupied(now) + seats, now, self.used)
         self.used += seats
         share = self.settled(flow)
         if share.waiting and order >= share.latest:
@@ -272,10 +315,16 @@ class Pool:
         share.start = start + cost if cost > 0 else start
         share.debit = cost if cost < 0 else 0
 
-    def take_back(self, seats: int, flow: str, settle_ms: int, held_ms: int, now: int) -> None:
+    def take_back(
+        self, ident: str, seats: int, flow: str, settle_ms: int, held_ms: int, outcome: str, now: int
+    ) -> None:
         """A lease ended after `held_ms`: its seats cool down, and its flow is charged what it really took."""
         self.used -= seats
         cooldown = self.cap.cooldown_ms
+        if self.adapt is not None:
+            cooldown = 0 if outcome == "rate_limited" else self.adapt.lag_ms  # a refused call was never counted
+            self.adapt.released(ident, seats, outcome, now)
+            self.limit = self.adapt.limit
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
@@ -289,9 +338,11 @@ class Pool:
         self.hold_mean_ms += error // weight
         self.hold_dev_ms += (abs(error) - self.hold_dev_ms) // weight
 
-    def give_back(self, seats: int, flow: str, settle_ms: int) -> None:
+    def give_back(self, ident: str, seats: int, flow: str, settle_ms: int, now: int) -> None:
         """A grant that was never used: nothing to cool down, nothing learned."""
         self.used -= seats
+        if self.adapt is not None:
+            self.adapt.released(ident, seats, "rate_limited", now)
         self.settled(flow).debit += settle_ms
 
     def top(self, now: int) -> Queue | None:

@@ -13,6 +13,7 @@ CODES = {
     "concurrency_cap": "a pool is full",
     "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
     "cooling": "a seat is free but still cooling down",
+    "proving": "a seat is free, but whether the provider allows so many at once is tried by one call at a time",
     "paused": "a pool is paused",
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
@@ -98,6 +99,11 @@ def _of_pool(pool: Pool, own_limit: int, seats: int, now: int) -> tuple[str, str
         return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
     if pool.occupied(now) + seats > limit:
         return "cooling", f"{pool.id}: a seat is cooling down", pool.changes_at(now) or None
+    if pool.adapt is not None and not pool.adapt.admits(
+        pool.occupied(now) + seats, limit, now, pool.used, pool.cooling_seats
+    ):
+        text = f"{pool.id}: {pool.adapt.belief.proven} of {limit} at once are proven; one call at a time tries one more"
+        return "proving", text, None
     return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
 
 

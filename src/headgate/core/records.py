@@ -81,10 +81,11 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     cap: int | None = None
     auto: bool = False  # host = "auto": the cap follows free memory (SPEC C7)
     cooldown_ms: int | None = None
-    on_429: str | None = None  # "step", "pause"
+    on_429: str | None = None  # "adapt", "step", "pause", "fixed"
     max_hold_ms: int | None = None
     name: str | None = None
     usage_gate: bool | None = None  # ask the provider before someone in line is let in
+    explore: bool | None = None  # `adapt` may go above the cap
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
 
 

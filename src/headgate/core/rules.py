@@ -25,7 +25,7 @@ UNLIMITED = 1 << 60
 BUILT_IN = (Rule("agents", "host", cap=3), Rule("agents", "*/claude-opus-*", cap=4))
 _BUILT_IN = {(rule.kind, rule.selector): rule for rule in BUILT_IN}
 COOLDOWN_MS = {"agents": 0, "requests": 350}
-ON_429 = {"agents": "pause", "requests": "step"}
+ON_429 = {"agents": "pause", "requests": "adapt"}
 MAX_HOLD_MS = {"agents": 0, "requests": 30 * 60_000}  # 0: none
 
 
@@ -42,11 +42,18 @@ class Cap(Struct, frozen=True):
     max_hold_ms: int
     name: str
     usage_gate: bool
+    explore: bool  # `adapt` may go above the cap
+    cooldown_by_hand: bool
     source: str  # of the cap: "built-in", "file", "run time" or "" when there is none
 
     @property
     def capped(self) -> bool:
         return self.cap is not None or self.auto
+
+    @property
+    def learns(self) -> bool:
+        """Whether the limit is found and followed by itself. Caps of our own (host, project) never learn."""
+        return self.on_429 == "adapt" and self.cap is not None and self.selector.scope == "model"
 
     @property
     def configured(self) -> bool:
@@ -104,10 +111,12 @@ class Rules:
             auto=rule.auto,
             unlimited=rule.unlimited,
             cooldown_ms=_first([each.cooldown_ms for each, _ in said], COOLDOWN_MS[rule.kind]),
-            on_429=_first([each.on_429 for each, _ in said], ON_429[rule.kind]),
+            on_429=_first([each.on_429 for each, _ in said], _on_429(rule.kind, selector)),
             max_hold_ms=_first([each.max_hold_ms for each, _ in said], MAX_HOLD_MS[rule.kind]),
             name=_first([each.name for each, _ in said], selector.family),
             usage_gate=_first([each.usage_gate for each, _ in said], False),
+            explore=_first([each.explore for each, _ in said], False),
+            cooldown_by_hand=any(each.cooldown_ms is not None for each, _ in said),
             source=source,
         )
 
@@ -174,6 +183,11 @@ class Rules:
 
 def _first(values: list[T | None], default: T) -> T:
     return next((value for value in values if value is not None), default)
+
+
+def _on_429(kind: str, selector: Selector) -> str:
+    """Caps of our own (host, project) never learn."""
+    return ON_429[kind] if selector.scope == "model" else "pause"
 
 
 def _names_no_account(cap: Cap) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from headgate.core.backoffs import Backoff
+from headgate.core.limits.belief import Belief
 from headgate.core.records import Lease, Rule, Ticket
 
 FORMAT = 1
@@ -49,6 +50,7 @@ class PoolRecord(Struct, omit_defaults=True):
     hold_mean_ms: int = 0
     hold_dev_ms: int = 0
     upstream: UpstreamRecord | None = None
+    adapt: Belief | None = None  # what was learned of the provider's limit
 
 
 class Snapshot(Struct, omit_defaults=True):

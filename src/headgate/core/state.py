@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from headgate.core import events as ev
 from headgate.core.backoffs import Backoff, concerns
+from headgate.core.limits import Adapt, Verdict
+from headgate.core.limits.belief import Belief, copied
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import parse_model
 from headgate.core.pools import Pool
@@ -26,6 +28,9 @@ from headgate.core.usage import Upstream
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
 DEFAULT_HOLD_MS = 10_000  # what a flow is charged for a seat before anything was observed
+
+
+_OfPool = ev.Paused | ev.Resumed | ev.Reduced | ev.Accepted | ev.Refused | ev.UsageAsked | ev.UsageAnswered
 
 
 class State:
@@ -82,6 +87,8 @@ class State:
             ev.Paused: self._paused,
             ev.Resumed: self._resumed,
             ev.Reduced: self._reduced,
+            ev.Accepted: self._accepted,
+            ev.Refused: self._refused,
             ev.UsageAsked: self._usage_asked,
             ev.UsageAnswered: self._usage_answered,
             ev.BackedOff: self._backed_off,
@@ -255,7 +262,7 @@ class State:
         )
         self.held[event.id] = candidate
         for pool, _ in candidate.needs:
-            pool.lend(spec.seats, spec.project, event.charge_ms, ticket.order, at)
+            pool.lend(event.id, spec.seats, spec.project, event.charge_ms, ticket.order, at)
         if from_line:
             self._step_back(ticket)
         else:
@@ -285,7 +292,7 @@ class State:
         self._probe_over(event.id)
         self.tickets[event.id] = self._timed(replace(lease.ticket, away=True), at)
         for pool, _ in candidate.needs:
-            pool.give_back(spec.seats, spec.project, -lease.charge_ms * spec.seats)
+            pool.give_back(event.id, spec.seats, spec.project, -lease.charge_ms * spec.seats, at)
             pool.upstream.freed(at, 0)
             self.touch(pool)
 
@@ -299,8 +306,9 @@ class State:
             self._probe_over(event.id)
         seats, flow, held_ms = spec.seats, spec.project, event.held_ms
         settle_ms = (max(held_ms, 1) - lease.charge_ms) * seats
+        outcome = event.outcome if isinstance(event, ev.Released) else "reclaimed"
         for pool, _ in candidate.needs:
-            pool.take_back(seats, flow, settle_ms, held_ms, at)
+            pool.take_back(event.id, seats, flow, settle_ms, held_ms, outcome, at)
             if pool.parked or pool.reserved_for is not None:
                 self.touch(pool)
         name = f"{spec.kind} {flow}"
@@ -382,6 +390,8 @@ class State:
         for pool in self.pools.values():
             if pool.kind == kind and pool.cap.selector.text == selector:
                 pool.reduced = 0
+                if pool.adapt is not None:
+                    pool.adapt.forgive()
                 if pause:
                     pool.paused_until = 0
                     pool.pause_cause = ""
@@ -429,7 +439,24 @@ class State:
         pool.refresh()
         self._review_reservations(at)
 
-    def _pool_of(self, event: ev.Paused | ev.Resumed | ev.Reduced | ev.UsageAsked | ev.UsageAnswered) -> Pool:
+    # What `adapt` learns (core/limits/adapt.py).
+
+    def _accepted(self, event: ev.Accepted, at: int) -> None:
+        pool = self._pool_of(event)
+        assert pool.adapt is not None, f"{pool.key} learns nothing"
+        pool.adapt.accepted(event.id, at)
+        pool.refresh()
+        self.touch(pool)
+
+    def _refused(self, event: ev.Refused, at: int) -> None:
+        pool = self._pool_of(event)
+        assert pool.adapt is not None, f"{pool.key} learns nothing"
+        pool.adapt.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
+        pool.refresh()
+        self.touch(pool)
+        self._review_reservations(at)
+
+    def _pool_of(self, event: _OfPool) -> Pool:
         pool = self.named(event.kind, event.pool)
         assert pool is not None, f"no cap makes the pool {event.pool}"
         return pool
@@ -440,7 +467,11 @@ class State:
         self._pool_of(event).upstream.asked(event.by, at)
 
     def _usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
-        self._pool_of(event).upstream.answered(event.count, event.error, at)
+        pool = self._pool_of(event)
+        pool.upstream.answered(event.count, event.error, at)
+        if pool.adapt is not None:
+            pool.adapt.answered(event.count, at)
+            pool.refresh()
 
     # Backoffs.
 
@@ -518,6 +549,8 @@ class State:
         before, pool.cap = pool.cap, need.cap
         if (before.selector, before.cap, before.auto) != (need.cap.selector, need.cap.cap, need.cap.auto):
             pool.reduced = 0  # a person changed this cap
+            if pool.adapt is not None:
+                pool.adapt.forgive()
         if not need.cap.capped:
             pool.reduced = pool.paused_until = 0
             pool.pause_cause = ""
@@ -537,11 +570,17 @@ class State:
         self._count_foreign()
         for pool in self.pools.values():
             self._see(pool)
+        live: dict[str, dict[str, int]] = {}
         for ident, lease in self.leases.items():
             spec = lease.ticket.spec
             candidate = self.held[ident] = self.queue(spec).by_model[lease.model]
             for pool, _ in candidate.needs:
                 pool.used += spec.seats
+                if pool.adapt is not None:
+                    live.setdefault(pool.key, {})[ident] = spec.seats
+        for pool in self.pools.values():
+            if pool.adapt is not None:
+                pool.adapt.know(live.get(pool.key, {}), self.at)
         by_spec: dict[Spec, list[Ticket]] = {}
         asking: dict[str, int] = {}
         for ticket in self.tickets.values():
@@ -628,6 +667,9 @@ class State:
             own.start, own.debit = share.start, share.debit
             own.latest, own.latest_at = share.latest, share.latest_at
         pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
+        if pool.adapt is not None and record.adapt is not None:
+            pool.adapt = Adapt(copied(record.adapt))
+            pool.refresh()
 
     def _restore_upstream(self, record: PoolRecord) -> None:
         pool = self.named(record.kind, record.pool)
@@ -661,6 +703,7 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         hold_mean_ms=pool.hold_mean_ms,
         hold_dev_ms=pool.hold_dev_ms,
         upstream=_upstream_record(pool.upstream),
+        adapt=copied(pool.adapt.belief) if pool.adapt is not None and pool.adapt.belief != Belief() else None,
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record
 

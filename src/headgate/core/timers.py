@@ -21,7 +21,7 @@ CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its tic
 KEEP_MS = 300_000
 
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-POOL, USAGE, BACKOFF, PROBE, VERDICT, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(10)
+POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(11)
 
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
 
@@ -123,6 +123,8 @@ class Timers:
         self._heap = heap
         for pool in state.pools.values():
             pool.timer_at = pool.usage_timer_at = 0
+            if pool.adapt is not None and pool.adapt.belief.unproven:
+                self._await_acceptance(pool)
         for pool in state.gates:
             self.watch_usage(pool, state.at)
 
@@ -161,6 +163,9 @@ class Timers:
                 return ticket.expires_at == at and not ticket.stalled_at
             queue = state.queue(ticket.spec)
             return queue.watch == (at, name) and queue.head() is ticket
+        if what == ACCEPT:
+            pool = state.pools.get(name)
+            return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
         lease = state.leases.get(name)
         if what == RENEWAL:
             kept = lease.ticket if lease is not None else state.tickets.get(name)
@@ -186,6 +191,14 @@ class Timers:
         self._forget_the_gone()
         if event.probes:
             self.push(at + VERDICT_MS, VERDICT, event.id)
+        for pool, _ in self._state.held[event.id].needs:
+            if pool.adapt is not None and pool.adapt.belief.unproven == event.id:
+                self._await_acceptance(pool)
+
+    def _await_acceptance(self, pool: Pool) -> None:
+        """No refusal for a while: the unproven call was accepted."""
+        assert pool.adapt is not None
+        self.push(pool.adapt.accepted_at, ACCEPT, pool.key)
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
         self.push(event.until, RENEWAL, event.id)

@@ -60,10 +60,10 @@ class PoolView(Struct):
         """What a person should know about this pool (SPEC P3)."""
         if not self.auto_reduced:
             return None
-        return (
-            f"auto-reduced to {self.limit} after a rate limit (cap {self.auto_reduced_from}): "
-            f"restore with `{self.restore}`"
-        )
+        text = f"auto-reduced to {self.limit} after a rate limit (cap {self.auto_reduced_from})"
+        if self.on_429 == "adapt":
+            return f"{text}: it recovers by itself (`headgate explain {self.pool}`)"
+        return f"{text}: restore with `{self.restore}`"
 
 
 class LeaseView(Struct):
@@ -122,11 +122,11 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         queued=sum(share.waiting for share in pool.shares.values()),
         paused_until=pool.paused_until if pool.paused_until > now else None,
         pause_cause=pool.pause_cause if pool.paused_until > now else "",
-        cooldown_ms=pool.cap.cooldown_ms,
+        cooldown_ms=pool.cooldown_ms,
         on_429=pool.cap.on_429,
         auto=pool.cap.auto,
-        auto_reduced=bool(pool.reduced),
-        auto_reduced_from=cap if pool.reduced else None,
+        auto_reduced=pool.is_reduced,
+        auto_reduced_from=cap if pool.is_reduced else None,
         source=pool.cap.source,
         name=pool.cap.name,
         reserved=pool.reserved_for is not None,

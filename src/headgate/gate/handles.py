@@ -97,6 +97,10 @@ class Leased:
         """Tell the gate what the provider said to this call."""
         await self._gate.report(outcome, lease=self.id)
 
+    async def accepted(self) -> None:
+        """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
+        await self._gate._accepted(self.id)
+
     async def __aenter__(self) -> Self:
         if self._entered:
             raise _used()

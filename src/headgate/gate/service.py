@@ -326,6 +326,7 @@ class Gate:
         max_hold_s: float | None = None,
         name: str | None = None,
         usage_gate: bool | None = None,
+        explore: bool | None = None,
     ) -> None:
         """Set a cap; on disk when this returns. Whoever fits now enters."""
         rule = Rule(
@@ -337,6 +338,7 @@ class Gate:
             max_hold_ms=milliseconds("max_hold_s", max_hold_s),
             name=name,
             usage_gate=usage_gate,
+            explore=explore,
         )
         await self._ask(cmd.SetRule(rule), durable=True)
 
@@ -367,6 +369,11 @@ class Gate:
         if after is not None:
             after = max(number("retry_after_s", after), 0)  # a moment that has passed is now
         await self._ask(cmd.Report(lease, kind, pool, milliseconds("retry_after_s", after)))
+
+    async def _accepted(self, lease: str) -> None:
+        """The provider has begun to answer the call of a lease. Costs nothing unless somebody wants to know."""
+        if self._replica.engine.wants_word(lease):
+            await self._ask(cmd.Active(lease))
 
     async def status(self) -> list[PoolView]:
         """Every capped pool."""

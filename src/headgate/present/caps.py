@@ -7,6 +7,7 @@ from msgspec import Struct
 from headgate.config.environment import OPUS_CAP, Environment
 from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
+from headgate.core.limits.belief import LAG_MS
 from headgate.core.names import KINDS, parse_selector, shown
 from headgate.core.records import Rule
 from headgate.core.rules import COOLDOWN_MS, MAX_HOLD_MS, ON_429, Cap
@@ -15,7 +16,7 @@ from headgate.present.words import some
 
 ENVIRONMENT, RUN_TIME, FILE = "environment", "run time", "file"
 VARIABLES = {"agents": "HEADGATE_AGENTS", "requests": "HEADGATE_REQUESTS"}
-_OPTIONS = ("cooldown_ms", "on_429", "max_hold_ms", "name", "usage_gate")
+_OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate")
 
 
 class Line(Struct):
@@ -31,6 +32,7 @@ class Line(Struct):
     max_hold_ms: int | None
     name: str | None
     usage_gate: bool
+    explore: bool
     source: str
     variable: str | None
     hidden: list[dict[str, object]]
@@ -73,6 +75,7 @@ def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dic
         max_hold_ms=(cap.max_hold_ms if cap is not None else MAX_HOLD_MS[kind]) or None,
         name=(cap.name if cap is not None else selector.family) or None,
         usage_gate=cap is not None and cap.usage_gate,
+        explore=cap is not None and cap.explore,
         source=_source(state, key, cap),
         variable=None,
         hidden=_hidden(state, key, override),
@@ -133,6 +136,17 @@ def cap_text(cap: int | None, auto: bool, unlimited: bool = False) -> str:
 
 def quoted(selector: str) -> str:
     return f"'{selector}'" if "*" in selector else selector
+
+
+def cooldown(state: State, key: tuple[str, str]) -> tuple[int, str]:
+    """How long a released seat stays taken, and what says so."""
+    cap = state.rules.caps.get(key)
+    if cap is None:
+        return COOLDOWN_MS[key[0]], cooldown_source(state, key)
+    if cap.learns and not cap.cooldown_by_hand:
+        pool = state.named(*key)
+        return LAG_MS if pool is None else pool.cooldown_ms, "learned"
+    return cap.cooldown_ms, cooldown_source(state, key)
 
 
 def cooldown_source(state: State, key: tuple[str, str]) -> str:

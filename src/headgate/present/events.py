@@ -144,6 +144,8 @@ def _said(rule: Rule) -> list[str]:
         said.append(f"cooldown {format_duration(rule.cooldown_ms)}")
     if rule.on_429 is not None:
         said.append(f"on_429 {rule.on_429}")
+    if rule.explore is not None:
+        said.append(f"explore {'on' if rule.explore else 'off'}")
     if rule.max_hold_ms is not None:
         said.append(f"longest hold {format_duration(rule.max_hold_ms)}")
     if rule.name is not None:
@@ -172,6 +174,22 @@ def _paused(event: ev.Paused, at: int) -> str:
 
 def _reduced(event: ev.Reduced) -> str:
     return f"{_of(event)} is auto-reduced to {event.limit} (cap {event.cap}) after a rate limit"
+
+
+def _refused(event: ev.Refused) -> str:
+    limit = f"the limit is {event.limit} (cap {event.cap})"
+    return f"{_of(event)} was refused at {event.level} at once, {_REFUSALS[event.why]}: {limit}"
+
+
+# What a refusal was taken to mean (core/limits/adapt.py).
+_REFUSALS = {
+    "exact": "one more than was proven",
+    "drop": "which had worked: the provider's limit has sunk",
+    "probe": "tried above the limit",
+    "lag": "since finished calls are counted for longer than we thought",
+    "alone": "though nothing else was in flight: it is not about how many",
+    "fit": "in the same incident",
+}
 
 
 def _usage_answered(event: ev.UsageAnswered) -> str:
@@ -236,6 +254,8 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Observed: _observed,
     ev.Resumed: lambda event: f"{_of(event)} is open again",
     ev.Reduced: _reduced,
+    ev.Accepted: lambda event: f"{_of(event)} took {event.level} at once: {event.id} was accepted",
+    ev.Refused: _refused,
     ev.UsageAsked: lambda event: f"{_process(event.by)} asks the provider of {_of(event)} what is in flight",
     ev.UsageAnswered: _usage_answered,
     ev.BackoffEnded: _backoff_ended,

@@ -49,6 +49,7 @@ export function draw() {
 
 function noticeOf(pool) {
   if (!pool.auto_reduced) return pool.notice;
+  if (pool.on_429 === "adapt") return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it recovers by itself.`;
   return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it stays lower until somebody restores it.`;
 }
 

@@ -1,0 +1,358 @@
+"""`adapt`: find the provider's limit and follow it, at nearly no rate limits (SPEC P4; docs/controller.md).
+
+The idea: at most one call above the proven level is in flight. However long the line, finding the limit then costs
+about one refusal. The rules, in the words of limits/belief.py:
+
+- An admission brings the pool to a *level*: seats in flight, seats released less than the lag ago, and its own.
+- Up to the proven level everybody within the limit enters. Above it one at a time, at a quiet moment.
+- A call is *accepted* when its answer begins, or by 2 s without a refusal: its level is proven.
+- A refusal begins an incident (`epoch` + 1). What it means is decided once, by `verdict`; refusals of calls admitted
+  before are the same incident and only fit the limit.
+- While the limit is below the ceiling, a probe one level above it is let through now and then.
+
+Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered` and `forgive`, which follow events.
+"""
+
+from __future__ import annotations
+
+from headgate.core.limits.belief import LAG_MS, Belief, Call
+from headgate.core.limits.protocol import Verdict
+
+FLOOR = 1
+LOOK_MS = 10_000  # an answer to a usage question so soon after a drop tells why
+MOST_LAG_MS = 2_000
+KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
+GRACE_MS = 2_000  # a call that was not refused for so long was accepted
+REORDER_MS = 300  # calls sent closer together may arrive in another order
+CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
+HASTE_MS = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
+BLAME_MS = 1_000  # an unproven call sent so recently may be why another was refused
+PROOF_MS = 15 * 60_000
+HELD_MS = 5 * 60_000
+CLEAN = 20  # seats lent again without trouble: the lag is long enough
+DROP = (1, 2)  # what is left of a level that was refused though it had been proven
+BUSY_DROP = (19, 20)
+CLIMB = (3, 4)  # how far up to climb again at once; from there on by probes
+REPROBE_MS = 10 * 60_000
+MOST_REPROBE_MS = 40 * 60_000
+FOUND_REPROBE_MS = 3 * 3_600_000  # a limit that was found by climbing, and has never moved
+EXPLORE_MS = 60_000
+PATIENCE_MS = 30_000  # how long a probe waits for a quiet moment
+WAIT_MS = 1_000
+MOST_WAIT_MS = 30_000
+ALONE_WAIT_MS = 60_000  # half of it and more: see `_wait_ms`
+MOST_ALONE_WAIT_MS = 30 * 60_000
+MOST_CEILING = 1_000_000
+
+
+class Adapt:
+    """The policy of one pool."""
+
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
+
+    def __init__(self, belief: Belief | None = None) -> None:
+        self.belief = Belief() if belief is None else belief
+        self.cap = self.ceiling = 1
+        self.fixed_lag_ms: int | None = None
+        self._derive()
+
+    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None) -> None:
+        """What a person set: the cap, whether it may be exceeded, and the cooldown when it was set by hand."""
+        self.cap = cap
+        self.ceiling = MOST_CEILING if explore else cap
+        self.fixed_lag_ms = fixed_lag_ms
+        self._derive()
+
+    def _derive(self) -> None:
+        """What follows from cap and belief, kept at hand: it is needed with every decision."""
+        belief = self.belief
+        self.limit = min(belief.limit or self.cap, self.ceiling)
+        self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
+
+    @property
+    def reduced(self) -> bool:
+        """Whether refusals hold the limit below the cap."""
+        return self.limit < self.cap
+
+    def proven(self, live: int, now: int) -> int:
+        """The level that is proven now; an old proof is worth no more than what is live."""
+        belief = self.belief
+        return belief.proven if now < belief.proven_at + PROOF_MS else min(belief.proven, live)
+
+    @property
+    def busy(self) -> bool:
+        """Whether on average more than two seats are cooling: then there is never a quiet moment."""
+        return self.belief.gap_ms * 2 < self.lag_ms * 16
+
+    # Asked.
+
+    def admits(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> bool:
+        """Whether an admission that brings the pool to `level` may be made now."""
+        belief = self.belief
+        if level <= limit and (level <= FLOOR or (level <= belief.proven and self._trusted(level, live, now))):
+            return True
+        if level > limit:
+            if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
+                return False
+            return now >= (self.probe_at() or now + 1)
+        if belief.unproven:
+            return False
+        return self.busy or now >= belief.tried_at + HASTE_MS or (not cooling and now >= self._calm_at(level))
+
+    def _trusted(self, level: int, live: int, now: int) -> bool:
+        """Whether a proof of this level still counts."""
+        return now < self.belief.proven_at + PROOF_MS or level <= live
+
+    def _calm_at(self, level: int) -> int:
+        """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
+        belief = self.belief
+        arrived = belief.sent_at + REORDER_MS
+        if belief.clean >= CLEAN or self.fixed_lag_ms is not None:
+            return arrived
+        return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + min(CALM_MS, 60_000 // level)))
+
+    def probe_at(self) -> int:
+        """When a call above the limit is let through; 0: not before something else has happened."""
+        belief = self.belief
+        if belief.unproven or self.limit >= self.ceiling:
+            return 0
+        quiet = max(1_000, 2 * self.lag_ms)
+        at_last = min(belief.freed_at + quiet, belief.next_probe + PATIENCE_MS)
+        return max(belief.next_probe, at_last, belief.sent_at + REORDER_MS)
+
+    @property
+    def lag_is_learned(self) -> bool:
+        """Whether experience speaks for the lag: it was lengthened, or seats were lent again without trouble."""
+        return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
+
+    @property
+    def accepted_at(self) -> int:
+        """When the unproven call counts as accepted if nothing is heard of it; 0: there is none."""
+        call = self.belief.calls.get(self.belief.unproven)
+        return call.at + GRACE_MS if call is not None else 0
+
+    def changes_at(self, level: int, now: int) -> int:
+        """When time alone next lets somebody in; 0: never."""
+        if self.belief.unproven:
+            return 0
+        moments = (self._calm_at(level), self.belief.tried_at + HASTE_MS, self.probe_at())
+        return min((moment for moment in moments if moment > now), default=0)
+
+    def verdict(self, ident: str, limit: int, now: int) -> Verdict:
+        """What it means that the provider refused this call."""
+        belief = self.belief
+        call = belief.calls.get(ident) or Call(belief.epoch, max(len(belief.calls), 1), now, False, 0, 0)
+        if call.epoch < belief.epoch or call.refused:
+            return self._fit(call)
+        boldest = belief.calls.get(belief.unproven)
+        if boldest is not None and boldest.at > now - BLAME_MS and boldest.level > call.level:
+            call = boldest
+        else:
+            boldest = belief.calls.get(ident)
+        level, limit = call.level, self.limit
+        wait_ms = self._wait_ms(WAIT_MS, MOST_WAIT_MS)
+        if boldest is not None and belief.probing and belief.calls.get(belief.unproven) is boldest:
+            return Verdict("probe", level, limit, wait_ms)
+        if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
+            return Verdict("alone", level, limit, self._wait_ms(ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
+        if not call.bold and call.ghosts and self._may_be_lag():
+            return Verdict("lag", level, limit, MOST_LAG_MS)  # until nothing that is over is counted
+        if call.bold and belief.proven:
+            return Verdict("exact", level, max(min(limit, level - 1), FLOOR), wait_ms)
+        part, whole = BUSY_DROP if self.busy and not belief.drops else DROP
+        return Verdict("drop", level, max(min(limit, level * part // whole), FLOOR), wait_ms)
+
+    def _fit(self, call: Call) -> Verdict:
+        """One more refusal of the incident: as many as were accepted before it was sent are possible."""
+        belief, limit = self.belief, self.limit
+        if belief.last_why in ("drop", "exact") and not call.refused:
+            before = sum(at <= call.at for at in belief.rejected)
+            limit = max(min(limit, call.level - 1 - before), FLOOR)
+        return Verdict("fit", call.level, limit, 0)
+
+    def _may_be_lag(self) -> bool:
+        """Whether the provider may still have counted a call that was over."""
+        belief = self.belief
+        return self.fixed_lag_ms is None and belief.lag_ms < MOST_LAG_MS and not belief.lag_was and belief.clean < CLEAN
+
+    def _wait_ms(self, first: int, most: int) -> int:
+        """Doubled with each incident in a row; jittered by what no two gates share, the same in every replica."""
+        belief = self.belief
+        wait = min(first << min(belief.in_a_row, 16), most)
+        mixed = (belief.epoch * 2_654_435_761 + belief.sent_at * 40_503) & 0xFFFF
+        return wait // 2 + wait * mixed // 0x20000
+
+    # Told.
+
+    def admitted(self, ident: str, level: int, now: int, live: int = 0) -> None:
+        belief = self.belief
+        belief.proven = self.proven(live, now)
+        bold = level > belief.proven
+        if bold:
+            belief.unproven = ident
+            belief.tried_at = now
+            belief.probing = level > self.limit
+        ghosts = age = 0
+        if belief.freed:
+            oldest, edge = now - max(MOST_LAG_MS, self.lag_ms + 1_000), now - self.lag_ms
+            for at, seats in belief.freed:
+                if oldest < at <= edge:
+                    ghosts += seats
+                    age = now - at
+        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age)
+        belief.sent_at = now
+
+    def accepted(self, ident: str, now: int) -> None:
+        belief = self.belief
+        call = belief.calls.get(ident)
+        if call is None or call.decided:
+            return
+        call.decided = True
+        probing = False
+        if belief.unproven == ident:
+            probing = belief.probing
+            belief.unproven, belief.probing = "", False
+        if call.epoch != belief.epoch:
+            return
+        level = call.level
+        belief.in_a_row = 0
+        if call.ghosts and level >= self.limit:
+            belief.clean += 1
+            if belief.clean >= CLEAN and belief.lag_was:
+                self._lag_confirmed(now)
+        if level < belief.proven:
+            return
+        belief.proven, belief.proven_at = level, now
+        if not call.bold:
+            return
+        if probing or (belief.failed and level >= belief.failed):
+            self._works_again(level, now)
+        elif belief.failed:
+            belief.limit = max(self.limit, belief.failed * CLIMB[0] // CLIMB[1])
+        self._derive()
+        if level == self.limit:
+            belief.held_at = now
+
+    def _lag_confirmed(self, now: int) -> None:
+        """With the longer lag nothing is refused. If a level was refused before that may have been lag too: try it."""
+        belief = self.belief
+        belief.lag_was = 0
+        if belief.ghost_age and belief.failed:
+            belief.next_probe = now
+
+    def _works_again(self, level: int, now: int) -> None:
+        """A level above the limit was accepted."""
+        belief = self.belief
+        if belief.ghost_age and not belief.lag_was:
+            belief.lag_ms = min(max(belief.lag_ms * 3 // 2, belief.ghost_age + 100), MOST_LAG_MS)
+            belief.ghost_age = 0
+        belief.failed = 0
+        if level >= self.cap:
+            belief.limit, belief.next_probe = level, now + EXPLORE_MS
+        elif level < belief.good:
+            belief.limit = belief.good
+            self._plan_probe(now, belief.interval_ms * 4 // 3)
+        else:
+            belief.limit = belief.next_probe = 0
+
+    def refused(self, ident: str, verdict: Verdict, now: int) -> None:
+        belief = self.belief
+        call = belief.calls.get(ident)
+        why = verdict.why
+        if call is not None:
+            call.decided = call.refused = True
+        if belief.unproven == ident or why != "fit":
+            belief.unproven, belief.probing = "", False
+        belief.rejected = [*belief.rejected[-31:], now if call is None else call.at]
+        if why == "fit":
+            if verdict.limit < self.limit:
+                belief.limit = self.limit = verdict.limit
+            return
+        belief.epoch += 1
+        belief.in_a_row += 1
+        belief.rejected = belief.rejected[-1:]
+        belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
+        if why == "probe":
+            self._plan_probe(now, belief.interval_ms * 4 // 3)
+            belief.ghost_age = 0
+        elif why == "lag":
+            belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
+        elif why == "exact":
+            belief.failed, belief.limit = verdict.level, verdict.limit
+            belief.proven = min(belief.proven, verdict.limit)
+            belief.held_at = now
+            if call is not None and call.ghosts and belief.clean < CLEAN:
+                belief.ghost_age = call.ghost_age
+            if not belief.drops:
+                belief.next_probe, belief.interval_ms = now + FOUND_REPROBE_MS, FOUND_REPROBE_MS
+            elif not belief.next_probe:
+                self._plan_probe(now, belief.interval_ms * 4 // 3)
+        elif why == "drop":
+            self._drop(call, verdict, now)
+        self._derive()
+
+    def _drop(self, call: Call | None, verdict: Verdict, now: int) -> None:
+        belief = self.belief
+        if belief.lag_was:  # a guess that this refutes
+            belief.lag_ms, belief.lag_was = belief.lag_was, 0
+        if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
+            belief.good = self.limit
+        belief.good = belief.good or verdict.level
+        belief.before = (self.limit, belief.proven)
+        belief.limit, belief.failed, belief.proven = verdict.limit, verdict.level, 0
+        belief.drops += 1
+        may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
+        belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0
+        self._plan_probe(now, REPROBE_MS)
+
+    def _plan_probe(self, now: int, interval_ms: int) -> None:
+        belief = self.belief
+        belief.interval_ms = min(max(interval_ms, REPROBE_MS), max(MOST_REPROBE_MS, belief.interval_ms))
+        belief.next_probe = now + belief.interval_ms
+
+    def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
+        belief = self.belief
+        if outcome == "ok":
+            self.accepted(ident, now)
+        call = belief.calls.pop(ident, None)
+        if belief.unproven == ident:
+            belief.unproven, belief.probing = "", False
+        if call is None or outcome == "rate_limited":
+            return  # never counted there
+        if belief.freed_at:
+            gap = min(now - belief.freed_at, 60_000) * 16
+            belief.gap_ms += (gap - belief.gap_ms) // 16
+        belief.freed_at = now
+        freed = belief.freed
+        if freed and freed[0][0] <= now - KEPT_MS:
+            freed[:] = [each for each in freed if each[0] > now - KEPT_MS]
+        freed.append((now, seats))
+
+    def answered(self, count: int | None, now: int) -> None:
+        """After a drop: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
+        belief = self.belief
+        before, belief.before = belief.before, (0, 0)
+        limit, proven = before
+        ours = len(belief.calls) + sum(seats for at, seats in belief.freed if at > now - KEPT_MS)
+        if count is not None and 0 < limit <= count and count > ours and now < belief.last_at + LOOK_MS:
+            belief.limit, belief.proven, belief.failed, belief.next_probe = limit, proven, 0, 0
+            belief.last_why = "neighbour"
+            self._derive()
+
+    def know(self, live: dict[str, int], now: int) -> None:
+        """The leases that are there now, and their seats: some came before this policy, some need the pool no more."""
+        belief = self.belief
+        if live.keys() != belief.calls.keys():
+            level = sum(live.values())
+            new = {ident: Call(belief.epoch, level, now, False, 0, 0, decided=True) for ident in live}
+            belief.calls = {ident: belief.calls.get(ident, call) for ident, call in new.items()}
+            if belief.unproven not in live:
+                belief.unproven, belief.probing = "", False
+
+    def forgive(self) -> None:
+        """A person set the cap: what refusals did to the limit is over; what was proven stays."""
+        belief = self.belief
+        belief.limit = belief.failed = belief.good = belief.next_probe = belief.interval_ms = 0
+        belief.ghost_age = belief.drops = 0
+        belief.last_why = ""
+        self._derive()

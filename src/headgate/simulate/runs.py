@@ -1,0 +1,39 @@
+"""Many runs: scenarios × policies × seeds, on several processors where there are any. The order does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from msgspec import Struct
+
+from headgate.simulate.policies import plan
+from headgate.simulate.result import Result
+from headgate.simulate.scenario import Scenario
+from headgate.simulate.world import World
+
+
+class Run(Struct, frozen=True):
+    scenario: Scenario
+    policy: str
+    seed: int
+    series: bool = False  # keep what a plot needs
+
+
+def one(run: Run, progress: Callable[[float], None] | None = None) -> Result:
+    world = World(run.scenario, plan(run.policy), run.seed)
+    world.run(progress)
+    return world.result(run.policy, run.seed, series=run.series)
+
+
+def every(runs: list[Run], jobs: int, progress: Callable[[float], None] | None = None) -> Iterator[Result]:
+    """The results in the order of the runs. `progress` is told which part of all is done."""
+    tell = progress or (lambda _: None)
+    if jobs <= 1 or len(runs) == 1:
+        for number, run in enumerate(runs):
+            yield one(run, lambda part, done=number: tell((done + part) / len(runs)))  # type: ignore[misc]
+        return
+    with ProcessPoolExecutor(min(jobs, len(runs))) as pool:
+        for number, result in enumerate(pool.map(one, runs), 1):
+            tell(number / len(runs))
+            yield result

@@ -1,0 +1,308 @@
+"""One run: agents think, ask the engine, call the provider, and think again, in virtual time.
+
+Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of
+its own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the
+answer to a call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines
+that move the cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.engine import Engine
+from headgate.core.order import PRIORITY_MS
+from headgate.core.records import Spec
+from headgate.simulate import draws
+from headgate.simulate.policies import Aimd, Plan
+from headgate.simulate.provider import MINUTE, Upstream
+from headgate.simulate.result import Result
+from headgate.simulate.scenario import Project, Scenario
+
+START = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
+ME = "sim"
+MODEL = "sim/model"
+_NETWORK = draws.uniform(30, 81)
+_REFUSAL = draws.uniform(40, 151)
+_HEADERS = draws.uniform(400, 1501)
+_ANSWER = draws.uniform(60, 161)  # to the usage question, there and back
+_RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
+
+ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, ANSWER = range(8)
+
+
+class Agent:
+    __slots__ = (
+        "asked_at",
+        "group",
+        "ident",
+        "left",
+        "network",
+        "project",
+        "retries",
+        "sent_at",
+        "service_ms",
+        "services",
+        "spec",
+        "thinks",
+        "work",
+    )
+
+    def __init__(self, project: Project, group: str, spec: Spec, work: Random, network: Random) -> None:
+        self.project = project
+        self.group = group
+        self.spec = spec
+        self.work = work.getrandbits
+        self.network = network.getrandbits
+        self.thinks = project.think()
+        self.services = project.service()
+        self.left = project.requests or -1
+        self.ident = ""
+        self.asked_at = self.service_ms = self.sent_at = self.retries = 0
+
+
+class World:
+    def __init__(self, scenario: Scenario, plan: Plan, seed: int) -> None:
+        self.scenario = scenario
+        self.plan = plan
+        self.end = START + int(scenario.minutes * MINUTE)
+        self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
+        self.engine = Engine(me=ME)
+        self.heap: list[tuple[int, int, int, Agent | None, int]] = []
+        self.pushed = self.asked = 0
+        self.net = draws.stream(seed, "answers", 0).getrandbits
+        self.lag = draws.uniform(*scenario.provider.lag_ms)
+        self.lags = draws.stream(seed, "lags", 0).getrandbits
+        self.by_ident: dict[str, Agent] = {}
+        self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
+        self.cap = 0
+        self.busy_ms = 0
+        self.done: dict[str, int] = {}
+        self.waits: dict[str, list[int]] = {}
+        self.overtaken = 0
+        self.calls: list[tuple[int, int]] = []
+        self.refused_at: list[int] = []
+        self.limits: list[tuple[int, int]] = []
+        self.agents = self._agents(seed)
+        self.now = START
+        self._set_up()
+
+    def _agents(self, seed: int) -> list[Agent]:
+        agents: list[Agent] = []
+        several = len({(project.name, project.priority) for project in self.scenario.project}) > 1
+        for project in self.scenario.project:
+            group = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
+            self.done[group], self.waits[group] = 0, []
+            spec = Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
+            for _ in range(project.agents):
+                number = len(agents)
+                work, network = draws.stream(seed, "work", number), draws.stream(seed, "network", number)
+                agents.append(Agent(project, group, spec, work, network))
+        return agents
+
+    def _priorities(self) -> bool:
+        return len({project.priority for project in self.scenario.project}) > 1
+
+    def _set_up(self) -> None:
+        scenario, plan = self.scenario, self.plan
+        if scenario.seniority_s is not None and not plan.strict_priority:
+            rules = (plan.rule(scenario.cap),)
+            seniority_ms = int(scenario.seniority_s * 1000)
+            self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
+        for at, _ in self.upstream.changes[1:]:
+            self.push(START + at, CHANGE)
+        if plan.cap != "none":
+            self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
+        for agent in self.agents:
+            think = agent.thinks[agent.work(draws.BITS)] if agent.project.think_first else 0
+            self.push(START + think, ASK, agent)
+
+    def push(self, at: int, what: int, agent: Agent | None = None, value: int = 0) -> None:
+        self.pushed += 1
+        heappush(self.heap, (at, self.pushed, what, agent, value))
+
+    def _set_cap(self, cap: int) -> None:
+        cap = max(cap, 1)
+        if cap != self.cap:
+            self.cap = cap
+            self.handle(cmd.SetRule(self.plan.rule(cap)))
+
+    # The engine.
+
+    def handle(self, command: cmd.Command) -> None:
+        for event in self.engine.handle(command, self.now):
+            if type(event) is ev.Granted:
+                self._granted(self.by_ident[event.id])
+
+    def _granted(self, agent: Agent) -> None:
+        agent.sent_at = self.now
+        self.push(self.now + _NETWORK[agent.network(draws.BITS)], ARRIVE, agent)
+        for ticket in self.engine.state.tickets.values():  # in the order in which they queued
+            if ticket.spec == agent.spec:
+                self.overtaken = max(self.overtaken, agent.asked_at - self.by_ident[ticket.id].asked_at)
+                break
+
+    def run(self, progress: Callable[[float], None] | None = None) -> None:
+        """To the end. `progress` is told now and then which part is done."""
+        heap, engine, end = self.heap, self.engine, self.end
+        steps = (self._ask, self._arrive, self._headers, self._finish, self._free, self._refused, self._change)
+        count = 0
+        while True:
+            at = heap[0][0] if heap else end + 1
+            due = engine.next_deadline()
+            if due is not None and due <= at:
+                if due > end:
+                    break
+                self.now = max(due, self.now)
+                self.handle(cmd.Tick())
+                self._look(count)
+                continue
+            if at > end:
+                break
+            self.now, _, what, agent, value = heappop(heap)
+            if what == ANSWER:
+                self._answer(value)
+            else:
+                steps[what](agent, value)  # type: ignore[arg-type]
+            count += 1
+            self._look(count)
+            if progress is not None and not count & 0x3FFF:
+                progress((self.now - START) / (end - START))
+        if heap or engine.state.tickets:
+            self.now = end
+
+    def _look(self, count: int) -> None:
+        pool = self.engine.state.pools.get("requests sim")
+        if pool is None:
+            return
+        limit = pool.limit
+        if not self.limits or self.limits[-1][1] != limit:
+            self.limits.append((self.now - START, limit))
+        if self.plan.usage_gate and self.engine.questions(self.now):
+            self.handle(cmd.AskUsage("requests", "sim", ME))
+            self.push(self.now + _ANSWER[self.net(draws.BITS)], ANSWER, None, self.upstream.count(self.now - START))
+
+    # What happens.
+
+    def _ask(self, agent: Agent, again: int) -> None:
+        if not again:
+            agent.service_ms = agent.services[agent.work(draws.BITS)]
+            agent.asked_at, agent.retries = self.now, 0
+            agent.left -= 1
+        self._acquire(agent)
+
+    def _acquire(self, agent: Agent) -> None:
+        self.asked += 1
+        ident = agent.ident = str(self.asked)
+        self.by_ident[ident] = agent
+        since = agent.asked_at
+        priority = agent.project.priority
+        if self.plan.strict_priority:
+            since, priority = START - PRIORITY_MS * 100_000 * priority if priority else since, 0
+        asks = ("sim",) if self.plan.usage_gate else ()
+        self.handle(cmd.Acquire(ident, agent.spec, ME, True, since, priority, 1 << 50, asks=asks))
+
+    def _arrive(self, agent: Agent, _: int) -> None:
+        now, upstream = self.now - START, self.upstream
+        if not upstream.takes(now):
+            upstream.refuses(now)
+            self.refused_at.append(now)
+            self.push(self.now + _REFUSAL[agent.network(draws.BITS)], REFUSED, agent)
+            return
+        duration = upstream.duration(agent.service_ms, now)
+        finish = self.now + duration
+        lag = self.lag[self.lags(draws.BITS)]
+        upstream.starts(finish - START, lag)
+        self._count(agent, finish, duration)
+        if self.engine.wants_word(agent.ident):
+            headers = self.now + _HEADERS[agent.network(draws.BITS)]
+            if headers < finish:
+                self.push(headers, HEADERS, agent, int(agent.ident))
+        self.push(finish, FINISH, agent)
+        if self.plan.sees_lag:
+            self.push(finish + lag, FREE, agent, int(agent.ident))
+
+    def _count(self, agent: Agent, finish: int, duration: int) -> None:
+        self.waits[agent.group].append(self.now - agent.asked_at)
+        self.calls.append((self.now - START, finish - START))
+        work = agent.service_ms
+        if finish > self.end:
+            work = work * (self.end - self.now) // duration
+        self.done[agent.group] += work
+        self.busy_ms += work
+
+    def _headers(self, agent: Agent, ident: int) -> None:
+        if agent.ident == str(ident) and self.engine.wants_word(agent.ident):
+            self.handle(cmd.Active(agent.ident))
+
+    def _finish(self, agent: Agent, _: int) -> None:
+        if agent.left:
+            self.push(self.now + agent.thinks[agent.work(draws.BITS)], ASK, agent)
+        if self.aimd is not None:
+            self.aimd.accepted()
+        if not self.plan.sees_lag:
+            self._release(agent.ident, "ok")
+
+    def _free(self, agent: Agent, ident: int) -> None:
+        self._release(str(ident), "ok")
+
+    def _release(self, ident: str, outcome: str) -> None:
+        retry_after_s = self.scenario.provider.retry_after_s
+        after_ms = int(retry_after_s * 1000) if retry_after_s is not None and outcome == "rate_limited" else None
+        del self.by_ident[ident]
+        self.handle(cmd.Release(ident, outcome, after_ms))
+        if self.aimd is not None:
+            self._set_cap(self.aimd.cap)
+
+    def _refused(self, agent: Agent, _: int) -> None:
+        if self.aimd is not None:
+            self.aimd.refused(agent.sent_at, self.now)
+        self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
+        if not self.plan.client_retries:
+            self._acquire(agent)
+            return
+        wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
+        agent.retries = min(agent.retries + 1, 8)
+        wait -= wait * agent.network(draws.BITS) >> (draws.BITS + 2)
+        self.push(self.now + wait, ASK, agent, 1)
+
+    def _change(self, agent: Agent | None, _: int) -> None:
+        now = self.now - START
+        self.upstream.room = next(room for at, room in reversed(self.upstream.changes) if at <= now)
+        if self.plan.cap == "hidden":
+            self._set_cap(self.upstream.room)
+
+    def _answer(self, count: int) -> None:
+        self.handle(cmd.AnswerUsage("requests", "sim", ME, count))
+
+    def result(self, policy: str, seed: int, *, series: bool = False) -> Result:
+        horizon = self.now - START
+        waits = sorted(wait for group in self.waits.values() for wait in group)
+        total = sum(self.done.values())
+        seat_ms = self.upstream.seat_ms(horizon)
+        return Result(
+            scenario=self.scenario.id,
+            policy=policy,
+            seed=seed,
+            horizon_ms=horizon,
+            utilisation=round(100 * self.busy_ms / seat_ms, 3) if seat_ms else 0.0,
+            refusals=len(self.refused_at),
+            requests=len(self.calls),
+            wait_p50_s=_part(waits, 0.5),
+            wait_p99_s=_part(waits, 0.99),
+            wait_max_s=_part(waits, 1),
+            overtaken_s=self.overtaken / 1000,
+            shares={group: round(100 * done / total, 3) if total else 0.0 for group, done in self.done.items()},
+            waits_max_s={group: max(waits, default=0) / 1000 for group, waits in self.waits.items()},
+            limits=self.limits if series else [],
+            refused_at=self.refused_at if series else [],
+            calls=self.calls if series else [],
+        )
+
+
+def _part(ordered: list[int], part: float) -> float:
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)] / 1000 if ordered else 0.0

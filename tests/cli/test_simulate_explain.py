@@ -1,0 +1,108 @@
+"""`headgate simulate` and `headgate explain`, as a person and a program use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core.records import Rule
+from tests.cli.changing import Cli, opened
+
+FLEET = """
+id = "mine"
+about = "a small fleet"
+cap = 3
+minutes = 3
+[provider]
+limit = [[0, 2]]
+[[project]]
+agents = 8
+"""
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    with opened(monkeypatch, capsys) as cli:
+        yield cli
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(FLEET)
+    return str(path)
+
+
+def test_simulate_prints_a_comparison_of_policies(cli: Cli, mine: str) -> None:
+    text = cli.ok("simulate", mine, "--policy", "step,adapt", "--seeds", "2", "--jobs", "1")
+    assert text.startswith("utilisation % / number of 429s, mean of 2 seeds from 1 on\n")
+    head, row = text.splitlines()[1:3]
+    assert head.split() == ["step", "adapt"]
+    assert row.startswith("mine")
+
+
+def test_simulate_tells_programs_the_same_and_one_seed_gives_one_result(cli: Cli, mine: str) -> None:
+    ask = ("simulate", mine, "--policy", "adapt", "--cap", "2", "--jobs", "1")
+    told = cli.json(*ask)
+    (result,) = told["results"]
+    assert (result["scenario"], result["policy"], result["refusals"]) == ("mine", "adapt", 0)
+    assert cli.json(*ask) == told
+
+
+def test_simulate_draws_a_picture(cli: Cli, mine: str, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.svg"
+    cli.ok("simulate", mine, "--policy", "adapt,oracle", "--plot", str(path), "--jobs", "1")
+    assert path.read_text().count("<g ") == 2
+
+
+def test_simulate_lists_what_there_is(cli: Cli) -> None:
+    assert "limit 8, 4 from minute 40 to 80" in cli.ok("simulate", "--list")
+    assert {"A1", "I1"} <= set(cli.json("simulate", "--list")["scenarios"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ((), "which scenario?"),
+        (("Z9",), "no scenario 'Z9'"),
+        (("A1", "--policy", "magic"), "no policy 'magic'"),
+        (("A1", "--seeds", "0"), "--seeds"),
+        (("A1", "--plot", "/nowhere/x.svg", "--policy", "adapt"), "cannot write /nowhere/x.svg"),
+    ],
+)
+def test_q1_nonsense_is_answered_with_what_is_valid(cli: Cli, argv: tuple[str, ...], says: str) -> None:
+    assert says in cli.refused("simulate", *argv)
+
+
+def test_explain_tells_what_is_believed(cli: Cli) -> None:
+    cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=4)))
+    ident = cli.occupy("umans/coder", kind="requests")
+    text = cli.ok("explain", "umans")
+    assert text.startswith("umans (requests): 1 in flight, 0 cooling, limit 4, cap 4\n")
+    assert f"{ident} is trying 1" in text
+    told = cli.json("explain", "umans")
+    assert (told["on_429"], told["proven"], told["trying"], told["next_probe_at"]) == ("adapt", 0, ident, None)
+    cli.ok("release", ident, "--outcome", "rate_limited")
+    assert "not about how many at once" in cli.ok("explain", "umans")
+
+
+def test_p4_status_says_that_a_learned_limit_recovers_by_itself(cli: Cli) -> None:
+    cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=4, cooldown_ms=0)))
+    first = cli.occupy("umans/coder", kind="requests")
+    cli.gate.one(cmd.Active(first))
+    second = cli.stand("umans/coder", kind="requests")
+    while second not in cli.state.leases:
+        cli.gate.one(cmd.Tick())
+    assert "limit is now 1 of 4" in cli.ok("release", second, "--outcome", "rate_limited")
+    told = next(pool for pool in cli.json("status")["pools"] if pool["pool"] == "umans")
+    assert (told["auto_reduced"], told["auto_reduced_from"], told["limit"]) == (True, 4, 1)
+    assert "it recovers by itself" in told["notice"]
+    assert "it recovers by itself (`headgate explain umans`)" in cli.ok("status")
+
+
+def test_explain_says_which_pools_there_are(cli: Cli) -> None:
+    cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=4)))
+    assert "umans" in cli.refused("explain", "nobody", "--kind", "requests")

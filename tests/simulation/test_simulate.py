@@ -1,0 +1,191 @@
+"""The simulator: the same engine in virtual time, one seed one result, and what it shows of policies and the line."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.core.errors import BadRequest, NotFound
+from headgate.simulate import draws
+from headgate.simulate.plot import svg
+from headgate.simulate.policies import plan, plans
+from headgate.simulate.provider import MINUTE, Upstream
+from headgate.simulate.result import Result, mean
+from headgate.simulate.runs import Run, every, one
+from headgate.simulate.scenario import Provider, Scenario, load, names, read
+from headgate.simulate.table import aligned, compared, markdown, waits
+
+SEED = 4242
+
+
+def short(name: str, minutes: float = 20) -> Scenario:
+    scenario = load(name)
+    scenario.minutes = minutes
+    return scenario
+
+
+def played(name: str, policy: str, minutes: float = 20, seed: int = SEED) -> Result:
+    return one(Run(short(name, minutes), policy, seed, series=True))
+
+
+def test_all_scenarios_of_the_design_come_with_it() -> None:
+    expected = {"A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "fair", "prio"}
+    assert set(names()) == expected
+    for name in names():
+        assert load(name).id == name
+
+
+def test_one_seed_gives_one_result_and_another_seed_another() -> None:
+    assert played("D1", "adapt", 5) == played("D1", "adapt", 5)
+    assert played("D1", "adapt", 5).calls != played("D1", "adapt", 5, SEED + 1).calls
+
+
+def test_a_run_is_what_it_was_when_this_was_written_on_any_machine() -> None:
+    result = played("E1", "adapt", 15)
+    assert (result.requests, result.refusals, result.utilisation) == (409, 1, 96.152)
+
+
+def test_every_policy_meets_the_same_work() -> None:
+    durations = [[end - began for began, end in played("A2", policy, 5).calls[:8]] for policy in ("fixed", "oracle")]
+    assert sorted(durations[0]) == sorted(durations[1])
+
+
+def test_runs_at_the_same_time_give_the_same_as_one_after_the_other() -> None:
+    runs = [Run(short("A1", 3), "adapt", seed) for seed in (1, 2, 3)]
+    told: list[float] = []
+    assert list(every(runs, 1, told.append)) == list(every(runs, 2, told.append))
+    assert told[-1] == 1.0
+
+
+@pytest.mark.parametrize("policy", sorted(plans()))
+def test_every_policy_runs(policy: str) -> None:
+    result = played("B1", policy, 4)
+    assert result.requests > 20
+    assert 0 < result.utilisation <= 101
+
+
+# What it shows.
+
+
+def test_p4_adapt_finds_a_limit_below_the_cap_with_one_refusal() -> None:
+    result = played("B1", "adapt")
+    assert result.refusals == 1
+    assert result.limits[-1][1] == 8
+
+
+def test_p4_adapt_refuses_nobody_where_the_cap_is_right() -> None:
+    result = played("A2", "adapt")
+    assert result.refusals == 0
+    assert result.utilisation > played("A2", "oracle").utilisation - 4
+
+
+def test_p4_adapt_follows_the_limit_down_and_up_again() -> None:
+    result = played("C1", "adapt", 100)
+    assert result.refusals <= 5
+    assert result.limits[-1][1] == 8
+    assert min(limit for _, limit in result.limits) == 4
+    assert played("C1", "step", 100).limits[-1][1] < 8
+
+
+def test_p4_adapt_learns_a_longer_lag() -> None:
+    assert played("D1", "adapt").refusals <= 2
+
+
+def test_p4_explore_goes_above_a_cap_that_is_too_low() -> None:
+    assert played("B2", "adapt").utilisation < 51
+    explored = played("B2", "adapt-explore")
+    assert explored.utilisation > 75
+    assert explored.refusals <= 2
+
+
+def test_p1_retry_after_is_kept_to() -> None:
+    result = played("R1", "adapt", 60)
+    first = result.refused_at[0]
+    assert not [began for began, _ in result.calls if first + 200 < began < first + 30_000]
+
+
+def test_a_penalty_for_each_refusal_is_played() -> None:
+    assert played("F1", "fixed").utilisation < 0.75 * played("F1", "adapt").utilisation
+
+
+# The line (SPEC A4).
+
+
+def test_a4_projects_of_100_6_and_6_agents_get_equal_shares_of_a_full_pool() -> None:
+    shares = played("fair", "adapt", 60).shares
+    assert set(shares) == {"big", "small", "other"}
+    assert all(30 <= share <= 37 for share in shares.values())
+
+
+def test_a4_nobody_is_overtaken_by_more_than_twelve_seconds_for_each_point_of_priority() -> None:
+    result = played("prio", "adapt", 60)
+    assert 0 < result.overtaken_s <= 120
+    assert result.shares["work +0"] > 5
+
+
+def test_a4_strict_priority_starves_and_ours_does_not() -> None:
+    strict, ours = played("prio", "strict", 60), played("prio", "adapt", 60)
+    assert strict.shares["work +0"] < 1 < ours.shares["work +0"]
+    assert strict.overtaken_s > 1_000
+
+
+# The parts.
+
+
+def test_draws_are_integers_with_the_mean_that_was_asked_for() -> None:
+    assert abs(sum(draws.exponential(8_000)) / 4096 - 8_000) < 20
+    assert draws.lognormal(12_000, 0.8)[2048] == pytest.approx(12_000, rel=0.001)
+    assert set(draws.mixed(((0.2, 90), (0.8, 3)))) == {90, 3}
+    assert draws.mixed(((0.2, 90), (0.8, 3))).count(90) == 819
+    assert min(draws.uniform(30, 81)) == 30
+    assert max(draws.uniform(30, 81)) == 80
+    assert all(type(value) is int for value in draws.lognormal(2_000, 0.4))
+
+
+def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_seats() -> None:
+    about = Provider(limit=[(0, 2), (10, 1)], others=[(0, 0), (5, 1)], others_every_min=10)
+    upstream = Upstream(about, 30 * MINUTE)
+    assert upstream.changes[:4] == [(0, 2), (5 * MINUTE, 1), (10 * MINUTE, 1), (15 * MINUTE, 0)]
+    upstream.starts(1_000, 400)
+    upstream.starts(5_000, 400)
+    assert not upstream.takes(1_399)
+    assert upstream.takes(1_400)
+    assert upstream.seat_ms(10 * MINUTE) == 15 * MINUTE
+
+
+def test_the_table_and_the_picture_show_every_run() -> None:
+    results = [played("A1", policy, 3) for policy in ("step", "adapt")]
+    means = [mean([result]) for result in results]
+    head, rows = compared(means)
+    assert (head, rows[0][0]) == (["", "step", "adapt"], "A1")
+    assert aligned(head, rows).count("\n") == 1
+    assert markdown(*waits(means)).startswith("|  | policy |")
+    picture = svg([(load("A1"), result) for result in results])
+    assert picture.startswith("<svg")
+    assert picture.count("<g ") == 2
+    assert "A1, adapt:" in picture
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("cap = 8", "cap = 0"), "cap of 1 or more"),
+        (("cap = 8", "cap = 8\nlimits = 3"), "unknown field `limits`"),
+        (("[[0, 8]]", "[[1, 8]]"), "begins with minute 0"),
+        (("agents = 32", "agents = 32\nmix = [[0.5, 3]]"), "must add up to 1"),
+        (("minutes = 120", "minutes = 0"), "up to 1440 minutes"),
+    ],
+)
+def test_q1_a_scenario_that_cannot_be_is_refused_with_what_is_valid(change: tuple[str, str], says: str) -> None:
+    text = 'id = "x"\nabout = ""\ncap = 8\nminutes = 120\n[provider]\nlimit = [[0, 8]]\n[[project]]\nagents = 32\n'
+    read(text, "x.toml")
+    with pytest.raises(BadRequest, match=says):
+        read(text.replace(*change), "x.toml")
+
+
+def test_q1_what_is_not_there_is_told_with_what_is() -> None:
+    with pytest.raises(NotFound, match="there are A1, A2"):
+        load("Z9")
+    with pytest.raises(NotFound, match="cannot read"):
+        load("nowhere.toml")
+    with pytest.raises(NotFound, match="there are none, fixed"):
+        plan("magic")
