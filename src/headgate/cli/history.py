@@ -212,5 +212,6 @@ _STYLES: dict[type, str] = {
     ev.Reduced: "red",
     ev.BackedOff: "red",
     ev.BackoffEnded: "green",
+    ev.Held: "yellow",
     ev.Bypassed: "magenta",
 }

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from headgate.core.line import Queue
 from headgate.core.pools import Pool
-from headgate.core.reasons import limit_of, reason_for
+from headgate.core.reasons import limit_of, reason_for, reason_of_job
 from headgate.core.records import Lease, Reason, Spec, Ticket
 from headgate.core.rules import UNLIMITED
 from headgate.core.state import State
@@ -164,16 +164,12 @@ def lease_views(state: State, now: int) -> list[LeaseView]:
 def ticket_views(state: State, now: int) -> list[TicketView]:
     """The whole line, by position."""
     views: list[TicketView] = []
-    line = _Line(state, now)
-    for queue in state.queues.values():
-        if queue.waiting:
-            views.extend(line.views(queue))
+    line = _Line(state, now, jobs=True)
+    for spec in line.by_queue:
+        views.extend(line.views(state.queue(spec)))
     for ticket in state.tickets.values():
-        if ticket.away:
-            reason = Reason(
-                "passed_over", "a seat was offered and not taken; it keeps its place until its process speaks"
-            )
-            views.append(TicketView(ticket, len(state.tickets), reason, None))
+        if ticket.away and not _takes_part(ticket, now):
+            views.append(TicketView(ticket, len(state.tickets), _aside(state, ticket, now), None))
     return sorted(views, key=lambda view: (view.position, view.ticket.order, view.ticket.arrival))
 
 
@@ -182,21 +178,35 @@ def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
     ticket = state.tickets.get(ident)
     if ticket is None:
         return None
-    if ticket.away:
-        return next(view for view in ticket_views(state, now) if view.ticket.id == ident)
-    views = _Line(state, now).views(state.queue(ticket.spec))
+    if ticket.away and not _takes_part(ticket, now):
+        return TicketView(ticket, len(state.tickets), _aside(state, ticket, now), None)
+    views = _Line(state, now, jobs=True).views(state.queue(ticket.spec))
     return next(view for view in views if view.ticket.id == ident)
 
 
-class _Line:
-    """Positions, worked out once for each set of queues that stand at the same pool."""
+def _takes_part(ticket: Ticket, now: int) -> bool:
+    """Whether a ticket has a position: it asks, or would if a worker had a hand for it."""
+    return not ticket.away or (ticket.job and not ticket.held and ticket.not_before <= now)
 
-    def __init__(self, state: State, now: int) -> None:
+
+def _aside(state: State, ticket: Ticket, now: int) -> Reason:
+    if ticket.job:
+        return reason_of_job(state, state.queue(ticket.spec), now, ticket)
+    return Reason("passed_over", "a seat was offered and not taken; it keeps its place until its process speaks")
+
+
+class _Line:
+    """Positions, worked out once for each set of queues that stand at the same pool.
+
+    With `jobs`, those that no worker has offered to run yet are among them, at the places that they keep.
+    """
+
+    def __init__(self, state: State, now: int, *, jobs: bool = False) -> None:
         self.state = state
         self.now = now
         self.by_queue: dict[Spec, list[Ticket]] = {}
         for ticket in state.tickets.values():
-            if not ticket.away:
+            if not ticket.away or (jobs and _takes_part(ticket, now)):
                 self.by_queue.setdefault(ticket.spec, []).append(ticket)
         self.blocking = {spec: _blocking(state.queue(spec), now) for spec in self.by_queue}
         self.places: dict[tuple[str, frozenset[str]], dict[str, int]] = {}
@@ -205,13 +215,19 @@ class _Line:
         blocking = self.blocking[queue.spec]
         reason = reason_for(self.state, queue, self.now)
         at = blocking[0] if blocking else next(iter(queue.pools), None)
-        places = self.places_at(at, frozenset(pool.key for pool in blocking)) if at is not None else {}
         own = self.by_queue[queue.spec]
+        if at is not None:
+            places = self.places_at(at, frozenset(pool.key for pool in blocking))
+        else:  # jobs that need nothing but a worker
+            in_order = sorted(own, key=lambda ticket: (ticket.order, ticket.arrival))
+            places = {ticket.id: place for place, ticket in enumerate(in_order, 1)}
+        of_jobs = reason_of_job(self.state, queue, self.now)
         views = []
         for ticket in own:
             position = places.get(ticket.id, 1)
             known = None if reason.code == "usage_gate" else _estimate(at, position, self.now)  # it is not up to us
-            views.append(TicketView(ticket, position, reason, known))
+            why = of_jobs if ticket.away else reason
+            views.append(TicketView(ticket, position, why, None if why.code == "no_worker" else known))
         return views
 
     def places_at(self, at: Pool, blocking: frozenset[str]) -> dict[str, int]:
