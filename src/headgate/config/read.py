@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.config.errors import BadValue, Path
 from headgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Table
-from headgate.config.settings import HostAuto, Provider, Serve, Settings
+from headgate.config.settings import HostAuto, Jobs, Provider, Serve, Settings
 from headgate.config.units import found
 from headgate.config.values import APIS
 from headgate.core.errors import BadName
@@ -29,6 +29,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     for name in providers:
         _check_provider(document["providers"][name], ("providers", name), problems)
     host, serve = said.get("agents", {}).get("host", {}), said.get("serve", {})
+    jobs = said.get("jobs", {})
     if host:
         _check_host(document["agents"]["host"], host, problems)
     return Settings(
@@ -41,6 +42,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         wrap=tuple(said.get("run", {}).get("wrap", ())),
         keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
         serve=Serve(serve.get("concurrency_token", False), tuple(serve.get("hosts", ()))),
+        jobs=Jobs(jobs.get("keep", Jobs().keep_ms), jobs.get("output", Jobs().output_bytes)),
     )
 
 

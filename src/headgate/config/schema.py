@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from headgate.config import values as v
 from headgate.config.errors import BadValue
-from headgate.config.settings import HostAuto, Settings
+from headgate.config.settings import HostAuto, Jobs, Settings
 from headgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
 from headgate.core.names import KINDS, shown
 from headgate.core.rules import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
@@ -334,6 +334,30 @@ SCHEMA = Table(
             ),
             "The HTTP service.",
             "{ concurrency_token = true }",
+        ),
+        Key(
+            "jobs",
+            Table(
+                "jobs",
+                (
+                    Key(
+                        "keep",
+                        Scalar("duration", v.read_some_duration_ms),
+                        "How long a job that has ended is kept, with what it printed.",
+                        '"7d"',
+                        format_duration(Jobs().keep_ms),
+                    ),
+                    Key(
+                        "output",
+                        _SOME_SIZE,
+                        "The most that is kept of what one job prints; the oldest is dropped.",
+                        '"64MiB"',
+                        format_size(Jobs().output_bytes),
+                    ),
+                ),
+            ),
+            "What is kept of jobs.",
+            '{ keep = "7d" }',
         ),
         Key(
             "history",

@@ -36,6 +36,13 @@ class Serve(Struct, frozen=True):
     hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
 
 
+class Jobs(Struct, frozen=True):
+    """What is kept of jobs that have ended, and of what they print."""
+
+    keep_ms: int = 7 * 86_400_000
+    output_bytes: int = 64 * 1024**2  # of one job, in all its files
+
+
 class Settings(Struct, frozen=True):
     """Everything that a config file can say."""
 
@@ -48,3 +55,4 @@ class Settings(Struct, frozen=True):
     wrap: tuple[str, ...] = ()
     keep_ms: int = 30 * 86_400_000
     serve: Serve = Serve()
+    jobs: Jobs = Jobs()

@@ -156,7 +156,8 @@ class Engine:
             self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
             return
         if command.job and command.wait:
-            self._emit(ev.Queued(self._ticket(command, queue, now), reason_of_job(state, queue, now)))
+            ticket = self._ticket(command, queue, now)
+            self._emit(ev.Queued(ticket, reason_of_job(state, queue, now, ticket)))
             return
         if not queue.waiting:
             candidate = self._line.choose(queue, now)
