@@ -1,7 +1,7 @@
 # The commands of a working copy. Needs Python 3.11+ and make; tools/bootstrap brings the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
-TARGETS := help demo test check format bench soak clean
+TARGETS := help demo test check format bench soak agents clean
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools)
 CORE_TESTS := tests/golden $(wildcard tests/unit/test_core_*.py)
@@ -44,6 +44,10 @@ bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes opti
 soak: ## The tests that kill real processes, many rounds of them
 	@sh tools/bootstrap dev
 	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py --timeout 3600 $(ARGS)
+
+agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
+	@sh tools/bootstrap dev
+	HEADGATE_AGENTS=1 $(BIN)/python -m pytest tests/agents $(ARGS)
 
 clean: ## Remove caches and build products, but not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

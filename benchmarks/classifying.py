@@ -1,27 +1,28 @@
 """What reading an agent's output costs: 100 MB of its records through a pipe, with a `Reader` beside the copying and
-without one.
+without one; and the whole way through the runner, beside the same child at a bare pipe.
 
-Two children: one that writes blocks that are ready made, as fast as a pipe takes them (the hardest case for whoever
-stands between), and one that makes each record and writes it at once, as an agent does. On a machine that is busy with
-other things, look at the processor time: the rest is chance.
+Three children: one that writes blocks that are ready made, as fast as a pipe takes them (the hardest case for whoever
+stands between), one that makes each record and writes it at once, as an agent does, and one that prints them through a
+buffer. On a machine that is busy with other things, look at the medians and the processor time: the rest is chance.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from time import perf_counter, process_time
 
-from benchmarks.report import Row
+from benchmarks.report import Row, percentile
 from headgate.signals.agents import agent_for
 from headgate.signals.process import Reader
 
 MB = 100
 BLOCK = 65_536
-ROUNDS = 9
+ROUNDS = 3
 ARGV = ["opencode", "run", "-m", "umans/coder", "--format", "json", "go"]
 
 _RECORD = r"""
@@ -52,6 +53,31 @@ while left > 0:
     number += 1
 """
 )
+PRINTED = (
+    _RECORD
+    + f"""
+import sys
+left, number = {MB} * 1_000_000, 0
+while left > 0:
+    left -= sys.stdout.buffer.write(record(number))
+    number += 1
+"""
+)
+# `headgate run` from the start of the child to its end, without the gate.
+RUNNER = f"""
+import os, sys
+from headgate.runner.child import Child, tappable
+from headgate.runner.ending import Ending
+from headgate.runner.supervise import supervise
+from headgate.signals.agents import agent_for
+from headgate.signals.process import Reader
+read, argv = sys.argv[1], sys.argv[2:]
+child = Child.prepare(argv, os.environ, own_group=True, taps=tappable())
+reader = Reader(agent_for({ARGV!r}), {ARGV!r}, lambda: 0)
+child.start()
+end = supervise(child, on_bytes=reader.feed, ends=Ending(reader)) if read else supervise(child)
+sys.exit(end.code or int(bool(read) and reader.judge(0, None).kind != "ok"))
+"""
 
 
 def pass_through(child: str, feed: Callable[[int, bytes], None] | None) -> tuple[float, float]:
@@ -72,8 +98,44 @@ def pass_through(child: str, feed: Callable[[int, bytes], None] | None) -> tuple
     return took
 
 
-def compare(child: str) -> tuple[float, float, float, float]:
-    """The best of several rounds, in turn: seconds without and with, our processor seconds without and with."""
+def come_out(argv: list[str]) -> tuple[float, float]:
+    """Seconds from the first byte of a command to the last, and seconds of processor time that it took in all."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        source = process.stdout.fileno()
+        os.read(source, BLOCK)
+        began = perf_counter()
+        while os.read(source, BLOCK):
+            pass
+        took = perf_counter() - began
+    if process.returncode:
+        raise AssertionError(f"ended with {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def through_the_runner(child: str) -> Row:
+    """The child under the runner, which reads its records; under one that only passes them on; and alone; in turn."""
+    alone = [sys.executable, "-c", child]
+    ways = (alone, [sys.executable, "-c", RUNNER, "", *alone], [sys.executable, "-c", RUNNER, "read", *alone])
+    rounds = [[come_out(way) for way in ways] for _ in range(ROUNDS)]
+    bare, passed, read = (min(one[number][0] for one in rounds) for number in range(3))
+    bare_cpu, passed_cpu, read_cpu = (min(one[number][1] for one in rounds) for number in range(3))
+    middle = percentile([one[1][0] / one[2][0] for one in rounds], 0.5)
+    return Row(
+        f"{MB} MB of JSON lines, printed, through the runner",
+        f"best {MB / read:.1f} MB/s, {100 * (passed / read - 1):+.1f} %, median {100 * (middle - 1):+.1f} %; "
+        f"{read_cpu:.2f} s of processor",
+        "under 5 % of the throughput",
+        f"passed on unread: best {MB / passed:.1f} MB/s; {passed_cpu:.2f} s of processor; "
+        f"the child at a bare pipe: best {MB / bare:.1f} MB/s; {bare_cpu:.2f} s",
+    )
+
+
+def compare(child: str) -> tuple[float, float, float, float, float]:
+    """The best of several rounds, in turn: seconds without and with, our processor seconds without and with; and the
+    median of the rates with, in rates without."""
     bare, read = [], []
     for _ in range(ROUNDS):
         bare.append(pass_through(child, None))
@@ -86,7 +148,28 @@ def compare(child: str) -> tuple[float, float, float, float]:
         min(took for took, _ in read),
         min(worked for _, worked in bare),
         min(worked for _, worked in read),
+        percentile([one[0] / two[0] for one, two in zip(bare, read, strict=True)], 0.5),
     )
+
+
+def share(child: str) -> float:
+    """How much of the time from the first byte to the last is spent reading: the median of several rounds.
+
+    Whatever else the machine does slows both alike, so this holds on a busy one too.
+    """
+    shares = []
+    for _ in range(ROUNDS):
+        reader, spent = Reader(agent_for(ARGV), ARGV, lambda: 0), 0.0
+
+        def timed(stream: int, data: bytes, feed: Callable[[int, bytes], None] = reader.feed) -> None:
+            nonlocal spent
+            began = perf_counter()
+            feed(stream, data)
+            spent += perf_counter() - began
+
+        took, _ = pass_through(child, timed)
+        shares.append(spent / took)
+    return percentile(shares, 0.5)
 
 
 def judging() -> float:
@@ -103,9 +186,11 @@ def judging() -> float:
 def measure() -> list[Row]:
     rows = []
     for what, child in (("ready made", READY_MADE), ("made one by one", MADE_ONE_BY_ONE)):
-        bare, read, bare_cpu, read_cpu = compare(child)
-        figure = f"{MB / read:.0f} MB/s, {100 * (bare / read - 1):+.1f} %; {read_cpu * 1000:.0f} ms of processor"
-        baseline = f"copying alone: {MB / bare:.0f} MB/s; {bare_cpu * 1000:.0f} ms of processor"
+        bare, read, bare_cpu, read_cpu, middle = compare(child)
+        figure = f"best {MB / read:.0f} MB/s, {100 * (bare / read - 1):+.1f} %, median {100 * (middle - 1):+.1f} %"
+        figure += f"; {read_cpu * 1000:.0f} ms of processor; {100 * share(child):.1f} % of the time is reading"
+        baseline = f"copying alone: best {MB / bare:.0f} MB/s; {bare_cpu * 1000:.0f} ms of processor"
         rows.append(Row(f"reading {MB} MB of JSON lines, {what}", figure, "under 5 % of the throughput", baseline))
+    rows.append(through_the_runner(PRINTED))
     rows.append(Row("judging the end of a long output", f"{judging() * 1000:.1f} ms", "", ""))
     return rows

@@ -65,7 +65,7 @@ def test_h1_what_is_not_a_non_negative_integer_is_refused_in_these_words(served:
 
 
 @pytest.mark.parametrize("path", ["limits/gamma", "cooldown/gamma"])
-@pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"\xff", b'{"x": "\xff"}'])
 def test_h1_a_body_that_is_not_json_is_refused_in_these_words(served: Served, path: str, body: bytes):
     assert put(served, path, body) == (400, BAD_JSON)
 

@@ -35,7 +35,9 @@ COMMANDS = (
     "config path",
     "config apply",
     "completion",
+    "top",
 )
+WITHOUT_JSON = ("acquire", "cap", "config", "completion", "top")
 DOCS = Path(__file__).parents[2] / "docs" / "commands"
 
 # What is typed, and a piece of the answer.
@@ -126,7 +128,7 @@ NONSENSE = [
     ("report umans", "valid is --rate-limited"),
     ("report --rate-limited", "a pool, a model or --lease ID"),
     ("report nobody --rate-limited", "no cap makes a pool 'nobody'"),
-    ("report free/model --rate-limited", "no cap makes a pool 'free/model'"),
+    ("report free --rate-limited", "no cap makes a pool 'free'"),
     ("report umans --rate-limited --retry-after later", "--retry-after: not a duration"),
     ("report --rate-limited --lease 2222222222", "`headgate ps`"),
     ("config nonsense", "no such command"),
@@ -196,7 +198,7 @@ def test_every_command_has_help_with_an_example(cli: Cli, path: str):
             assert parameter.help, f"{parameter.name} has no help"
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("acquire", "cap", "config", "completion")])
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in WITHOUT_JSON])
 def test_o_every_command_that_prints_a_result_takes_json(path: str):
     assert any("--json" in parameter.opts for parameter in find(path).params)
 
@@ -219,7 +221,7 @@ def test_completion_is_printed_for_each_shell(cli: Cli):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("headgate c", {"capacity", "cancel", "cap", "cooldown", "config", "completion"}),
+        ("headgate c", {"capacity", "cancel", "cap", "cooldown", "config", "completion", "clean"}),
         ("headgate cap ", {"set", "rm", "reset", "ls", "import"}),
         ("headgate pause x --kind ", {"agents", "requests"}),
         ("headgate acquire --no", {"--no-wait"}),

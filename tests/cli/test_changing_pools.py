@@ -158,11 +158,23 @@ def test_p1_a_model_means_its_narrowest_capped_pool_and_a_model_call_where_both_
     assert cli.json("report", "umans/coder", "--rate-limited", "--kind", "agents")["kind"] == "agents"
 
 
-def test_p1_a_lease_without_a_provider_cap_slows_nothing_down(cli: Cli):
-    ident = cli.occupy("free/model")
+def test_b1_a_model_that_nothing_caps_is_backed_off(cli: Cli):
+    told = cli.json("report", "free/model", "--rate-limited", "--retry-after", "45")
+    assert (told["pool"], told["backoff"]["key"], told["backoff"]["reason"]) == (None, "free/model", "rate_limited")
+    assert 35 < seconds_until(told["backoff"]["until"]) < 46
+    ident = cli.occupy("free/other")
+    out = cli.ok("report", "--rate-limited", "--lease", ident)
+    assert out.startswith("free/other: no cap to lower, so it is backed off, rate_limited, until ")
+    assert "headgate backoff clear free/other" in out
+    assert sorted(cli.state.backoffs) == ["free/model", "free/other"]
+    assert "free/model" in cli.ok("backoff", "ls")
+
+
+def test_b1_a_lease_without_a_model_slows_nothing_down(cli: Cli):
+    ident = cli.occupy()
     before = cli.length()
     assert cli.ok("report", "--rate-limited", "--lease", ident).startswith("nothing to slow down")
-    assert cli.json("report", "--rate-limited", "--lease", ident)["pool"] is None
+    assert cli.json("report", "--rate-limited", "--lease", ident)["backoff"] is None
     assert cli.length() == before
 
 
@@ -178,12 +190,14 @@ def test_q1_a_report_that_could_mean_several_pools_names_them(cli: Cli):
     assert "*/gpt-*:azure, */gpt-*:openai" in cli.refused("report", "*/gpt-*", "--rate-limited")
 
 
-def test_q1_a_report_for_a_lease_acts_on_its_own_pool_only(umans: Cli):
+def test_p1_a_report_for_a_lease_acts_on_the_pool_of_it_that_is_named_and_on_no_other(umans: Cli):
     umans.ok("cap", "set", "umans/coder", "2")
     ident = umans.occupy("umans/coder", kind="requests")
-    told = umans.refused("report", "umans", "--rate-limited", "--lease", ident)
-    assert "acts on umans/coder, not on umans" in told
+    told = umans.refused("report", "umans@work", "--rate-limited", "--lease", ident)
+    assert "takes no seat of 'umans@work': its pools are umans/coder, umans" in told
     assert "is of kind requests" in umans.refused("report", "--rate-limited", "--lease", ident, "--kind", "agents")
+    assert umans.json("report", "umans@default", "--rate-limited", "--lease", ident)["pool"] == "umans"
+    assert umans.json("report", "umans/coder", "--rate-limited", "--lease", ident)["pool"] == "umans/coder"
 
 
 def test_p5_pause_and_limit_are_there_for_the_next_process(umans: Cli):

@@ -33,12 +33,12 @@ sys.stdin.read()
 # Dies with its mailbox open.
 KILLED = "import os, sys; from headgate.gate import wake; box = wake.Mailbox(sys.argv[1]); os._exit(0)"
 CHECKS = ["versions", "environment", "config", "folder", "disk", "lock", "database", "writing", "clock", "holders",
-          "counts", "caps", "sockets"]  # fmt: skip
+          "counts", "caps", "sockets", "providers", "backoffs"]  # fmt: skip
 
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    monkeypatch.setattr("headgate.cli.doctor.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("headgate.cli.doctor_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
         yield cli
 
@@ -249,7 +249,7 @@ def test_a_broken_invariant_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     def broken(state: object) -> None:
         raise InternalError("invariant broken: host: counted 2, lent 1")
 
-    monkeypatch.setattr("headgate.cli.doctor.check_invariants", broken)
+    monkeypatch.setattr("headgate.cli.doctor_gate.check_invariants", broken)
     ((level, text, _),) = found(cli, "counts", code=69)
     assert level == "bad"
     assert "counted 2, lent 1: a bug in Headgate, please report it" in text
@@ -269,7 +269,7 @@ def test_q2_a_wall_clock_that_was_set_is_told(cli: Cli, monkeypatch: pytest.Monk
     real = SqliteLog(str(home(cli)))
     ahead = real.now() + 7_230_000
     real.close()
-    monkeypatch.setattr("headgate.cli.doctor.wall_ms", lambda: ahead)
+    monkeypatch.setattr("headgate.cli.doctor_gate.wall_ms", lambda: ahead)
     ((level, text, _),) = found(cli, "clock")
     assert level == "ok"
     assert "the wall clock was set forward by 2h; harmless" in text

@@ -102,7 +102,7 @@ def test_a5_the_line_is_shown_by_position(cli: Cli):
 
 def test_a5_an_empty_line_says_where_else_to_look(cli: Cli):
     assert cli.ok("queue").startswith("nobody waits (who runs: headgate ps;")
-    assert cli.json("queue") == {"tickets": []}
+    assert cli.json("queue") == {"tickets": [], "backoffs": []}
 
 
 def test_o2_another_machine_is_named_and_cannot_be_judged(cli: Cli):

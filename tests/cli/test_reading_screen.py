@@ -28,7 +28,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    monkeypatch.setattr("headgate.cli.doctor.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("headgate.cli.doctor_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
         yield cli
 

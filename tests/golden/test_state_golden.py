@@ -262,7 +262,15 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
         T0 + 22_500,
         [
             ev.BackedOff(
-                "google@work", "account", "auth", T0 + 22_500, T0 + 3_622_500, "HTTP 401", "c0ffee", id="agent"
+                "google@work",
+                "account",
+                "auth",
+                T0 + 22_500,
+                T0 + 3_622_500,
+                "HTTP 401",
+                "c0ffee",
+                id="agent",
+                identity="email:f00d",
             ),
             ev.BackedOff("openai/gpt-5", "model", "overloaded", T0 - 30_000_000, T0 + 90_000_000, manual=True),
             ev.BackedOff("groq/fast", "model", "rate_limited", T0, T0 + 60_000),

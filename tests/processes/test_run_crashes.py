@@ -170,7 +170,7 @@ def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet:
     fleet.until(fleet.is_empty, 3, "no lease and no ticket left")
     check_orphans(chaos)
     fleet.check_log()
-    assert len(chaos.killed_in_line) + len(chaos.killed_running) + len(chaos.killed_agents) > 5, "a tame seed"
+    assert len(chaos.killed_in_line) + len(chaos.killed_running) + len(chaos.killed_agents) >= 3, "a tame seed"
 
 
 def test_l2_a_grant_to_one_that_was_killed_in_line_goes_to_the_next_at_once(fleet: Fleet):

@@ -322,9 +322,18 @@ def test_c6_each_key_of_a_provider_is_checked(line: str) -> None:
     assert any("; valid is " in one.text for one in problems(f"[providers.x]\n{line}"))
 
 
-@pytest.mark.parametrize("name", ["a@b", "a/b", "*", "", "a b"])
+@pytest.mark.parametrize("name", ["a@default", "a@", "a@b@c", "a/b", "*", "", "a b"])
 def test_n1_a_provider_has_a_plain_name(name: str) -> None:
     assert "valid is a provider's name" in problem(f"[providers.'{name}']")
+
+
+def test_n1_another_account_of_a_provider_has_a_table_of_its_own() -> None:
+    text = "[providers.anthropic]\nkey_env = 'A'\n[providers.'anthropic@work']\nkey_env = 'B'"
+    found = check(text, "c").providers
+    assert {name: (each.key_env, each.api) for name, each in found.items()} == {
+        "anthropic": ("A", "anthropic"),
+        "anthropic@work": ("B", "anthropic"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ def test_b1_a_local_error_backs_off_nothing() -> None:
 def test_b1_a_rate_limit_of_a_capped_request_acts_on_its_pool_and_backs_off_nothing() -> None:
     gate = Gate(Rule("requests", "umans", cap=4))
     ident = gate.ask("umans/coder", kind="requests")
+    other = gate.ask("umans/coder", kind="requests")
     gate(cmd.Release(ident, "rate_limited", retry_after_ms=5_000))
+    gate(cmd.Release(other, "overloaded"))
     assert gate.keys == []
     free = gate.ask("else/coder", kind="requests")
     gate(cmd.Release(free, "rate_limited"))
@@ -237,6 +239,47 @@ def test_b3_a_rate_limit_does_not_end_because_a_token_was_refreshed() -> None:
     assert gate.keys == [OPUS], "whatever scope was named, a rate limit is of the model"
     gate.fail(SONNET, "usage_window", credential="h1")
     assert gate(cmd.Credential("anthropic", "h2")) == []
+
+
+def test_b3_all_backoffs_of_an_account_end_when_the_credential_names_another_account() -> None:
+    gate = Gate()
+    running = [gate.ask(model) for model in (OPUS, SONNET, "anthropic/claude-haiku-4-5", "anthropic@work/x", OTHER)]
+    ended = {"credential": "h1", "identity": "email:a"}
+    gate(cmd.Release(running[0], "rate_limited", **ended))  # type: ignore[arg-type]
+    gate(cmd.Release(running[1], "usage_window", scope="family", family="claude-sonnet-*", **ended))  # type: ignore[arg-type]
+    gate(cmd.Release(running[2], "quota", **ended))  # type: ignore[arg-type]
+    gate(cmd.Release(running[3], "auth", **ended))  # type: ignore[arg-type]
+    gate(cmd.Release(running[4], "overloaded"))
+    gate(cmd.BackOff("anthropic/claude-haiku-4-5", "overloaded"))
+    before = gate.keys
+    for same in ("email:a", "", "sub:b"):
+        assert gate(cmd.Credential("anthropic", "h2", same)) == [], "refreshed, or told in another way"
+    assert gate(cmd.Credential("openai", "h2", "email:b")) == [], "nobody knew whose it was"
+    freed = gate(cmd.Credential("anthropic", "h2", "email:b"))
+    assert {event.key for event in freed if event == ev.BackoffEnded(event.key, "account")} == {  # type: ignore[union-attr]
+        OPUS,
+        "anthropic/claude-sonnet-*",
+        "anthropic",
+    }
+    assert gate.keys == ["anthropic/claude-haiku-4-5", "anthropic@work", OTHER], "a person's wish, and other accounts"
+    assert len(before) == len(gate.keys) + len(freed)
+
+
+def test_b3_what_a_person_set_for_auth_ends_with_the_credential_and_not_with_the_account() -> None:
+    gate = Gate()
+    gate(cmd.BackOff("anthropic", "auth", credential="h1"))
+    assert gate(cmd.Credential("anthropic", "h1", "email:b")) == []
+    assert gate(cmd.Credential("anthropic", "h2")) == [ev.BackoffEnded("anthropic", "credential")]
+    gate(cmd.BackOff("anthropic", "quota", credential="h1"))
+    assert gate(cmd.Credential("anthropic", "h2")) == []
+
+
+def test_b2_a_request_that_probes_in_a_capped_pool_and_ends_well_ends_the_backoff() -> None:
+    gate = Gate(Rule("requests", "umans", cap=4))
+    gate(cmd.BackOff("umans", "usage_window", 100 * HOUR))
+    gate.pass_ms(PROBE_AFTER_MS)
+    probe = gate.ask("umans/coder", kind="requests")
+    assert ev.BackoffEnded("umans", "probe") in gate(cmd.Release(probe, "ok"))
 
 
 def test_b4_rotation_takes_the_least_recently_chosen_that_is_not_backed_off() -> None:

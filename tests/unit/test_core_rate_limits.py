@@ -6,7 +6,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.errors import NotFound
+from headgate.core.errors import BadRequest, NotFound
 from headgate.core.pools import Pool
 from headgate.core.records import Rule
 from headgate.core.settling import FOREVER
@@ -80,9 +80,49 @@ def test_p1_the_narrowest_provider_pool_is_meant_never_host_or_project():
 def test_p1_where_only_host_is_capped_nothing_is_paused():
     bench = Bench(rules=(Rule("requests", "host", cap=9),))
     bench.call("a", CODER)
-    assert bench.do(cmd.Report("a")) == []
+    bench.do(cmd.Report("a"))
     bench.release("a", "rate_limited")
     assert bench.of(ev.Paused) == []
+
+
+def test_b1_what_nothing_caps_is_backed_off_when_a_rate_limit_is_reported():
+    bench = Bench(rules=(Rule("requests", "host", cap=9), Rule("requests", "umans@work/coder", cooldown_ms=5)))
+    bench.call("a", CODER)
+    bench.call("b", CODER)
+    bench.do(cmd.Report("a", retry_after_ms=5_000))
+    backoff = bench.state.backoffs[CODER]
+    assert (backoff.reason, backoff.until - bench.now, backoff.evidence) == ("rate_limited", 5_000, "reported")
+    assert bench.do(cmd.Report("b", retry_after_ms=4_000)) == [], "what is observed never shortens a backoff"
+    assert bench.do(cmd.Report(kind="requests", target=CODER, retry_after_ms=4_000)) == []
+    bench.do(cmd.Report(kind="requests", target=CODER))
+    assert backoff is not bench.state.backoffs[CODER], "a minute, without a hint"
+    bench.do(cmd.Report(kind="agents", target=SONNET))
+    bench.do(cmd.Report(kind="requests", target=WORK))
+    assert sorted(bench.state.backoffs) == [SONNET, CODER, WORK]
+    assert bench.of(ev.Paused) == []
+
+
+def test_b1_a_report_for_a_lease_without_a_model_blames_nobody():
+    bench = Bench(agents={"host": 3})
+    bench.agent("a")
+    assert bench.do(cmd.Report("a")) == []
+
+
+def test_p1_a_report_for_a_lease_may_name_which_of_its_pools_and_no_other():
+    bench = Bench(requests={"umans": 4, "umans/coder": 2, "anthropic": 2})
+    bench.call("a", CODER)
+    bench.do(cmd.Report("a", target="umans"))
+    assert [event.pool for event in bench.of(ev.Paused) if isinstance(event, ev.Paused)] == ["umans"]
+    bench.do(cmd.Report("a", target=CODER))
+    assert pool(bench, CODER).paused_until
+    before = bench.state.export()
+    for other in ("anthropic", "host", "umans@work", OPUS):
+        with pytest.raises(BadRequest, match="its pools are umans/coder, umans"):
+            bench.do(cmd.Report("a", target=other))
+    bench.call("free", "groq/fast")
+    with pytest.raises(BadRequest, match="only its model groq/fast can be named"):
+        bench.do(cmd.Report("free", target="umans"))
+    assert bench.state.export().pools == before.pools
 
 
 def test_p1_only_the_account_that_was_limited_is_paused():
@@ -103,7 +143,7 @@ def test_p1_a_script_names_a_pool_or_a_model():
     ]
 
 
-@pytest.mark.parametrize("target", ["umans", CODER, "host:h1", "nonsense", "", "*/x", "a/b/c"])
+@pytest.mark.parametrize("target", ["umans", "host:h1", "nonsense", "", "*/x", "umans/*"])
 def test_p1_a_report_about_no_capped_provider_pool_says_so(target):
     bench = Bench(agents={"host": 3})
     with pytest.raises(NotFound, match="no capped provider pool"):

@@ -46,8 +46,8 @@ def event(**info: object) -> bytes:
     return lines({"type": "rate_limit_event", "rate_limit_info": {**REJECTED, **info}})
 
 
-def retry(status: int, code: str, delay_ms: float = 1000) -> bytes:
-    about = {"attempt": 1, "error_status": status, "error": code, "retry_delay_ms": delay_ms}
+def retry(status: int, code: str, delay_ms: float = 1000, attempt: int = 1) -> bytes:
+    about = {"attempt": attempt, "error_status": status, "error": code, "retry_delay_ms": delay_ms}
     return lines({"type": "system", "subtype": "api_retry", **about})
 
 
@@ -167,6 +167,8 @@ def test_b2_claude_a_long_wait_that_the_provider_asked_for_is_kept_and_a_short_o
     end = claude_end("API Error: Request rejected (429) · Rate limited", is_error=True)
     assert judged(CLAUDE, retry(429, "rate_limit", 2_892_000.5) + end).wait_ms == 2_892_000
     assert judged(CLAUDE, retry(429, "rate_limit", 1087.7) + end).wait_ms is None
+    assert judged(CLAUDE, retry(429, "rate_limit", 45_000) + end).wait_ms == 45_000, "its own is 0.5 s"
+    assert judged(CLAUDE, retry(429, "rate_limit", 45_000, attempt=9) + end).wait_ms is None
 
 
 def test_s1_opencode_the_response_in_a_record_is_judged_like_any_response():
@@ -313,6 +315,41 @@ def test_r5_a_limit_shows_while_the_agent_runs_until_it_works(argv, out, err):
 )
 def test_r5_another_refusal_is_not_a_limit(argv, out):
     assert reader(argv, out, text("Attempt 1 failed with status 500. Retrying with backoff...")).limited is None
+
+
+LOGGED = (
+    'timestamp=2026-11-15T22:41:07.944Z level=ERROR run=4f5558a8 message="stream error" providerID=umans modelID=coder '
+    'session.id=ses_1 small={small} agent=build mode=primary error.error="AI_APICallError: {message}"'
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Rate limit reached for coder: too many requests at once.", "rate_limited"),
+        ("This request would exceed your organization's rate limit of 40,000 input tokens per minute.", "rate_limited"),
+        ("Number of concurrent connections has exceeded your rate limit. Please try again later.", "rate_limited"),
+        ("Usage limit reached", "usage_window"),
+    ],
+)
+def test_r5_opencode_a_limit_shows_in_its_log_while_it_prints_no_record(message, kind):
+    read = reader(OPENCODE, err=text(LOGGED.format(small="false", message=message), "something else"))
+    assert read.limited is not None
+    assert read.limited.kind == kind
+    assert [read.judge(*end).kind for end in ((None, 15), (143, None), (0, None))] == [kind] * 3
+    assert reader(OPENCODE, opencode_work("hi"), text(LOGGED.format(small="false", message=message))).limited is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LOGGED.format(small="true", message="Rate limit reached for small"),  # of the model that makes titles
+        LOGGED.format(small="false", message="The file says: see issue 429"),
+        "error: " + LOGGED.format(small="false", message="Rate limit reached"),
+    ],
+)
+def test_s2_opencode_other_lines_of_a_log_are_no_limit(line):
+    assert reader(OPENCODE, err=text(line)).limited is None
 
 
 def test_r5_records_that_came_are_seen_before_any_activity():

@@ -89,6 +89,14 @@ def test_s1_a_secret_that_shows_what_it_is_is_cut_out_wherever_it_stands(secret,
     assert secret[8:16] not in found
 
 
+@pytest.mark.parametrize(
+    "frame", ["0\x1b {} \ud7fc", "0\x1b[31m{}", "0\x1b]0;t\x07{}", "a\u200b{}", "0\x1b\x1b {}\x1b"]
+)
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+def test_s1_nothing_unseen_before_a_secret_hides_it(secret, frame):
+    assert secret[8:16] not in evidence_of(frame.format(secret))
+
+
 @pytest.mark.parametrize("frame", NAMED)
 def test_s1_a_value_under_a_telling_name_is_cut_out_whatever_it_looks_like(frame):
     found = evidence_of(frame.format("hunter2hunter"))

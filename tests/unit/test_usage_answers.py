@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.config.settings import Provider, Settings
 from headgate.gate.upstream import Unknown, number_at
+from headgate.gate.usage import Usage
 
 FIELD = "usage.concurrent_sessions"
 
@@ -49,3 +51,15 @@ anything = st.recursive(
 def test_g4_no_document_raises_anything_else_or_gives_a_negative_count(document: bytes) -> None:
     with suppress(Unknown):
         assert number_at(document, "usage.n") >= 0
+
+
+def test_g3_each_account_is_asked_with_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORK_KEY", "sk-2")
+    monkeypatch.delenv("HOME_KEY", raising=False)
+    told = {"base_url": "https://a.test", "usage_path": "/usage", "usage_field": "n"}
+    accounts = {"umans": Provider(key_env="HOME_KEY", **told), "umans@work": Provider(key_env="WORK_KEY", **told)}
+    usage = Usage(Settings(providers=accounts))
+    assert usage.accounts(["umans/a", "umans@work/a", "umans@work/b", "groq/c"]) == ("umans@work",)
+    monkeypatch.setenv("HOME_KEY", "sk-1")
+    assert usage.accounts(["umans/a", "umans@work/a"]) == ("umans", "umans@work")
+    assert not Usage(Settings(providers={"umans": Provider(key_env="HOME_KEY")}))

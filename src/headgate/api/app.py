@@ -39,11 +39,14 @@ _ERRORS = {
     401: "The token is needed, or wrong",
     403: "Another Host, or a page of another origin",
     404: "There is no such thing",
+    405: "Not with this method",
     409: "Not as things are now",
     410: "It has ended",
     413: "The body is too large",
+    414: "The address is too long",
     415: "The body is not JSON",
     429: "Too many wait already",
+    431: "The headers are too long",
     503: "The store cannot be used now, or the service stops",
 }
 
@@ -71,7 +74,6 @@ def build(service: Service, connections: Callable[[], int]) -> App:
         logging_config=None,
         debug=False,
     )
-    app.openapi_schema  # noqa: B018 - made now, so that the first request need not wait for it
     return Guard(Quick(app, service), service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from headgate.present.caps import Line
 from headgate.present.selecting import UnusableShape
-from headgate.present.shapes import LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
+from headgate.present.shapes import BackoffShape, LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
 
 Kind = Literal["agents", "requests"]
 Outcome = Literal["ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error"]
@@ -112,6 +112,7 @@ class TicketsAnswer(Struct):
     """By position; `total` counts those that are not listed too."""
 
     tickets: list[TicketShape]
+    backoffs: list[BackoffShape]
     total: int
     seq: int
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from litestar import Request, Response, delete, get, put
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
 from msgspec import UNSET, Struct, UnsetType
 
 from headgate.api.service import Service
@@ -75,6 +77,19 @@ _BAD = {
     400: ResponseSpec(Problem, description="The body is not what it must be", generate_examples=False),
     **_NOT_THERE,
 }
+
+
+def _takes(name: str, least: int) -> type[Operation]:
+    """An operation whose body is read by hand, documented."""
+    number = Schema(type=OpenAPIType.INTEGER, minimum=least)
+    schema = Schema(type=OpenAPIType.OBJECT, properties={name: number}, required=[name])
+
+    @dataclass
+    class Takes(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = RequestBody({"application/json": OpenAPIMediaType(schema=schema)}, required=True)
+
+    return Takes
 
 
 def said(shape: type, description: str = "Done") -> dict[int, ResponseSpec]:
@@ -170,7 +185,12 @@ async def limit(service: Service, ident: str) -> Answer:
     return answer(LimitShape(ident, cap.cap))
 
 
-@put("/concurrency/limits/{ident:path}", summary="Set a limit", responses={**said(LimitShape), **_BAD})
+@put(
+    "/concurrency/limits/{ident:path}",
+    summary="Set a limit",
+    operation_class=_takes("limit", 1),
+    responses={**said(LimitShape), **_BAD},
+)
 async def set_limit(service: Service, request: Request[Any, Any, Any], ident: str) -> Answer:
     ident = ident.removeprefix("/")
     number = _whole(await _document(request), "limit", 1)
@@ -207,7 +227,12 @@ async def cooldown(service: Service, ident: str) -> Answer:
     return answer(CooldownShape(ident, cap.cooldown_ms))
 
 
-@put("/concurrency/cooldown/{ident:path}", summary="Set a cooldown", responses={**said(CooldownShape), **_BAD})
+@put(
+    "/concurrency/cooldown/{ident:path}",
+    summary="Set a cooldown",
+    operation_class=_takes("cooldownMs", 0),
+    responses={**said(CooldownShape), **_BAD},
+)
 async def set_cooldown(service: Service, request: Request[Any, Any, Any], ident: str) -> Answer:
     ident = ident.removeprefix("/")
     number = _whole(await _document(request), "cooldownMs", 0)
@@ -225,7 +250,7 @@ class BadJson(HeadgateError):
 async def _document(request: Request[Any, Any, Any]) -> object:
     try:
         return msgspec.json.decode(await request.body())
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         raise BadJson(BAD_JSON) from None
 
 

@@ -67,6 +67,8 @@ def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
         return 404, ErrorShape(str(error), "not_found"), {}
     if isinstance(error, BadName | BadRequest | ConfigError):
         return 400, ErrorShape(str(error), "bad_request"), {}
+    if isinstance(error, UnicodeDecodeError):
+        return 400, ErrorShape("the body is not JSON: it is not UTF-8 text", "bad_json"), {}
     if isinstance(error, HeadgateError) and not isinstance(error, InternalError):
         return 503, ErrorShape(str(error), "stopping"), {"retry-after": str(RETRY_AFTER_S)}
     return 500, ErrorShape("something went wrong inside Headgate; the service's own output says what", "internal"), {}

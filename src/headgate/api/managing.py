@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar import Request, delete, post, put
-from litestar.params import Parameter
+from litestar.params import Parameter, QueryParameter
 
 from headgate.api.bodies import (
     BackoffBody,
@@ -39,7 +39,7 @@ from headgate.api.bodies import (
     Was,
 )
 from headgate.api.errors import conflict
-from headgate.api.reading import Selector, candidates, cooldown_of, selected, some_candidates
+from headgate.api.reading import Selector, candidates, cooldown_of, lacking, selected, some_candidates
 from headgate.api.service import Service
 from headgate.api.tokens import LINK_S
 from headgate.config.environment import Environment
@@ -281,9 +281,10 @@ async def report(service: Service, data: ReportBody) -> ReportShape:
     else:
         command = of_target(state, data.target or "", data.kind, service.gate.host)
     command.retry_after_ms = None if data.retry_after_s is None else int(data.retry_after_s * 1000)
-    pool = acted_on(state, command)
     events = await _change(service, command, durable=False)
-    return report_json(pool, events, Moments(service.gate))
+    state, moments = await service.look()
+    pool, backoff = acted_on(state, command)
+    return report_json(pool, backoff, events, moments)
 
 
 # Backoffs and choosing.
@@ -298,7 +299,8 @@ async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
     if meant in _OF_THE_ACCOUNT and scope != "account":
         name = name.partition("/")[0]
     for_ms = None if data.for_s is None else max(int(data.for_s * 1000), 1)
-    events = await _change(service, cmd.BackOff(name, meant, for_ms))
+    refused = service.gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
+    events = await _change(service, cmd.BackOff(name, meant, for_ms, refused))
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
     state, moments = await service.look()
     if made.key not in state.backoffs:
@@ -310,7 +312,7 @@ async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
 async def clear_backoffs(
     service: Service,
     key: Annotated[str | None, Parameter(min_length=1, max_length=300)] = None,
-    everything: Annotated[bool, Parameter(query="all", description="clear all of them")] = False,
+    everything: Annotated[bool, QueryParameter(name="all", description="clear all of them")] = False,
 ) -> ClearedAnswer:
     if (key is None) != everything:
         raise BadRequest("say which: key, or all=true")
@@ -324,12 +326,14 @@ async def clear_backoffs(
 async def select(service: Service, data: SelectBody) -> SelectAnswer:
     models = some_candidates(candidates(service, data.models))
     state, moments = await service.look()
+    missing = lacking(service, models)
+    there = tuple(model for model in models if model not in missing)
     if data.rotate is None:
-        return selected(state, models, first_usable(state, models), moments)
-    events = await _change(service, cmd.Select(models, data.rotate), durable=False)
+        return selected(state, models, first_usable(state, there), missing, moments)
+    events = await _change(service, cmd.Select(there, data.rotate), durable=False) if there else []
     chosen = next((event.model for event in events if isinstance(event, ev.Chosen)), None)
     state, moments = await service.look()
-    return selected(state, models, chosen, moments)
+    return selected(state, models, chosen, missing, moments)
 
 
 @post("/v1/login-links", summary="A one-time link for a browser")

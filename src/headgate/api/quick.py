@@ -47,7 +47,7 @@ class Quick:
             return
         try:
             status, shape = await answer(scope, receive, await _body(receive))
-        except (HeadgateError, msgspec.MsgspecError) as error:
+        except (HeadgateError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             await refuse(as_refusal(error), send)
             return
         body = _encode(shape)

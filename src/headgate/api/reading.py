@@ -106,7 +106,7 @@ async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> T
     state, moments = await service.look()
     views = ticket_views(state, moments.now)
     shown_ones = [ticket_json(view, moments) for view in views[offset : offset + limit]]
-    return TicketsAnswer(shown_ones, len(views), state.seq)
+    return TicketsAnswer(shown_ones, listings.backoffs(state, moments), len(views), state.seq)
 
 
 @get("/v1/tickets/{ident:str}", summary="One ticket")
@@ -209,7 +209,14 @@ async def get_backoffs(service: Service) -> dict[str, list[BackoffShape]]:
 async def get_select(service: Service, models: Models = "") -> SelectAnswer:
     named = candidates(service, models)
     state, moments = await service.look()
-    return selected(state, named, first_usable(state, some_candidates(named)), moments)
+    missing = lacking(service, some_candidates(named))
+    there = tuple(model for model in named if model not in missing)
+    return selected(state, named, first_usable(state, there), missing, moments)
+
+
+def lacking(service: Service, models: tuple[str, ...]) -> dict[str, str]:
+    """The models without credentials, and what each lacks."""
+    return {model: lacks for model in models if (lacks := service.gate.credentials.missing(model))}
 
 
 def some_candidates(models: tuple[str, ...]) -> tuple[str, ...]:
@@ -218,11 +225,13 @@ def some_candidates(models: tuple[str, ...]) -> tuple[str, ...]:
     return models
 
 
-def selected(state: State, models: tuple[str, ...], chosen: str | None, moments: Moments) -> SelectAnswer:
+def selected(
+    state: State, models: tuple[str, ...], chosen: str | None, missing: dict[str, str], moments: Moments
+) -> SelectAnswer:
     """SPEC O5."""
     if chosen is not None:
         return SelectAnswer(chosen)
-    return SelectAnswer(None, [unusable(state, model, moments) for model in models])
+    return SelectAnswer(None, [unusable(state, model, missing, moments) for model in models])
 
 
 @get("/v1/history", summary="What happened")

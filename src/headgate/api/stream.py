@@ -14,7 +14,7 @@ import msgspec
 from litestar import Request, get
 from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, Parameter
 from litestar.types import ASGIApp
 
 from headgate.api.errors import Refused
@@ -37,7 +37,7 @@ _HEADERS = [
 Since = Annotated[int | None, Parameter(ge=0, le=2**53, description="resume after this sequence number")]
 LastEventId = Annotated[
     str | None,
-    Parameter(header="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="resume after this one"),
+    HeaderParameter(name="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="resume after this one"),
 ]
 
 

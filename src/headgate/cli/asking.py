@@ -178,6 +178,10 @@ class Asked:
 def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked:
     """Ask for seats, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
     asked = Asked(gate, request, began)
+    usable = _with_credentials(gate, request, tell=began is None and not request.quiet)
+    if isinstance(usable, Reason):
+        return asked.settle(usable)
+    request = usable
     gate.replica.catch_up()
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
     gate.replica.address = mailbox.address if mailbox is not None else ""
@@ -197,6 +201,26 @@ def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked
         finally:
             if mailbox is not None:
                 mailbox.close()
+
+
+def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Request | Reason:
+    """The request without candidates that are known to have no credentials; a refusal when none is left (SPEC B4).
+
+    A single candidate stays: nobody else could do its work, and its agent may find a credential elsewhere.
+    """
+    if len(request.models) < 2:
+        return request
+    missing = {model: lacks for model in request.models if (lacks := gate.credentials.missing(model))}
+    if not missing:
+        return request
+    alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
+    told = [f"{models}: {lacks}" for lacks, models in alike.items()]
+    left = tuple(model for model in request.models if model not in missing)
+    if not left:
+        return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=request.models[0])
+    for text in told if tell else ():
+        say(f"passed over {text}")
+    return msgspec.structs.replace(request, models=left)
 
 
 def _leave(gate: DirectGate, ident: str) -> None:
@@ -249,8 +273,10 @@ def _wait(
 
     def on_view(view: TicketView) -> None:
         progress.show(view, gate.now())
-        if view.reason.cause in NEEDS_A_PERSON:
-            hopeless.append(view.reason)
+        if view.reason.cause in NEEDS_A_PERSON:  # of one candidate; is it so for all?
+            queue = gate.state.queue(view.ticket.spec)
+            if gate.replica.engine.needs_a_person(queue, gate.now()):
+                hopeless.append(view.reason)
 
     waiter = Waiter(gate, ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
     until = None if request.wait_s is None else asked.began + request.wait_s

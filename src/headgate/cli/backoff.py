@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from headgate.cli import exits
 from headgate.cli.drawing import Column, Screen
-from headgate.cli.listing import current, opened, say_json
+from headgate.cli.listing import (
+    current,
+    opened,
+    say_json,
+)
 from headgate.cli.targets import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, Backoff, parse_key
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
-from headgate.present.moments import Moments
-from headgate.present.shapes import backoff_json
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.shapes import backoff_json, watches_credential
 
 _COLUMNS = (
     Column("KEY", least=16, name=True),
@@ -60,19 +68,25 @@ def ls(as_json: bool) -> int:
 
 
 def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:
-    rows = [
-        [backoff.key, backoff.scope, backoff.reason, _ends(backoff, moments), backoff.evidence] for backoff in backoffs
-    ]
+    rows = [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
     screen.table(_COLUMNS, rows)
 
 
-def _ends(backoff: Backoff, moments: Moments) -> str:
+def clear_hint(backoffs: list[Backoff]) -> str:
+    """How to end these by hand."""
+    key = backoffs[0].key if len(backoffs) == 1 else "KEY"
+    return f"to use it before: headgate backoff clear {shlex.quote(key)}"
+
+
+def ends_text(backoff: Backoff, moments: Moments) -> str:
+    """When a backoff ends, in words."""
     if backoff.probing:
         return f"when {backoff.probing} succeeds"
     if moments.now >= backoff.probe_at:
         return "with the next that succeeds"
     probe = "one may try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
-    return f"{probe}in {moments.left(backoff.probe_at)}"
+    changed = ", or new login" if watches_credential(backoff) else ""
+    return f"{probe}in {moments.left(backoff.probe_at)}{changed}"
 
 
 @command.command("set", short_help="Do not use a model or account for a while.")
@@ -102,14 +116,16 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
         name = name.partition("/")[0]
     for_ms = read_duration_ms("DURATION", duration)
     gate = opened_gate()
-    events = gate.one(cmd.BackOff(name, meant, for_ms), durable=True)
+    refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
+    events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
     if as_json:
         say_json(backoff_json(gate.state.backoffs[made.key], Moments(gate)))
         return exits.OK
     if scope != made.scope:
         tell(f"{meant} is a matter of the account: it applies to every model of {made.key}")
-    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}")
+    sooner = ", or until its credential changes" if made.credential else ""
+    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}{sooner}")
     return exits.OK
 
 

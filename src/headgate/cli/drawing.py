@@ -18,7 +18,19 @@ GAP = "  "
 _LONGEST_IN_PIPE = 80
 _NARROWEST = 6
 _NARROW_BELOW = "\u0300"  # up to here are the letters of the West, each one column wide
-_PLAIN = str.maketrans({"…": "...", "█": "#", "░": ".", "–": "-", "’": "'"})
+_ONE_WIDE = "…█▓▒░–▁▂▃▄▅▆▇"
+_PLAIN = str.maketrans(
+    {
+        "…": "...",
+        "█": "#",
+        "▓": "%",
+        "▒": "~",
+        "░": ".",
+        "–": "-",
+        "’": "'",
+        **dict(zip("▁▂▃▄▅▆▇", "_,-=+*%", strict=True)),
+    }
+)
 
 
 class Cell(NamedTuple):
@@ -45,10 +57,11 @@ class Column(NamedTuple):
 class Screen:
     """Where output goes. Lines are collected, and written at once by `show`."""
 
-    def __init__(self) -> None:
-        self.terminal = sys.stdout.isatty()
+    def __init__(self, width: int | None = None) -> None:
+        """`width`: of a terminal that is drawn on by somebody else, who takes the lines."""
+        self.terminal = width is not None or sys.stdout.isatty()
         self.unicode = can_show("█░…–")
-        self.width = self._width()
+        self.width = self._width() if width is None else width
         self._lines: list[list[Cell]] = []
 
     def line(self, *cells: str | Cell) -> None:
@@ -82,10 +95,15 @@ class Screen:
             full = 1
         return "█" * full + "░" * (length - full)
 
+    def take(self) -> list[list[Cell]]:
+        """What was collected, to be drawn elsewhere."""
+        lines, self._lines = self._lines, []
+        return lines
+
     def show(self) -> bool:
         """Write what was collected; whether anybody still reads."""
-        lines, self._lines = self._lines, []
-        if self.terminal and _wants_colour():
+        lines = self.take()
+        if self.terminal and wants_colour():
             return _show_in_colour(lines)
         return say("".join("".join(cell.text for cell in line).rstrip() + "\n" for line in lines))
 
@@ -120,13 +138,14 @@ class Screen:
     def _row(self, row: Sequence[Cell], columns: Sequence[Column], widths: dict[int, int]) -> list[Cell]:
         line: list[Cell] = []
         for i, width in widths.items():
-            text = self._cut(row[i].text, width, in_middle=columns[i].name)
+            text = self.cut(row[i].text, width, in_middle=columns[i].name)
             blank = " " * (width - cell_width(text))
             line.append(Cell(blank + text if columns[i].right else text + blank, row[i].style))
             line.append(Cell(GAP))
         return line
 
-    def _cut(self, text: str, width: int, *, in_middle: bool) -> str:
+    def cut(self, text: str, width: int, *, in_middle: bool = False) -> str:
+        """The text in so many columns at most, with a mark where some of it is left out."""
         if cell_width(text) <= width:
             return text
         mark = "…" if self.unicode else "..."
@@ -142,7 +161,7 @@ class Screen:
 def say(text: str) -> bool:
     """Write to stdout now. False: whoever read it has left (`headgate history | head`), which is not worth a word."""
     try:
-        sys.stdout.write(_showable(text))
+        sys.stdout.write(showable(text))
         sys.stdout.flush()
     except BrokenPipeError:
         # What is still in the buffer goes nowhere, and nobody complains when it is flushed at the end.
@@ -162,7 +181,7 @@ def can_show(text: str) -> bool:
 
 def cell_width(text: str) -> int:
     """How many columns a text takes."""
-    if text.isascii() or all(char < _NARROW_BELOW or char in "…█░–" for char in text):
+    if text.isascii() or all(char < _NARROW_BELOW or char in _ONE_WIDE for char in text):
         return len(text)
     from rich.cells import cell_len
 
@@ -191,7 +210,7 @@ def _wrapped(text: str, room: int | None, indent: int) -> list[str]:
     return [line.replace("\0", " ") for line in lines]
 
 
-def _showable(text: str) -> str:
+def showable(text: str) -> str:
     """The text in characters that stdout can take."""
     if text.isascii() or can_show(text):
         return text
@@ -200,7 +219,8 @@ def _showable(text: str) -> str:
     return text.encode(encoding, "replace").decode(encoding)
 
 
-def _wants_colour() -> bool:
+def wants_colour() -> bool:
+    """Whether colours may be drawn on the terminal (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
 
@@ -208,7 +228,7 @@ def _show_in_colour(lines: list[list[Cell]]) -> bool:
     from rich.console import Console
     from rich.text import Text
 
-    drawn = [Text.assemble(*((_showable(cell.text), cell.style) for cell in line)) for line in lines]
+    drawn = [Text.assemble(*((showable(cell.text), cell.style) for cell in line)) for line in lines]
     for text in drawn:
         text.rstrip()
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -31,6 +31,7 @@ COMMANDS = {
     "status": "status",
     "queue": "queue",
     "ps": "ps",
+    "top": "top.command",
     "capacity": "capacity",
     "cancel": "cancel",
     "bump": "bump",

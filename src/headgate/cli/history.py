@@ -17,15 +17,25 @@ from time import sleep
 import click
 
 from headgate.cli import exits
-from headgate.cli.drawing import Cell, Screen
-from headgate.cli.listing import json_text, note, opened, whole_number
+from headgate.cli.drawing import (
+    Cell,
+    Screen,
+)
+from headgate.cli.listing import (
+    json_text,
+    note,
+    opened,
+    whole_number,
+)
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import LogReplaced, Position, StoreError
 from headgate.present.events import TYPES, event_json, sentence
-from headgate.present.moments import Moments
+from headgate.present.moments import (
+    Moments,
+)
 
 POLL_MS = 300
 _LINES = 50

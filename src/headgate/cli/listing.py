@@ -1,14 +1,14 @@
 """What the commands that only look share: the gate opened to be read, times, and the shapes of SPEC O1-O4.
 
 Looking takes no lock and waits for nobody. What any request would bring into the books first (a config file that is
-news, foreign agents, processes that are gone, deadlines that have passed) is brought in if the lock is free at once,
-and else left for later.
+news, changed credentials, foreign agents, processes that are gone, deadlines that have passed) is brought in if the
+lock is free at once, and else left for later.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import msgspec
@@ -43,13 +43,18 @@ def opened_with(loaded: Loaded | None) -> Iterator[DirectGate]:
         yield gate
 
 
-def current(gate: DirectGate, *, reap: bool = False) -> State:
-    """The state as the next request would find it; with `reap`, without what the dead hold."""
+def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None] | None = None) -> State:
+    """The state as the next request would find it; with `reap`, without what the dead hold.
+
+    `tell` hears what could not be brought in; without it, it is noted on stderr.
+    """
+    tell = tell or note
     state = gate.replica.catch_up()
     news: list[cmd.Command] = []
     loaded = gate.loaded
     if loaded is not None and loaded.digest != state.file_digest and loaded.mtime_ms > state.file_modified:
         news.append(load_file(loaded))
+    news += gate.credentials.news(state)
     gone = lost(state) if reap else None
     if gone is not None:
         news.append(gone)
@@ -62,10 +67,10 @@ def current(gate: DirectGate, *, reap: bool = False) -> State:
     try:
         taken_in = gate.replica.try_decide(news)
     except StoreError as error:
-        note(f"shown as it was last known: {error}")
+        tell(f"shown as it was last known: {error}")
     else:
         if taken_in is None and loaded is not None and news and isinstance(news[0], cmd.LoadFile):
-            note(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
+            tell(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
     return gate.replica.catch_up()
 
 

@@ -52,7 +52,7 @@ def _draw(views: list[LeaseView]) -> None:
         screen.show()
         return
     screen.table(_COLUMNS, [_row(view) for view in views])
-    states = {_state(view.lease) for view in views}
+    states = {lease_state(view.lease) for view in views}
     if states - {""}:
         screen.line()
     if "gone" in states:
@@ -66,7 +66,7 @@ def _draw(views: list[LeaseView]) -> None:
 
 def _row(view: LeaseView) -> list[str | Cell]:
     lease = view.lease
-    state = _state(lease)
+    state = lease_state(lease)
     seats = lease.ticket.spec.seats
     return [
         Cell(lease.id, "bold"),
@@ -80,7 +80,8 @@ def _row(view: LeaseView) -> list[str | Cell]:
     ]
 
 
-def _state(lease: Lease) -> str:
+def lease_state(lease: Lease) -> str:
+    """What is odd about a lease: gone, unclaimed, or nothing."""
     if processes.is_gone(lease.lives_with):
         return "gone"
     return "" if lease.claimed else "unclaimed"

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.drawing import Cell, Column, Screen
-from headgate.cli.listing import current, models_shown, opened, pid_shown, say_json
+from headgate.cli.backoff import (
+    clear_hint,
+    draw_backoffs,
+)
+from headgate.cli.drawing import (
+    Cell,
+    Column,
+    Screen,
+)
+from headgate.cli.listing import (
+    current,
+    models_shown,
+    opened,
+    pid_shown,
+    say_json,
+)
+from headgate.core.backoffs import Backoff, concerns
+from headgate.core.names import parse_model
 from headgate.core.records import Reason
+from headgate.core.state import State
 from headgate.core.views import TicketView, ticket_views
 from headgate.gate import processes
-from headgate.present.moments import Moments
-from headgate.present.shapes import ticket_json
-from headgate.present.words import spans
+from headgate.present import listings
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.shapes import (
+    ticket_json,
+)
+from headgate.present.words import (
+    spans,
+)
 
 _COLUMNS = (
     Column("POS", right=True),
@@ -42,13 +66,14 @@ def command(as_json: bool) -> int:
         moments = Moments(gate)
         views = ticket_views(state, moments.now)
         if as_json:
-            say_json({"tickets": [ticket_json(view, moments) for view in views]})
+            tickets = [ticket_json(view, moments) for view in views]
+            say_json({"tickets": tickets, "backoffs": listings.backoffs(state, moments)})
         else:
-            _draw(views, moments, gate.host)
+            _draw(state, views, moments, gate.host)
     return 0
 
 
-def _draw(views: list[TicketView], moments: Moments, host: str) -> None:
+def _draw(state: State, views: list[TicketView], moments: Moments, host: str) -> None:
     screen = Screen()
     if not views:
         screen.line("nobody waits (who runs: headgate ps; how full the pools are: headgate status)")
@@ -64,7 +89,19 @@ def _draw(views: list[TicketView], moments: Moments, host: str) -> None:
         screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: headgate queue --json")
     if len(waiting) < len(views):
         screen.prose("gone: its process has ended; the next request drops it from the line", "  ")
+    backoffs = _awaited(state, views)
+    if backoffs:
+        screen.line()
+        draw_backoffs(screen, backoffs, moments)
+        screen.line(f"({clear_hint(backoffs)})")
     screen.show()
+
+
+def _awaited(state: State, views: list[TicketView]) -> list[Backoff]:
+    """The backoffs whose end somebody in line waits for."""
+    models = {model for view in views if view.reason.code == "backoff" for model in view.ticket.spec.models}
+    names = [parse_model(model) for model in models]
+    return [each for key, each in sorted(state.backoffs.items()) if any(concerns(key, name) for name in names)]
 
 
 def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
@@ -75,7 +112,7 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
         Cell(str(view.position), "bold"),
         ticket.id,
         models_shown(ticket.spec.models),
-        Cell("gone", "red") if gone else Cell(_why(view.reason, moments), "yellow"),
+        Cell("gone", "red") if gone else Cell(why_shown(view.reason, moments), "yellow"),
         moments.ago(ticket.since),
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
@@ -85,7 +122,7 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
     ]
 
 
-def _why(reason: Reason, moments: Moments) -> str:
+def why_shown(reason: Reason, moments: Moments) -> str:
     """The reason in two words; the sentence stands below the table."""
     left = moments.left(reason.until) if reason.until is not None else None
     if reason.code.endswith("concurrency_cap"):
@@ -94,4 +131,6 @@ def _why(reason: Reason, moments: Moments) -> str:
         return f"paused {left}: {reason.pool}" if left else f"paused: {reason.pool}"
     if reason.code == "cooling":
         return f"cooling: {reason.pool}"
+    if reason.code == "backoff":
+        return f"backed off {left}: {reason.cause}" if left else f"backed off: {reason.cause}"
     return reason.code.replace("_", " ")

@@ -6,7 +6,18 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import note, say_json
-from headgate.cli.targets import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text, whoami
+from headgate.cli.opening import load_config
+from headgate.cli.targets import (
+    entered_text,
+    json_option,
+    opened_gate,
+    read_duration_ms,
+    tell,
+    until_text,
+    whoami,
+)
+from headgate.config.errors import ConfigError
+from headgate.config.load import Loaded
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -17,7 +28,11 @@ from headgate.core.state import State
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.gate.ids import ALPHABET, LENGTH
-from headgate.present.targets import entered, find_id, whose
+from headgate.present.targets import (
+    entered,
+    find_id,
+    whose,
+)
 
 OUTCOMES = ("ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error")
 _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
@@ -44,13 +59,14 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
     """
     _check(outcome, retry_after, force)
     wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
-    gate = opened_gate(configured=False)
+    gate = opened_gate(_config_for(outcome), configured=False)
     lease = _lease(gate.read(), ident)
     if lease is None:
         return _gone(ident, as_json)
     if force:
         return _take_back(gate, lease, as_json)
-    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms))
+    used = gate.credentials.used_for(lease.model if outcome in _WITH_A_WAIT else "")
+    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms, credential=used.digest, identity=used.identity))
     ended = next((event for event in events if isinstance(event, ev.Released)), None)
     if ended is None:
         return _gone(lease.id, as_json)
@@ -62,6 +78,14 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
         tell(f"released {lease.id} after {held}{_slowed(gate, events)}{entered_text(events)}")
     gate.maintain()
     return exits.OK
+
+
+def _config_for(outcome: str | None) -> Loaded | None:
+    """The config says where the credential is that was refused; a bad one is no reason to keep a seat."""
+    try:
+        return load_config() if outcome in _WITH_A_WAIT else None
+    except ConfigError:
+        return None
 
 
 def _check(outcome: str | None, retry_after: str | None, force: bool) -> None:

@@ -5,20 +5,35 @@ from __future__ import annotations
 import click
 
 from headgate.cli import exits
-from headgate.cli.listing import say_json
-from headgate.cli.targets import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
+from headgate.cli.listing import (
+    say_json,
+)
+from headgate.cli.targets import (
+    json_option,
+    kind_option,
+    opened_gate,
+    read_duration_ms,
+    tell,
+    until_text,
+)
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
 from headgate.core.pools import Pool
 from headgate.gate.direct import DirectGate
-from headgate.present.moments import Moments
+from headgate.present.moments import (
+    Moments,
+)
 from headgate.present.reports import acted_on, is_new, of_lease, of_target, report_json
 
 
 @click.command(short_help="Tell the gate of a rate limit that a script saw.")
 @click.argument("target", required=False)
 @click.option("--rate-limited", is_flag=True, help="The provider said: too many requests (429).")
-@click.option("--retry-after", metavar="SECONDS", help="How long the provider said to wait (default 30).")
+@click.option(
+    "--retry-after",
+    metavar="SECONDS",
+    help="How long the provider said to wait (default 30, of a model without a cap 60).",
+)
 @click.option("--lease", metavar="ID", help="The lease whose call was refused: several of one moment are one incident.")
 @kind_option
 @json_option
@@ -27,15 +42,15 @@ def command(
 ) -> int:
     """Tell the gate of a rate limit: the pool is paused, and with on_429 = step its limit is lowered by one.
 
-    TARGET is a pool as `headgate status` lists it, or a model: then its narrowest capped pool is meant. With --lease it
-    is the narrowest capped pool of that lease, and TARGET may be left out. A later report may make a pause longer,
-    never shorter.
+    TARGET is a pool as `headgate status` lists it, or a model: then its narrowest capped pool is meant, and where
+    nothing caps it, the model is backed off. With --lease it is the model of that lease, and TARGET may be left out or
+    name one of its pools. A later report may make a pause or backoff longer, never shorter.
 
     \b
     headgate report umans --rate-limited --retry-after 30
     headgate report --rate-limited --lease "$id"
 
-    Exit: 0; 64 when no cap makes such a pool.
+    Exit: 0; 64 when TARGET is no model, and no cap makes such a pool.
     """
     if not rate_limited:
         raise BadRequest("say what was seen: valid is --rate-limited")
@@ -47,17 +62,20 @@ def command(
     report = of_lease(state, lease, target, kind) if lease else of_target(state, target or "", kind, gate.host)
     report.retry_after_ms = wait_ms
     events = gate.one(report)
-    pool = acted_on(gate.state, report)
+    pool, backoff = acted_on(gate.state, report)
     if as_json:
-        say_json(report_json(pool, events, Moments(gate)))
-    else:
+        say_json(report_json(pool, backoff, events, Moments(gate)))
+    elif pool is not None:
         tell(_as_text(gate, pool, events))
+    elif backoff is not None:
+        text = f"{backoff.key}: no cap to lower, so it is backed off, {backoff.reason}"
+        tell(f"{text}, {until_text(gate, backoff.until)} (clear: headgate backoff clear {backoff.key})")
+    else:
+        tell("nothing to slow down: the lease names no model")
     return exits.OK
 
 
-def _as_text(gate: DirectGate, pool: Pool | None, events: list[ev.Event]) -> str:
-    if pool is None:
-        return "nothing to slow down: no cap on a provider or model applies to this lease"
+def _as_text(gate: DirectGate, pool: Pool, events: list[ev.Event]) -> str:
     limit = next((event for event in events if isinstance(event, ev.Reduced)), None)
     text = f"{pool.id} ({pool.kind}): paused {until_text(gate, pool.paused_until)}"
     if limit is not None:

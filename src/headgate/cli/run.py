@@ -147,6 +147,7 @@ def _under_lease(
         if claimed.error is not None or lease.id not in gate.state.leases:
             child.abandon()
             return None
+        credential = gate.credentials.used_for(lease.model)
         child.start()
     except BaseException as error:
         if child is not None and not isinstance(error, CannotRun):
@@ -158,7 +159,15 @@ def _under_lease(
 
     silence_s = _silence_s(options) or SILENCE_S
     watch = Watch(
-        gate, lease, command, classify=options.classify, silence_s=silence_s, read=bool(taps), say=say, session=session
+        gate,
+        lease,
+        command,
+        classify=options.classify,
+        silence_s=silence_s,
+        read=bool(taps),
+        credential=credential,
+        say=say,
+        session=session,
     )
     end = supervise(
         child,

@@ -1,4 +1,7 @@
-"""`headgate select`: the model to use now, by what is backed off (SPEC B4). It advises and reserves nothing."""
+"""`headgate select`: the model to use now, by what is backed off and who has credentials (SPEC B4).
+
+It advises and reserves nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,25 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.asking import candidates
-from headgate.cli.listing import current, opened, say_json
+from headgate.cli.listing import (
+    current,
+    opened,
+    say_json,
+)
 from headgate.cli.opening import environment, load_config
 from headgate.cli.targets import json_option, tell
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
+from headgate.core.state import State
 from headgate.gate.direct import DirectGate
-from headgate.present.moments import Moments
+from headgate.present.moments import (
+    Moments,
+)
 from headgate.present.selecting import first_usable, longest_backoff, unusable
-from headgate.present.words import printable
+from headgate.present.words import (
+    printable,
+)
 
 
 @click.command(short_help="Print the model to use now.")
@@ -33,7 +45,8 @@ from headgate.present.words import printable
 def command(model: str, rotate: str | None, as_json: bool) -> int:
     """Print the first model that is not backed off; with --rotate the least recently chosen one.
 
-    It advises and reserves nothing. Without -m the candidates are those of HEADGATE_MODELS or of the config's `models`.
+    It advises and reserves nothing. Providers that are known to have no credentials are passed over. Without -m the
+    candidates are those of HEADGATE_MODELS or of the config's `models`.
 
     \b
     model=$(headgate select -m anthropic/claude-opus-4-6,openai/gpt-5) && agent --model "$model"
@@ -46,20 +59,27 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or HEADGATE_MODELS")
     with opened() as gate:
         state = current(gate)
-        chosen = _rotated(gate, models, rotate) if rotate is not None else first_usable(state, models)
+        missing = {each: lacks for each in models if (lacks := gate.credentials.missing(each))}
+        there = tuple(each for each in models if each not in missing)
+        chosen = _rotated(gate, there, rotate) if rotate is not None else first_usable(state, there)
         if chosen is not None:
             say_json({"model": chosen}) if as_json else tell(chosen)
             return exits.OK
         moments = Moments(gate)
         if as_json:
-            say_json({"model": None, "unusable": [unusable(state, each, moments) for each in models]})
+            say_json({"model": None, "unusable": [unusable(state, each, missing, moments) for each in models]})
         for each in models:
-            backoff = longest_backoff(state, each)
-            left = moments.left(backoff.probe_at) if backoff.probe_at > moments.now else "until a probe succeeds"
-            print(printable(f"headgate: {each}: {backoff.reason} of {backoff.key}, {left} left"), file=sys.stderr)
+            why = f"no credentials: {missing[each]}" if each in missing else _held_text(state, each, moments)
+            print(printable(f"headgate: {each}: {why}"), file=sys.stderr)
     return exits.DEFERRED
 
 
 def _rotated(gate: DirectGate, models: tuple[str, ...], role: str) -> str | None:
     events = gate.one(cmd.Select(models, role))
     return next((event.model for event in events if isinstance(event, ev.Chosen)), None)
+
+
+def _held_text(state: State, model: str, moments: Moments) -> str:
+    backoff = longest_backoff(state, model)
+    left = f"{moments.left(backoff.probe_at)} left" if backoff.probe_at > moments.now else "until a probe succeeds"
+    return f"{backoff.reason} of {backoff.key}, {left}"

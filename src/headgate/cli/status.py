@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.backoff import draw_backoffs
-from headgate.cli.drawing import Cell, Column, Screen
-from headgate.cli.listing import current, opened, say_json
+from headgate.cli.backoff import (
+    clear_hint,
+    draw_backoffs,
+)
+from headgate.cli.drawing import (
+    Cell,
+    Column,
+    Screen,
+)
+from headgate.cli.listing import (
+    current,
+    opened,
+    say_json,
+)
 from headgate.core.state import State
 from headgate.core.views import PoolView, UpstreamView, pool_views
 from headgate.gate import processes
 from headgate.present.listings import status
-from headgate.present.moments import Moments
-from headgate.present.words import count
+from headgate.present.moments import (
+    Moments,
+)
+from headgate.present.words import (
+    count,
+)
 
 _COLUMNS = (
     Column("POOL", least=16, name=True),
@@ -50,13 +65,15 @@ def _draw(state: State, views: list[PoolView], moments: Moments) -> None:
         screen.table(_COLUMNS, [_row(screen, view, moments) for view in views])
     else:
         screen.line("no caps are set, so everybody enters at once: headgate cap set host 3")
-    idle = _idle_caps(state, views)
+    idle = idle_caps(state, views)
     if idle:
         screen.line()
         screen.prose(f"Also capped, and not used yet: {', '.join(idle)}")
     if state.backoffs:
         screen.line()
-        draw_backoffs(screen, [backoff for _, backoff in sorted(state.backoffs.items())], moments)
+        backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
+        draw_backoffs(screen, backoffs, moments)
+        screen.line(f"({clear_hint(backoffs)})")
     for view in views:
         _tell(screen, view)
     screen.show()
@@ -84,11 +101,12 @@ def _row(screen: Screen, view: PoolView, moments: Moments) -> list[str | Cell]:
         view.kind,
         Cell(in_use, "red" if paused else style),
         Cell(str(view.queued) if view.queued else "-", "yellow" if view.queued else "dim"),
-        Cell("; ".join(_notes(view, moments)), "red" if paused else ""),
+        Cell("; ".join(pool_notes(view, moments)), "red" if paused else ""),
     ]
 
 
-def _notes(view: PoolView, moments: Moments) -> list[str]:
+def pool_notes(view: PoolView, moments: Moments) -> list[str]:
+    """What is to be known of a pool, the most pressing first."""
     notes = []
     if view.paused_until is not None:
         left = moments.left(view.paused_until)
@@ -119,7 +137,7 @@ def _upstream(upstream: UpstreamView, moments: Moments) -> str:
     return f"the provider says: {said}, {moments.ago(upstream.at)}"
 
 
-def _idle_caps(state: State, views: list[PoolView]) -> list[str]:
+def idle_caps(state: State, views: list[PoolView]) -> list[str]:
     """Caps that somebody set and that have no pool to show yet: one is made for each account, or project."""
     shown = {(view.kind, view.selector) for view in views}
     return [

@@ -55,6 +55,10 @@ usage_field = "usage.concurrent_sessions"
 [providers.anthropic]
 credential_file = "~/.claude/.credentials.json"
 
+# Another account of it.
+[providers."anthropic@work"]
+key_env = "WORK_ANTHROPIC_KEY"
+
 # Agents that were started without Headgate count too, where their command line matches.
 [[census]]
 match = 'opencode.*-m (?P<model>\\S+)'
@@ -70,6 +74,11 @@ wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
 [serve]
 concurrency_token = true
 hosts = ["gate.example.org"]
+
+# Jobs: how long those that have ended are kept, and how much of what one prints.
+[jobs]
+keep = "3d"
+output = "16MiB"
 
 # How long events are kept.
 [history]

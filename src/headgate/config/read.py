@@ -143,7 +143,8 @@ def _host_auto(options: dict[str, Any]) -> HostAuto:
 
 def _api(provider: str) -> str:
     """The API that a provider speaks when the file does not say."""
-    return "gemini" if provider == "google" else provider if provider in APIS else "openai"
+    name = provider.partition("@")[0]
+    return "gemini" if name == "google" else name if name in APIS else "openai"
 
 
 def _check_provider(written: dict[str, Any], path: Path, problems: Problems) -> None:

@@ -266,7 +266,8 @@ SCHEMA = Table(
         Key(
             "providers",
             Map("table of providers", "NAME", v.read_provider_name, PROVIDER),
-            "Where providers are and where their keys are found.",
+            "Where providers are and where their keys are found: those of the default account. "
+            'Another account has a table of its own: `[providers."NAME@ACCOUNT"]`.',
             '{ umans = { base_url = "https://api.umans.ai/v1", key_env = "UMANS_API_KEY" } }',
             "none",
         ),

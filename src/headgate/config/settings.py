@@ -50,7 +50,7 @@ class Settings(Struct, frozen=True):
     seniority_ms: int | None = None  # None: a `since` counts in full (SPEC A4)
     rules: tuple[Rule, ...] = ()
     host_auto: HostAuto = HostAuto()
-    providers: dict[str, Provider] = field(default_factory=dict)
+    providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one
     census: tuple[str, ...] = ()  # patterns that compile
     wrap: tuple[str, ...] = ()
     keep_ms: int = 30 * 86_400_000

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from headgate.config.errors import BadValue
 from headgate.config.units import found, parse_duration_ms, parse_size
-from headgate.core.names import parse_model, parse_selector, shown
+from headgate.core.names import account_of, parse_model, parse_selector, shown
 
 MOST_SEATS = 1_000_000
 APIS = ("openai", "anthropic", "gemini")
 CAP_HELP = f"a whole number from 1 to {MOST_SEATS}"
-_PROVIDER_HELP = 'a provider\'s name, for example "umans": letters, digits and . _ - + only'
+_PROVIDER_HELP = (
+    'a provider\'s name, for example "umans": letters, digits and . _ - + only; or with an account, "umans@work"'
+)
 
 
 def read_cap(value: object) -> int:
@@ -94,8 +96,10 @@ def read_selector(text: str) -> str:
 
 
 def read_provider_name(text: str) -> str:
+    """A provider, or one of its accounts other than the default one."""
     try:
-        if parse_model(f"{text}/model").provider == text:
+        model = parse_model(f"{text}/model")
+        if text in (model.provider, account_of(model)):
             return text
     except ValueError:
         pass

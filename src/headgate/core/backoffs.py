@@ -33,6 +33,7 @@ class Backoff(Struct, omit_defaults=True):
     credential: str = ""  # salted hash of the credential that was refused
     manual: bool = False
     probing: str = ""  # the lease whose verdict is waited for
+    identity: str = ""  # whose account that credential names, as `kind:salted hash`; "": unknown
 
     @property
     def must_probe(self) -> bool:
@@ -61,6 +62,22 @@ def parse_key(text: str) -> tuple[str, str]:
     at = "" if selector.account in ("", DEFAULT_ACCOUNT) else f"@{selector.account}"
     key = f"{selector.provider}{at}" + (f"/{selector.name}" if selector.name else "")
     return key, "account" if not selector.name else "family" if "*" in selector.name else "model"
+
+
+def ended_by(backoff: Backoff, digest: str, identity: str) -> str:
+    """Why a backoff is over when its account has this credential now (SPEC B3); "" when it is not.
+
+    A rate limit does not end because a token was refreshed; but it was another account's if the account is another one.
+    """
+    if not backoff.manual and _is_another(backoff.identity, identity):
+        return "account"
+    refused = backoff.credential if backoff.reason == "auth" else ""
+    return "credential" if refused and digest and digest != refused else ""
+
+
+def _is_another(before: str, now: str) -> bool:
+    """Whether two identities are known to differ: what is told in different ways cannot be compared."""
+    return before != now and before.partition(":")[0] == now.partition(":")[0]
 
 
 def concerns(key: str, model: Model) -> bool:

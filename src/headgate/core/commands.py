@@ -106,6 +106,7 @@ class Release(Struct, tag="release", omit_defaults=True):
     family: str = ""  # the models of that family, as a glob
     credential: str = ""  # salted hash of the credential that was used
     holder: str = ""  # only if the lease is this process's: a job's id is lent again and again
+    identity: str = ""  # whose account it names, see Credential
 
 
 class Reclaim(Struct, tag="reclaim", omit_defaults=True):
@@ -227,6 +228,7 @@ class BackOff(Struct, tag="back_off", omit_defaults=True):
     key: str
     reason: str
     for_ms: int | None = None
+    credential: str = ""  # what is refused, with the reason auth
 
 
 class EndBackoff(Struct, tag="end_backoff"):
@@ -241,11 +243,15 @@ class Active(Struct, tag="active"):
     id: str
 
 
-class Credential(Struct, tag="credential"):
-    """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over."""
+class Credential(Struct, tag="credential", omit_defaults=True):
+    """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over.
+
+    `identity` is whose account it names (`kind:salted hash`; "" is unknown): for another one all starts anew.
+    """
 
     account: str
     digest: str
+    identity: str = ""
 
 
 class Select(Struct, tag="select"):

@@ -16,9 +16,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.core import blame
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, parse_key
+from headgate.core.backoffs import CAUSES, MOST_MS, NEEDS_A_PERSON, concerns, default_ms, ended_by, parse_key
+from headgate.core.checks import check_cap, check_rule
 from headgate.core.errors import BadRequest, InternalError, NotFound
 from headgate.core.limits import INCIDENT_PAUSE_MS, reduced_limit
 from headgate.core.line import Candidate, Queue
@@ -28,7 +30,7 @@ from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
 from headgate.core.reasons import reason_for, reason_of_job, taken
 from headgate.core.records import Lease, Rule, Spec, Ticket
-from headgate.core.rules import ON_429, UNLIMITED
+from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
 from headgate.core.state import State
 from headgate.core.timers import (
@@ -165,7 +167,7 @@ class Engine:
                 self._grant(self._ticket(command, queue, now), candidate, now, from_line=False)
                 return
         reason = reason_for(state, queue, now)
-        if not command.wait or self._needs_a_person(queue, now):
+        if not command.wait or self.needs_a_person(queue, now):
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
         self._emit(ev.Queued(self._ticket(command, queue, now), reason))
@@ -231,9 +233,9 @@ class Engine:
             parse_model(text)
         for text, cap in spec.caps:
             parse_selector(text)
-            _check_cap(cap, text)
+            check_cap(cap, text)
         for family, cap in spec.family_caps:
-            _check_cap(cap, family)
+            check_cap(cap, family)
         self._check_possible(spec)
 
     def _check_possible(self, spec: Spec) -> None:
@@ -314,13 +316,14 @@ class Engine:
             return
         ticket = lease.ticket
         held = self.state.held[command.id]
-        if ticket.spec.kind == "requests" and (pool := _to_blame(held)) is not None:
+        if command.outcome == "ok":
+            if self.state.backoffs:
+                self._probe_succeeded(command.id)
+        elif ticket.spec.kind == "requests" and (pool := blame.narrowest(held)) is not None:
             if command.outcome == "rate_limited":
                 self._rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
             self._observed_failure(command, held.name, now)
-        elif command.outcome == "ok" and self.state.backoffs:
-            self._probe_succeeded(command.id)
         self._emit(
             ev.Released(
                 id=command.id,
@@ -414,7 +417,7 @@ class Engine:
 
     def _set_rule(self, command: cmd.SetRule, now: int) -> None:
         rule = command.rule
-        _check_rule(rule)
+        check_rule(rule)
         old = self.state.rules.runtime.get((rule.kind, rule.selector), Rule(rule.kind, rule.selector))
         fields = {name: getattr(rule, name) for name in rule.__struct_fields__}
         said = {name: value for name, value in fields.items() if value is not None}
@@ -425,7 +428,7 @@ class Engine:
         self._emit(ev.RuleSet(replace(old, **said), cap_set))
 
     def _remove_cap(self, command: cmd.RemoveCap, now: int) -> None:
-        _check_rule(Rule(command.kind, command.selector))
+        check_rule(Rule(command.kind, command.selector))
         self._emit(ev.CapRemoved(command.kind, command.selector))
 
     def _reset_cap(self, command: cmd.ResetCap, now: int) -> None:
@@ -439,7 +442,7 @@ class Engine:
         if command.digest == state.file_digest or not (newer or command.force):
             return
         for rule in command.rules:
-            _check_rule(rule)
+            check_rule(rule)
         self._emit(ev.FileLoaded(command.path, command.digest, command.modified, command.rules, command.seniority_ms))
 
     def _pause(self, command: cmd.Pause, now: int) -> None:
@@ -471,28 +474,15 @@ class Engine:
     # Rate limits.
 
     def _report(self, command: cmd.Report, now: int) -> None:
-        if command.id:
-            lease = self.state.leases.get(command.id)
-            if lease is None:
-                raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-            pool = _to_blame(self.state.held[command.id])
-        else:
-            lease = None
-            pool = self._blamed(command.kind, command.target)
-        if pool is not None:
-            self._rate_limited(pool, lease, command.retry_after_ms, now)
-
-    def _blamed(self, kind: str, target: str) -> Pool | None:
-        """The pool that a script means: by its own name, or the narrowest of the model it names."""
-        pool = self.state.named(kind, target)
-        if pool is None and "/" in target and "*" not in target:
-            candidate = self.state.queue(Spec(models=(target,), kind=kind)).candidates[0]
-            pool = _to_blame(candidate)
-        if pool is None or not pool.cap.capped or pool.cap.selector.scope != "model":
-            raise NotFound(
-                f"no capped provider pool of kind {kind} is meant by {shown(target)} (set one with `headgate cap set`)"
-            )
-        return pool
+        lease = self.state.leases.get(command.id)
+        if command.id and lease is None:
+            raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
+        blamed = blame.meant(self.state, command, lease)
+        if isinstance(blamed, Pool):
+            self._rate_limited(blamed, lease, command.retry_after_ms, now)
+        elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)
+            seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
+            self._observed_failure(seen, blamed, now)
 
     def _rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
         """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
@@ -539,7 +529,7 @@ class Engine:
 
     # Backoffs.
 
-    def _needs_a_person(self, queue: Queue, now: int) -> bool:
+    def needs_a_person(self, queue: Queue, now: int) -> bool:
         """Whether waiting is no use: a login or a bill must be seen to for every candidate (SPEC R3)."""
         if self.state.tried(queue, now):
             return False
@@ -559,14 +549,22 @@ class Engine:
         old = self.state.backoffs.get(key)
         since = now
         if old is not None:
-            failed_probe = old.probing == command.id
+            failed_probe = bool(command.id) and old.probing == command.id
             if old.until >= until and not failed_probe:
                 return
             until = max(old.until, until)
             since = now if failed_probe else old.since
         self._emit(
             ev.BackedOff(
-                key, scope, reason, since, until, command.evidence, command.credential, manual=False, id=command.id
+                key,
+                scope,
+                reason,
+                since,
+                until,
+                command.evidence,
+                command.credential,
+                id=command.id,
+                identity=command.identity,
             )
         )
 
@@ -577,7 +575,8 @@ class Engine:
         for_ms = default_ms(command.reason) if command.for_ms is None else command.for_ms
         if not 1 <= for_ms <= MOST_MS:
             raise BadRequest(f"a backoff of {for_ms} ms: valid is 1 ms to 35 days")
-        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", manual=True))
+        refused = command.credential if command.reason == "auth" else ""
+        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", refused, manual=True))
 
     def _end_backoff(self, command: cmd.EndBackoff, now: int) -> None:
         key, _ = parse_key(command.key)
@@ -597,10 +596,10 @@ class Engine:
         account, scope = parse_key(command.account)
         if scope != "account":
             raise BadRequest(f"{shown(command.account)} is not an account: valid is provider or provider@account")
-        backoff = self.state.backoffs.get(account)
-        refused = backoff.credential if backoff is not None and backoff.reason == "auth" else ""
-        if refused and command.digest and command.digest != refused:
-            self._emit(ev.BackoffEnded(account, "credential"))
+        for backoff in [each for each in self.state.backoffs.values() if each.key.partition("/")[0] == account]:
+            why = ended_by(backoff, command.digest, command.identity)
+            if why:
+                self._emit(ev.BackoffEnded(backoff.key, why))
 
     def _select(self, command: cmd.Select, now: int) -> None:
         models = [parse_model(text) for text in command.models]
@@ -663,36 +662,5 @@ class Engine:
             state.look_at(state.queue(state.tickets[name].spec))
 
 
-def _to_blame(candidate: Candidate) -> Pool | None:
-    """The pool that a rate limit acts on: the narrowest capped provider pool, never host or project."""
-    for pool, _ in candidate.needs:
-        if pool.cap.capped and pool.cap.selector.scope == "model":
-            return pool
-    return None
-
-
 def _unanswered(pool: Pool) -> str:
     return "no answer within 6 s" if pool.upstream.asked_by else "nobody asked within 6 s"
-
-
-def _check_cap(cap: int, of: str) -> None:
-    if not 1 <= cap <= 1_000_000:
-        raise BadRequest(f"cap {cap} for {of}: valid is 1 to 1000000 (to stop a pool: `headgate pause`)")
-
-
-def _check_rule(rule: Rule) -> None:
-    if rule.kind not in KINDS:
-        raise BadRequest(f"kind {shown(rule.kind)}: valid are {' and '.join(KINDS)}")
-    selector = parse_selector(rule.selector)
-    if rule.cap is not None:
-        _check_cap(rule.cap, rule.selector)
-    if rule.usage_gate and selector.scope != "model":
-        raise BadRequest(f"usage_gate for {rule.selector}: only a provider, account or model has one")
-    if rule.auto and rule.selector != "host":
-        raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
-    if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:
-        raise BadRequest(f"cooldown {rule.cooldown_ms} ms: valid is 0 to 24 h")
-    if rule.on_429 is not None and rule.on_429 not in ON_429.values():
-        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are step and pause")
-    if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
-        raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")

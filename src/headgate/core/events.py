@@ -286,10 +286,11 @@ class BackedOff(Struct, tag="backed_off", omit_defaults=True):
     credential: str = ""  # salted hash of what was refused, never the secret
     manual: bool = False
     id: str = ""  # the lease that saw it
+    identity: str = ""  # whose account that credential names, as `kind:salted hash`
 
 
 class BackoffEnded(Struct, tag="backoff_ended"):
-    """A backoff is over. `why`: time, cleared, probe, credential."""
+    """A backoff is over. `why`: time, cleared, probe, credential (it has changed), account (it names another)."""
 
     key: str
     why: str

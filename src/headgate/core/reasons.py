@@ -15,6 +15,7 @@ CODES = {
     "cooling": "a seat is free but still cooling down",
     "paused": "a pool is paused",
     "backoff": "every candidate is backed off; `cause` says why",
+    "no_credentials": "every candidate's provider is known to have no credentials",
     "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
@@ -25,6 +26,9 @@ CODES = {
     "retry_pause": "a job that failed, and is tried again in a while",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
+
+# What a person must do, by the cause of a backoff.
+_REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see to the bill, then"}
 
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
@@ -90,6 +94,8 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
         text += f" of {backoff.key}"
     if backoff.probing:
         text += f"; {backoff.probing} tries whether it is over"
+    if backoff.reason in _REMEDIES:
+        text += f"; {_REMEDIES[backoff.reason]}: `headgate backoff clear {backoff.key}`"
     until = backoff.probe_at if backoff.probe_at > now else None
     return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
 

@@ -503,6 +503,7 @@ class State:
             event.evidence,
             event.credential,
             event.manual,
+            identity=event.identity,
         )
         self._usable_anew(at)
 

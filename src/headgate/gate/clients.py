@@ -112,6 +112,7 @@ class Clients:
             client = self._known[command.id] = _Client(command.renew_ms / 1000, self._loop.time() + self.grace_s)
         if client.asking is None:
             client.asking = self._loop.create_task(self._gate.acquire(command))
+            client.asking.add_done_callback(_collect)
         return await self._listen(command.id, client, client.asking, wait_s, hung_up)
 
     async def renew(self, ident: str) -> Lease:
@@ -179,8 +180,7 @@ class Clients:
         gate = self._gate
         if not ticket.renew_ms:
             raise NotFound(f"{ticket.id} lives as long as its process: there is nothing to renew")
-        ours = (ticket.holder, ticket.wake) == (gate.me, gate.address)
-        if not ours or renewal_counts(ticket, gate.now()):
+        if not self._is_ours(ticket) or renewal_counts(ticket, gate.now()):
             (decided,) = await gate.decide(cmd.Renew(ticket.id, gate.me, gate.address))
             if decided.error is not None:
                 raise self._ended(ticket.id)
@@ -265,13 +265,14 @@ class Clients:
             client = self._known.get(ident)
             if client is None or client.listening:
                 continue
-            if ident in state.leases:
-                commands.append(cmd.Reclaim(ident, "headgate serve", "unrenewed"))
-            elif ident in state.tickets:
-                commands.append(cmd.Cancel(ident, _GONE))
+            lease = state.leases.get(ident)
+            ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+            if ticket is not None and self._is_ours(ticket):  # else another service judges it by now
+                if lease is not None:
+                    commands.append(cmd.Reclaim(ident, "headgate serve", "unrenewed"))
+                else:
+                    commands.append(cmd.Cancel(ident, _GONE))
             del self._known[ident]
-            if client.asking is not None:
-                client.asking.add_done_callback(_collect)
         if commands:
             decided = await self._gate.decide(*commands)
             for command, one in zip(commands, decided, strict=True):
@@ -288,7 +289,7 @@ class Clients:
         for ticket in tickets:
             if not ticket.renew_ms or ticket.id in self._known:
                 continue
-            ours = (ticket.holder, ticket.wake) == (gate.me, gate.address)
+            ours = self._is_ours(ticket)
             if not ours and processes.is_gone(ticket.holder) is not True:
                 continue
             renew_s = ticket.renew_ms / 1000
@@ -298,9 +299,12 @@ class Clients:
         if commands:
             await gate.decide(*commands)
 
+    def _is_ours(self, ticket: Ticket) -> bool:
+        return (ticket.holder, ticket.wake) == (self._gate.me, self._gate.address)
+
 
 def _collect(asking: asyncio.Task[Lease | Deferred]) -> None:
-    """Nobody is left to be told."""
+    """Who asked may have left: then nobody else looks at how it ended."""
     if not asking.cancelled():
         asking.exception()
 

@@ -17,6 +17,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.core.state import State
 from headgate.gate import processes, wake
+from headgate.gate.credentials import Credentials
 from headgate.gate.surroundings import Surroundings, Turns, lost
 from headgate.gate.transaction import Decided, Replica, Side, Wake
 from headgate.gate.usage import Questions, Usage
@@ -38,6 +39,7 @@ class DirectGate:
         self.me = processes.this_process()
         self.replica = Replica(log, self.me, self._wake)
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
+        self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
         self.questions = Questions(self, self.usage)
         pidns = self.me.split("|")[2]  # those in another container see other processes
@@ -83,13 +85,19 @@ class DirectGate:
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
         """The same for what is not worth waiting for: whether the lock could be had soon."""
-        deadline = monotonic() + _SOON_S
-        while self.replica.try_decide(commands) is None:
+        return self.decide_within(_SOON_S, commands) is not None
+
+    def decide_within(
+        self, patience_s: float, commands: Sequence[cmd.Command], *, durable: bool = False
+    ) -> list[Decided] | None:
+        """What became of the commands; None when the lock could not be had for so long, and nothing was decided."""
+        deadline = monotonic() + patience_s
+        while (decided := self.replica.try_decide(commands, durable=durable)) is None:
             if monotonic() > deadline:
-                return False
+                return None
             sleep(_AGAIN_S)
         self._look_for_the_unheard()
-        return True
+        return decided
 
     def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
         """Run one command; raises what is wrong with it."""
@@ -123,7 +131,7 @@ class DirectGate:
         Whoever seems to hold what is asked for is looked at first: the dead do not hold seats (DESIGN.md, "Liveness").
         """
         state = self.replica.catch_up()
-        first: list[cmd.Command] = []
+        first: list[cmd.Command] = [*self.credentials.news(state)]
         if command.spec.kind == "agents":
             observed = self.surroundings.observe(self.replica.catch_up, self.host)
             if observed is not None:
@@ -143,9 +151,10 @@ class DirectGate:
         return self.state.leases.get(command.id)
 
     def look_around(self) -> None:
-        """What one of those who wait does every second (`turns`): take back what the dead hold, count the foreign."""
-        commands: list[cmd.Command] = []
-        gone = lost(self.replica.catch_up())
+        """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""
+        state = self.replica.catch_up()
+        commands: list[cmd.Command] = [*self.credentials.news(state)]
+        gone = lost(state)
         if gone is not None:
             commands.append(gone)
         observed = self.surroundings.observe(self.replica.catch_up, self.host)

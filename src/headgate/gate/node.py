@@ -18,6 +18,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Lease
 from headgate.core.state import State
+from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
 from headgate.gate.handles import Deferred, checked
 from headgate.gate.service import Gate
@@ -48,6 +49,11 @@ class Node(Gate):
     def settings(self) -> Settings:
         return self._settings
 
+    @property
+    def credentials(self) -> Credentials:
+        """What is known of the accounts' credentials here."""
+        return self._credentials
+
     def now(self) -> int:
         """The log's time."""
         return self._now()
@@ -61,7 +67,7 @@ class Node(Gate):
         return await self._current()
 
     async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction, which others may share."""
+        """Run commands in one transaction, which others may share. Not for `Acquire`: see `acquire`."""
         self._check_open()
         futures = [self._post(checked(command), durable=durable) for command in commands]
         return [await future for future in futures]
@@ -106,6 +112,7 @@ class Node(Gate):
         """Go by a config file that was read anew."""
         self._loaded, self._settings = loaded, loaded.settings
         self._usage = Usage(self._settings, None)
+        self._credentials = Credentials(self._settings, self._replica)
         self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
         await self._ask(load_file(loaded), durable=True)
 

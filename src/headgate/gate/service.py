@@ -28,6 +28,7 @@ from headgate.core.records import Lease, Reason, Rule, Spec
 from headgate.core.state import State
 from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, ticket_views
 from headgate.gate import processes, wake
+from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
 from headgate.gate.handles import (
     Deferred,
@@ -88,12 +89,14 @@ class Gate:
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
+        self._credentials = Credentials(self._settings, self._replica)
         self._mailbox: wake.Mailbox | None = None
         self._batch: Batch = []
         self._durable = False
         self._scheduled = False
         self._busy = False  # a thread is at work on the log
         self._mail = False
+        self._held_back = False  # something is backed off, as far as we know
         self._waiting: dict[str, Waiting] = {}
         self._mine: dict[str, Lease] = {}
         self._doubtful: set[str] = set()  # given up, and then the store failed
@@ -267,7 +270,7 @@ class Gate:
             raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
-        if not command.wait or command.key or command.spec.kind == "agents":
+        if not command.wait or command.key or command.spec.kind == "agents" or self._held_back:
             await self._look_first(command)
         future: asyncio.Future[Lease | Deferred] = self._loop.create_future()
         self._waiting[command.id] = Waiting(command, future)
@@ -280,7 +283,9 @@ class Gate:
 
     async def _look_first(self, command: cmd.Acquire) -> None:
         """Agents that were started elsewhere count, and nobody is refused for the sake of the dead (DESIGN.md)."""
-        await self._current()
+        state = await self._current()
+        for changed in self._credentials.news(state):
+            self._put(changed, None)
         if command.spec.kind == "agents":
             observed = self._surroundings.observe(self._replica.catch_up, self.host)
             if observed is not None:
@@ -533,6 +538,7 @@ class Gate:
             events, replica.seen = replica.seen + events, []
         for event in events:
             self._hear(event)
+        self._held_back = bool(replica.state.backoffs)
         if events:
             self._changed.set()
             self._changed = asyncio.Event()
@@ -680,6 +686,8 @@ class Gate:
             observed = self._surroundings.observe(lambda: self._replica.state, self.host)
             if observed is not None:
                 self._put(observed, None)
+            for changed in self._credentials.news(self._replica.state):
+                self._put(changed, None)
             due = self._replica.due
             if due is not None and self._log.now() - due > _OVERDUE_MS:
                 self._put(cmd.Tick(), None)

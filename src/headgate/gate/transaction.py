@@ -292,14 +292,31 @@ class Replica:
 
     def forget_told(self, idents: Sequence[str]) -> None:
         """Delete rows that were read, or that nobody will read: of what is neither in line nor lent."""
+
+        def gone(state: State) -> list[SideWrite]:  # as it is now: rows may be newer than what the caller looked at
+            left = [ident for ident in idents if ident not in state.leases and ident not in state.tickets]
+            return [SideWrite(TOLD, ident, None) for ident in left]
+
+        self._write_beside(gone)
+
+    def beside(self, table: str, key: str, value: bytes) -> bytes:
+        """A value beside the log that is written once: what is there by now, or else this."""
+
+        def first(_: State) -> list[SideWrite]:
+            return [SideWrite(table, key, value)] if self.log.side(table, key) is None else []
+
+        self._write_beside(first)
+        return self.log.side(table, key) or b""
+
+    def _write_beside(self, choose: Callable[[State], list[SideWrite]]) -> None:
+        """A commit of nothing but rows beside the log."""
         self.log.lock()
         try:
             self.log.begin()
             try:
                 self._follow(self.engine)
-                state = self.engine.state  # as it is now: rows may be newer than what the caller looked at
-                gone = [ident for ident in idents if ident not in state.leases and ident not in state.tickets]
-                side = [SideWrite(TOLD, ident, None) for ident in gone]
+                state = self.engine.state
+                side = choose(state)
                 now = max(self.log.now(), state.at)
                 self.position = self.log.append(self.position, now, [], self.due, side)
             except LogReplaced:

@@ -45,8 +45,7 @@ class Usage:
         return tuple(sorted({account for model in models if self.can_ask(account := account_of(parse_model(model)))}))
 
     def can_ask(self, account: str) -> bool:
-        provider, _, name = account.partition("@")
-        return provider in self._own or (not name and bool(self._key(provider)))
+        return account.partition("@")[0] in self._own or bool(self._key(account))
 
     def wanted(self, engine: Engine, now: int) -> list[Pool]:
         """The pools that this process should ask for now."""
@@ -61,13 +60,13 @@ class Usage:
         try:
             if own is not None:
                 return await _called(own, name or "default"), ""
-            return await upstream.fetch(self._providers[provider], self._key(provider)), ""
+            return await upstream.fetch(self._providers[account], self._key(account)), ""
         except upstream.Unknown as unknown:
             return None, str(unknown)
 
-    def _key(self, provider: str) -> str:
-        """The key as it is now; "" when there is none."""
-        known = self._providers.get(provider, Provider())
+    def _key(self, account: str) -> str:
+        """The key as it is now; "" when there is none. Accounts other than the default have a table of their own."""
+        known = self._providers.get(account, Provider())
         return os.environ.get(known.key_env, "") if known.key_env else ""
 
 

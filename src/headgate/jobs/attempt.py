@@ -17,6 +17,7 @@ from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease
 from headgate.gate import processes
+from headgate.gate.credentials import Held
 from headgate.gate.direct import DirectGate
 from headgate.gate.transaction import JOB_ENDS, Decided
 from headgate.jobs import records, settling, states, store
@@ -106,10 +107,11 @@ class Attempt:
         if spec.session:
             session = Session(self._gate, lease, agent, fresh=False)
             command = session.resuming(command)
+        credential = self._gate.credentials.used_for(lease.model)
         child = self._started(command)
         if child is None:
             return
-        watch = _Watch(self, command, session)
+        watch = _Watch(self, command, session, credential)
         self._wishes = Wishes(watch, spec.silence_ms)
         self.look_for_wishes()
         supervise(
@@ -226,7 +228,7 @@ class Attempt:
 class _Watch(Watch):
     """Watches a job's agent; its seat is given back together with what becomes of the job."""
 
-    def __init__(self, attempt: Attempt, command: list[str], session: Session | None) -> None:
+    def __init__(self, attempt: Attempt, command: list[str], session: Session | None, credential: Held) -> None:
         spec = attempt._job.spec
         super().__init__(
             attempt._gate,
@@ -235,6 +237,7 @@ class _Watch(Watch):
             classify=spec.classify,
             silence_s=SILENCE_S,
             read=True,
+            credential=credential,
             say=attempt._say,
             session=session,
         )

@@ -44,7 +44,7 @@ def _fields(record: Struct, moments: Moments) -> Json:
         value = getattr(record, name)
         if name == "wake":
             continue  # an address that means something to its process alone
-        if name in ("until", "since", "queued_at", "expires_at", "ends_at", "renew_by", "not_before"):
+        if name in ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"):
             value = moments.utc(value)
         elif name == "modified":
             value = utc(value)  # of a file: wall time already
@@ -205,6 +205,11 @@ def _backed_off(event: ev.BackedOff, at: int) -> str:
     return f"{event.key} is backed off for {span(event.until - at)}, {event.reason}{seen}"
 
 
+def _backoff_ended(event: ev.BackoffEnded) -> str:
+    why = {"credential": "the credential has changed", "account": "the credential names another account"}
+    return f"{event.key} may be used again ({why.get(event.why, event.why)})"
+
+
 def _brief(reason: Reason) -> str:
     """A reason without the advice behind it, which is for who waits now."""
     return reason.text.partition("; ")[0]
@@ -246,7 +251,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Reduced: _reduced,
     ev.UsageAsked: lambda event: f"{_process(event.by)} asks the provider of {_of(event)} what is in flight",
     ev.UsageAnswered: _usage_answered,
-    ev.BackoffEnded: lambda event: f"{event.key} may be used again ({event.why})",
+    ev.BackoffEnded: _backoff_ended,
     ev.Chosen: lambda event: f"{event.model} was chosen for {event.role}",
     ev.Bypassed: _bypassed,
 }

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from headgate.core import blame
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.backoffs import Backoff
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.core.names import parse_model
+from headgate.core.names import Model, parse_model
 from headgate.core.pools import Pool
 from headgate.core.records import Spec
 from headgate.core.state import State
 from headgate.present.moments import Moments
-from headgate.present.shapes import Time
+from headgate.present.shapes import BackoffShape, Time, backoff_json
 from headgate.present.targets import find_id, kind_for, pool_target
 from headgate.present.words import some
 
 
 class ReportShape(Struct):
-    """The pool that a report acted on; all null where no cap applies. `incident`: it was a new one."""
+    """The pool that a report acted on, or the backoff of a model that nothing caps. `incident`: it was a new one."""
 
     pool: str | None
     kind: str | None
@@ -26,6 +28,7 @@ class ReportShape(Struct):
     limit: int | None
     cap: int | None
     incident: bool
+    backoff: BackoffShape | None
 
 
 def of_lease(state: State, lease: str, target: str | None, kind: str | None) -> cmd.Report:
@@ -35,19 +38,14 @@ def of_lease(state: State, lease: str, target: str | None, kind: str | None) -> 
         raise BadRequest(f"{ident} is still in line: nothing of it can have been refused")
     if kind is not None and kind != held.ticket.spec.kind:
         raise BadRequest(f"--kind {kind}: the lease {ident} is of kind {held.ticket.spec.kind}")
-    report = cmd.Report(id=ident)
-    pool = acted_on(state, report)
-    if target and target not in (held.model, pool.id if pool is not None else ""):
-        acts = f"acts on {pool.id}" if pool is not None else "acts on no pool"
-        raise BadRequest(f"a report for {ident} {acts}, not on {target}: leave out one of TARGET and --lease")
-    return report
+    return cmd.Report(id=ident, target=(target or "").replace("@default", "", 1))
 
 
 def of_target(state: State, target: str, kind: str | None, host: str) -> cmd.Report:
     found = kind or _kind_of(state, target) or kind_for(state, target)
     if target in ("host", "project") or target.startswith(("host:", "project:")):
         raise BadRequest(f"a rate limit never acts on {target}: valid is a provider's pool or a model")
-    if _on_model(state, found, target):
+    if "*" not in target and _model(target) is not None:
         return cmd.Report(kind=found, target=target)
     name = pool_target(state, found, target, host)
     if state.named(found, name) is None:
@@ -67,28 +65,32 @@ def _kind_of(state: State, target: str) -> str | None:
 
 def _on_model(state: State, kind: str, target: str) -> bool:
     """Whether `target` is a model that some cap of this kind is on."""
-    try:
-        model = parse_model(target)
-    except HeadgateError:
+    model = _model(target)
+    if model is None:
         return False
     needs = state.rules.needs(Spec(models=(str(model),), kind=kind), model)
     return any(need.cap.capped and need.cap.selector.scope == "model" for need in needs)
 
 
-def acted_on(state: State, report: cmd.Report) -> Pool | None:
-    """The pool that a report is about: the narrowest capped one of a provider."""
-    if not report.id:
-        pool = state.named(report.kind, report.target)
-        if pool is not None:
-            return pool
-    held = state.held.get(report.id) or state.queue(Spec(models=(report.target,), kind=report.kind)).candidates[0]
-    pools = [pool for pool, _ in held.needs if pool.cap.capped and pool.cap.selector.scope == "model"]
-    return pools[0] if pools else None
+def _model(target: str) -> Model | None:
+    try:
+        return parse_model(target)
+    except HeadgateError:
+        return None
 
 
-def report_json(pool: Pool | None, events: list[ev.Event], moments: Moments) -> ReportShape:
+def acted_on(state: State, report: cmd.Report) -> tuple[Pool | None, Backoff | None]:
+    """What a report was about: a pool, or a model that nothing caps."""
+    blamed = blame.meant(state, report, state.leases.get(report.id))
+    if isinstance(blamed, Pool):
+        return blamed, None
+    return None, state.backoffs.get(str(blamed))
+
+
+def report_json(pool: Pool | None, backoff: Backoff | None, events: list[ev.Event], moments: Moments) -> ReportShape:
     if pool is None:
-        return ReportShape(None, None, None, None, None, False)
+        told = None if backoff is None else backoff_json(backoff, moments)
+        return ReportShape(None, None, None, None, None, False, told)
     return ReportShape(
         pool=pool.id,
         kind=pool.kind,
@@ -96,6 +98,7 @@ def report_json(pool: Pool | None, events: list[ev.Event], moments: Moments) -> 
         limit=pool.limit,
         cap=pool.auto_cap if pool.cap.auto else pool.cap.cap,
         incident=is_new(events),
+        backoff=None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from headgate.core.backoffs import Backoff, concerns
@@ -26,8 +28,12 @@ def longest_backoff(state: State, model: str) -> Backoff:
     return max(_held(state, model), key=lambda backoff: backoff.probe_at)
 
 
-def unusable(state: State, model: str, moments: Moments) -> UnusableShape:
-    """SPEC O5."""
+def unusable(state: State, model: str, missing: Mapping[str, str], moments: Moments) -> UnusableShape:
+    """SPEC O5. `missing` says which models have no credentials, and what is not there."""
+    if model in missing:
+        return UnusableShape(
+            model, ReasonShape("no_credentials", missing[model], None, [], None, None, None, model, None)
+        )
     backoff = longest_backoff(state, model)
     text = f"{backoff.key} is backed off: {backoff.reason}"
     until = moments.utc(backoff.until)

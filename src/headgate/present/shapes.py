@@ -87,6 +87,7 @@ class BackoffShape(Struct):
     manual: bool
     probe_at: Time | None
     probing: str | None
+    ends_with_credential: bool
 
 
 class StatusShape(Struct):
@@ -206,7 +207,13 @@ def backoff_json(backoff: Backoff, moments: Moments) -> BackoffShape:
         manual=backoff.manual,
         probe_at=moments.utc(backoff.probe_at),
         probing=backoff.probing or None,
+        ends_with_credential=watches_credential(backoff),
     )
+
+
+def watches_credential(backoff: Backoff) -> bool:
+    """Whether it ends as soon as another credential is seen (SPEC B3)."""
+    return backoff.reason == "auth" and bool(backoff.credential)
 
 
 def ticket_json(view: TicketView, moments: Moments) -> TicketShape:

@@ -1,10 +1,12 @@
 """Watching an agent under a lease: its output is read on the way, its end is judged and reported (SPEC R4, R5).
 
-Loaded when the agent runs already. A terminal is never read: then only the exit code speaks.
+Loaded when the agent runs already. A terminal is never read: then only the exit code speaks, and the files that some
+agents keep of their sessions.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from time import time_ns
 
@@ -12,6 +14,7 @@ from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
+from headgate.gate.credentials import Held
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError
 from headgate.present.times import local_and_utc, utc
@@ -23,6 +26,7 @@ from headgate.signals.outcome import AUTH, LOCAL_ERROR, OVERLOADED, QUOTA, RATE_
 from headgate.signals.process import Reader, judge_by_exit_only
 
 SILENCE_S = 20 * 60.0
+_STARTING_MS = 1000  # the agent was started a little before it is watched
 _LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)
 _TROUBLE = (HeadgateError, LogReplaced, OSError)  # with the store
 _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
@@ -41,13 +45,18 @@ class Watch:
         silence_s: float,
         read: bool,
         say: Callable[[str], None],
+        credential: Held,
         session: Session | None = None,
     ) -> None:
+        self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
         self._say = say
         self._gate = gate
         self._lease = lease
         self._agent = agent_for(argv, classify)
+        self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
+        self._by_files = False  # what the agent wrote down decided
+        self._left = False  # it was on a terminal, and ended well: whoever sat there left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
         self.ending: Ending | None = None
         if self.reader is not None and self.reader.mode == "stream":
@@ -107,11 +116,21 @@ class Watch:
 
     def _judge(self, end: End) -> Outcome:
         if self.reader is None:
-            return judge_by_exit_only(self._agent, end.exit_code, end.signal)
+            return self._judge_unread(end)
         judged = self.reader.judge(end.exit_code, end.signal)
         if end.ended_because in ("no_record", "silent") and judged.kind == LOCAL_ERROR:
             return outcome(LOCAL_ERROR, f"{self._agent.name}.{end.ended_because}", end.ended_because)
         return judged
+
+    def _judge_unread(self, end: End) -> Outcome:
+        from headgate.signals.written import judge_by_files
+
+        now = time_ns() // 1_000_000
+        found = judge_by_files(self._agent, os.environ, self._since_wall_ms, now, self._lease.model)
+        if found is None or found.kind == LOCAL_ERROR:
+            return judge_by_exit_only(self._agent, end.exit_code, end.signal)
+        self._by_files, self._left = True, end.exit_code == 0
+        return found
 
     def _release(self, judged: Outcome, end: End) -> cmd.Release:
         return cmd.Release(
@@ -124,6 +143,8 @@ class Watch:
             evidence=f"{judged.rule}: {judged.evidence}" if judged.rule else judged.evidence,
             scope=judged.scope,
             family=judged.family,
+            credential=self._credential.digest,
+            identity=self._credential.identity,
         )
 
     @property
@@ -134,13 +155,17 @@ class Watch:
     @property
     def limited(self) -> bool:
         """Whether a limit ended it, or it did nothing at all: exit 75, whatever its own code was."""
+        return self._refused and not self._left
+
+    @property
+    def _refused(self) -> bool:
         judged = self.outcome
         return judged is not None and (judged.kind in _LIMITS or judged.evidence == "no_activity")
 
     @property
     def worth_another(self) -> bool:
         """Whether it was refused before it did anything, so that the next candidate may do (SPEC B5)."""
-        active = self.reader is not None and self.reader.activity
+        active = self._by_files if self.reader is None else self.reader.activity
         return self.outcome is not None and self.outcome.kind in _NEXT_CANDIDATE and not active
 
     @property
@@ -161,7 +186,7 @@ class Watch:
         if self._session is not None and self._session.told:
             self._say(self._session.told)
         judged = self.outcome
-        if judged is None or not self.limited:
+        if judged is None or not self._refused:
             return
         retry_at = self._retry_at(judged)
         until = f"; it may be used again at {retry_at}" if retry_at else ""

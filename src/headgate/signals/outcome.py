@@ -8,6 +8,7 @@ from outside.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -109,6 +110,7 @@ _SECRETS = (
         MASK,
     ),
 )
+_SHORTEST = 6  # no secret is shorter, with the name before it
 _LONG = r"[\w+/-]{32,}={0,2}"
 _READABLE = (
     r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"  # a UUID
@@ -117,7 +119,7 @@ _READABLE = (
 _WORD = r"[A-Z]?[a-z]*[0-9]{0,4}[a-z]*[0-9]{0,2}|[A-Z]+|[0-9]{1,8}[a-z]*"
 
 
-_STEERING = r"([\x00-\x1f\x7f-\x9f]+)"
+_ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)"
 
 
 def cut_secrets(text: str) -> str:
@@ -127,10 +129,16 @@ def cut_secrets(text: str) -> str:
     """
     text = _start_of(text)
     if not text.isprintable():
-        # Each piece between control characters by itself, or what stands before could hide the beginning of a key;
-        # and then all together, since a key may be broken by them.
-        text = "".join(_masked(piece) if piece.isprintable() else piece for piece in re.split(_STEERING, text))
+        # Each piece between control characters by itself, or what stands before could hide the beginning of a key: as
+        # it is, and without escape sequences. And then all together, since a key may be broken by them.
+        text = _masked_in_pieces(text)
+        text = _masked_in_pieces(re.sub(_ESCAPES, "\0", text, flags=re.DOTALL))
     return _masked(_printable(text))
+
+
+def _masked_in_pieces(text: str) -> str:
+    pieces = (("".join(piece), printable) for printable, piece in groupby(text, str.isprintable))
+    return "".join(_masked(piece) if printable and len(piece) >= _SHORTEST else piece for piece, printable in pieces)
 
 
 def _masked(text: str) -> str:
@@ -148,9 +156,7 @@ def _start_of(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without escape sequences and characters that steer a terminal or hide text; white space becomes a space."""
-    if "\x1b" in text:
-        text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", "", text, flags=re.DOTALL)
+    """Without characters that steer a terminal or hide text; white space becomes a space."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)

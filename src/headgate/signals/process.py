@@ -6,7 +6,7 @@ The exit code and the agent's own errors together decide:
 | --- | --- | --- |
 | exit 0 | the agent worked, and its last error, if any, was before that | ok |
 | exit 0 | an error, and no work after it | that error |
-| exit 0 | a known agent in record mode that never worked | local_error, `no_activity` |
+| exit 0 | a known agent in record mode that never worked | what it was trying again; else local_error, `no_activity` |
 | another exit code | its last error record; else its last words; else a code of its own | what they say |
 | another exit code | nothing of that | local_error |
 | a signal | it had said that it was refused, and not that it went on | what it said |
@@ -130,8 +130,8 @@ class Reader:
             found.append(self.agent.last_words(end, self._context))
         if exit_code is not None:
             found += [story.error, self.agent.by_exit(exit_code)]
-        elif self.mode and not story.activity:
-            found.append(self.agent.notice(end.err, self._context))
+        if story.error is None:
+            found.append(self._noticed(story, end))
         told = [one for one in found if one is not None]
         # The first that says more than that something failed.
         best = next((one for one in told if one.kind != LOCAL_ERROR), told[0] if told else None)
@@ -143,8 +143,14 @@ class Reader:
         if not self.agent.exit_0_is_good:
             return self.agent.last_words(end, self._context) or OK
         if self.mode and not story.activity:
-            return outcome(LOCAL_ERROR, f"{self.agent.name}.no_activity", "no_activity")
+            # Some answer our own TERM with 0.
+            nothing_done = outcome(LOCAL_ERROR, f"{self.agent.name}.no_activity", "no_activity")
+            return self._noticed(story, end) or nothing_done
         return OK
+
+    def _noticed(self, story: _Story, end: End) -> Outcome | None:
+        """What it said on stderr about a call that it was making again, if it never worked."""
+        return self.agent.notice(end.err, self._context) if self.mode and not story.activity else None
 
     # --- records
 

@@ -13,7 +13,7 @@ from collections import deque
 
 LINE_BYTES = 1 << 20  # a line that is longer is passed over
 _SMALL = 4096
-_LARGE = 32_768
+_LARGE = 4096
 
 
 class Lines:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
     from headgate.signals.outcome import Outcome
@@ -140,6 +140,21 @@ class Agent:
     def session_in(self, start: str) -> str:
         """The session id in the start of stderr, where the agent prints it as text."""
         return ""
+
+    # --- the files that it writes, for one that ran on a terminal
+
+    def session_files(self, environ: Mapping[str, str], folder: str, since_wall_ms: int) -> Iterator[str]:
+        """The files of its sessions in that working directory that may have been written since then."""
+        return iter(())
+
+    def own_folder(self, environ: Mapping[str, str], variable: str, name: str) -> str:
+        """Where it keeps its things: what the variable says, else in the home folder; empty if there is none."""
+        home = environ.get("HOME", "")
+        return environ.get(variable) or (f"{home}/{name}" if home.startswith("/") else "")
+
+    def kept(self, line: bytes, context: Context) -> Told | None:
+        """What a record of such a file tells."""
+        return None
 
     # --- for them to use
 

@@ -8,8 +8,9 @@ the same message is all that it prints, on stdout or stderr, with exit 1.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -98,8 +99,20 @@ class _Record(Struct):
     is_api_error_message: Any = None
     error_status: Any = None
     retry_delay_ms: Any = None
+    attempt: Any = None
     parent_tool_use_id: Any = None
     rate_limit_info: _LimitInfo | None = None
+
+
+class _Kept(Struct, rename="camel"):
+    """A record of a transcript."""
+
+    type: str = ""
+    is_sidechain: Any = None
+    is_api_error_message: Any = None
+    api_error_status: Any = None
+    error: Any = None
+    quota_limits: _LimitInfo | None = None
 
 
 class _Part(Struct):
@@ -196,8 +209,31 @@ class Claude(Agent):
         code = text_of(found.error)
         kind = "overloaded" if status == 529 else _CODES.get(code) or _kind_of(status)
         delay = found.retry_delay_ms
-        wait_ms = int(delay) if isinstance(delay, int | float) and LONG_MS <= delay < 10**10 else None
+        asked_for = isinstance(delay, int | float) and _own_most_ms(found.attempt) < delay < 10**10
+        wait_ms = int(delay) if asked_for else None
         return self.outcome(kind, "api_retry", f"api_retry: {code} {status or ''}", wait_ms=wait_ms)
+
+    # --- its transcripts
+
+    def session_files(self, environ: Mapping[str, str], folder: str, since_wall_ms: int) -> Iterator[str]:
+        root = self.own_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
+        place = os.path.join(root, "projects", re.sub(r"[^A-Za-z0-9]", "-", folder))
+        yield from (os.path.join(place, name) for name in os.listdir(place) if name.endswith(".jsonl"))
+
+    def kept(self, line: bytes, context: Context) -> Told | None:
+        """The answers; `isSidechain` ones are those of its helpers."""
+        found = decode(line, _Kept) if b'"assistant"' in line else None
+        if found is None or found.type != "assistant" or found.is_sidechain is True:
+            return None
+        if found.is_api_error_message is not True:
+            return ACTIVE
+        spoken = decode(line, _Spoken)
+        parts = spoken.message.content if spoken is not None and spoken.message is not None else []
+        status = found.api_error_status if isinstance(found.api_error_status, int) else 0
+        text = " ".join(text_of(part.text) for part in parts)
+        told = self._refused(text, status, text_of(found.error), context)
+        window = self._window(found.quota_limits, context)
+        return Told(ERROR, replace(told, wait_ms=window.wait_ms) if window and told.kind == window.kind else told)
 
     # --- its message, in a record or as text
 
@@ -234,6 +270,14 @@ class Claude(Agent):
             if lines and not lines[-1].startswith(("{", "[")) and (found := self._by_text(lines[-1], context)):
                 return found
         return None
+
+
+def _own_most_ms(attempt: object) -> float:
+    """The longest that it waits before this attempt if nobody asks for more: half a second, doubling. Twice that, to be
+    on the safe side when it changes."""
+    if not isinstance(attempt, int) or not 1 <= attempt <= 15:
+        return LONG_MS
+    return min(max(1250.0 * (1 << (attempt - 1)), 5000.0), LONG_MS)
 
 
 def _kind_of(status: int) -> str:

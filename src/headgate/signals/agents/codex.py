@@ -7,10 +7,12 @@ tool output included, to stderr, where the last thing it says is `ERROR: …`.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from headgate.signals.agents.base import (
@@ -42,6 +44,9 @@ _WITH_VALUE = frozenset(
 )
 _SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
 
+_DAYS = 3
+_START_BYTES = 4096
+
 _BROKEN_OFF = r"(?:stream disconnected before completion: )?"
 _RULES: tuple[Rule, ...] = (
     ("quota", "quota_exceeded", r"Quota exceeded\. Check your plan and billing"),
@@ -69,6 +74,20 @@ class _Record(Struct):
     thread_id: Any = None
     message: Any = None
     error: _Failure | None = None
+
+
+class _Payload(Struct):
+    type: Any = None
+    role: Any = None
+    message: Any = None
+    error: _Failure | None = None
+
+
+class _Kept(Struct):
+    """A record of a rollout."""
+
+    type: str = ""
+    payload: _Payload | None = None
 
 
 class Codex(Agent):
@@ -113,6 +132,35 @@ class Codex(Agent):
     def _local(self, message: str) -> Outcome:
         return self.outcome("local_error", "error", message)
 
+    # --- its rollouts
+
+    def session_files(self, environ: Mapping[str, str], folder: str, since_wall_ms: int) -> Iterator[str]:
+        """In a folder for each day, by the local date; the first record of each names the working directory."""
+        from datetime import UTC, datetime, timedelta
+
+        root = self.own_folder(environ, "CODEX_HOME", ".codex")
+        since = datetime.fromtimestamp(since_wall_ms / 1000, UTC).astimezone()
+        here = b'"cwd":' + msgspec.json.encode(folder) + b","
+        for later in range(_DAYS):
+            place = os.path.join(root, "sessions", f"{since + timedelta(days=later):%Y/%m/%d}")
+            names = os.listdir(place) if os.path.isdir(place) else []
+            paths = (os.path.join(place, name) for name in names if name.endswith(".jsonl"))
+            yield from (path for path in paths if here in _start_of(path))
+
+    def kept(self, line: bytes, context: Context) -> Told | None:
+        found = decode(line, _Kept)
+        if found is None or found.payload is None:
+            return None
+        payload = found.payload
+        if found.type == "response_item":
+            return None if payload.role == "user" or payload.role == "developer" else ACTIVE
+        if found.type != "event_msg" or payload.type not in ("task_complete", "error"):
+            return None
+        message = text_of(payload.error.message if payload.error is not None else payload.message)
+        if payload.type == "task_complete" and payload.error is None:
+            return None  # also after an `error`
+        return Told(ERROR, self._judge(message, context) or self._local(message))
+
     # --- its message, in a record or as text
 
     def _judge(self, message: str, context: Context) -> Outcome | None:
@@ -137,6 +185,13 @@ class Codex(Agent):
         """Before the prompt, it prints a table about the run."""
         found = re.search(r"\nsession id: ([\w-]{1,128})\n", start.partition("\nuser\n")[0])
         return session_id(found[1]) if found else ""
+
+
+def _start_of(path: str) -> bytes:
+    if os.path.islink(path) or not os.path.isfile(path):
+        return b""
+    with open(path, "rb") as file:
+        return file.read(_START_BYTES)
 
 
 def _family(message: str) -> str:

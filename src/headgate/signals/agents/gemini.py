@@ -72,6 +72,7 @@ _RULES: tuple[Rule, ...] = (
 _WRAPPED = r"\[API Error: (.*?)(?: \(Status: (\w+)\))?\](?:\n.*)?$"
 _REPORT = r"Error when talking to Gemini API(?: Full report available at: \S+)? (.*)"
 _ATTEMPT = r"Attempt [0-9]+ failed(?: with status ([0-9]{3}))?\b"
+_SUGGESTED = r"Suggested retry after ([0-9.]+ ?m?s)\b"  # the provider's, other than what it waits itself
 _TRYING_AGAIN = 3  # lines of one notice
 
 
@@ -159,6 +160,10 @@ class Gemini(Agent):
             if again := re.match(_ATTEMPT, err[index]):
                 text = " ".join(err[index : index + _TRYING_AGAIN])
                 found = self.outcome(_kind_of(again[1], text), "attempt", text, context)
+                if asked_for := re.search(_SUGGESTED, text):
+                    from headgate.signals.times import wait_from_duration
+
+                    return replace(found, wait_ms=wait_from_duration(asked_for[1]))
                 return found if (found.wait_ms or 0) >= LONG_MS else replace(found, wait_ms=None)
         return None
 
@@ -198,7 +203,8 @@ class Gemini(Agent):
 def _kind_of(status: str | None, text: str) -> str:
     if status:
         return _EXITS.get(int(status) % 256, ("local_error", ""))[0]
-    return "rate_limited" if re.search(r"exhausted|quota|rate limit|\b429\b", text, re.IGNORECASE) else "server_error"
+    said = rf"{_SUGGESTED}|exhausted|quota|rate limit|\b429\b"
+    return "rate_limited" if re.search(said, text, re.IGNORECASE) else "server_error"
 
 
 def _member(line: bytes) -> Told | None:

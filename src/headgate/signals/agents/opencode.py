@@ -1,13 +1,15 @@
 """opencode: `opencode run -m provider/model --format json …`.
 
 Every record has `type`, `timestamp` and `sessionID`. An `error` record has the provider's own response in it, which is
-judged like any response. Nothing is printed while it tries again by itself. Without `--format json` the answer goes to
-stdout, and everything else, tool output included, to stderr: there only a last line that is an error counts, and only
-when the exit code says so too.
+judged like any response. Nothing is printed while it tries again by itself, unless `--print-logs` sends its log to
+stderr: there each refused call is a line with the provider's message, though without the status. Without `--format
+json` the answer goes to stdout, and everything else, tool output included, to stderr: there only a last line that is an
+error counts, and only when the exit code says so too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +53,15 @@ _RULES: tuple[Rule, ...] = (
     ("auth", "key", r"(?:Incorrect API key provided|Invalid API key|invalid x-api-key|API key not valid)\b"),
 )
 _USED_UP = ("GoUsageLimitError", "FreeUsageLimitError")
+
+
+# A line of its log about the model that was asked for, not the small one for titles.
+_LOGGED = r'timestamp=\S+ level=ERROR run=\S+ message="stream error" .*\bsmall=false .*\berror\.error="(.*)"'
+_WRAPPING = r"(?:AI_\w+: )?(?:Failed after [0-9]+ attempts?\. Last error: )?"
+_REFUSED: tuple[Rule, ...] = (
+    *_RULES,
+    ("rate_limited", "rate_limit", r".{0,200}\b(?:exceed|exceeds|exceeded|reached|hit)\b.{0,60}\brate[ -]limit"),
+)
 
 
 class _Data(Struct, rename="camel"):
@@ -132,6 +143,13 @@ class OpenCode(Agent):
         if told is None or told.kind == "server_error":
             return None
         return replace(told, rule=f"{self.name}.{told.rule}")
+
+    def notice(self, err: list[str], context: Context) -> Outcome | None:
+        for line in reversed(err):
+            if logged := re.match(_LOGGED, line):
+                message = logged[1].replace('\\"', '"')
+                return self.by_rules(_REFUSED, re.sub(_WRAPPING, "", message, count=1), context)
+        return None
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         if end.exit_code is None or not end.err:

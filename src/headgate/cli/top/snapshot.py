@@ -1,0 +1,40 @@
+"""What one frame shows: the state at one moment, as views."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.cli.status import idle_caps
+from headgate.core.backoffs import Backoff
+from headgate.core.state import State
+from headgate.core.views import LeaseView, PoolView, TicketView, lease_views, pool_views, ticket_views
+from headgate.gate.direct import DirectGate
+from headgate.present.moments import (
+    Moments,
+)
+
+
+class Snapshot(NamedTuple):
+    """Pools, line, leases and backoffs at `moments.now`."""
+
+    host: str
+    moments: Moments
+    pools: list[PoolView]
+    tickets: list[TicketView]
+    leases: list[LeaseView]
+    backoffs: list[Backoff]
+    idle: list[str]  # caps that have no pool yet
+
+
+def snapshot(gate: DirectGate, state: State) -> Snapshot:
+    moments = Moments(gate)
+    pools = pool_views(state, moments.now, gate.host)
+    return Snapshot(
+        gate.host,
+        moments,
+        pools,
+        ticket_views(state, moments.now),
+        lease_views(state, moments.now),
+        [backoff for _, backoff in sorted(state.backoffs.items())],
+        idle_caps(state, pools),
+    )

@@ -1,0 +1,31 @@
+"""What a cap may say. Raises BadRequest, before anything is changed."""
+
+from __future__ import annotations
+
+from headgate.core.errors import BadRequest
+from headgate.core.names import KINDS, parse_selector, shown
+from headgate.core.records import Rule
+from headgate.core.rules import ON_429
+
+
+def check_cap(cap: int, of: str) -> None:
+    if not 1 <= cap <= 1_000_000:
+        raise BadRequest(f"cap {cap} for {of}: valid is 1 to 1000000 (to stop a pool: `headgate pause`)")
+
+
+def check_rule(rule: Rule) -> None:
+    if rule.kind not in KINDS:
+        raise BadRequest(f"kind {shown(rule.kind)}: valid are {' and '.join(KINDS)}")
+    selector = parse_selector(rule.selector)
+    if rule.cap is not None:
+        check_cap(rule.cap, rule.selector)
+    if rule.usage_gate and selector.scope != "model":
+        raise BadRequest(f"usage_gate for {rule.selector}: only a provider, account or model has one")
+    if rule.auto and rule.selector != "host":
+        raise BadRequest(f"{rule.selector} = auto: only host can be automatic")
+    if rule.cooldown_ms is not None and not 0 <= rule.cooldown_ms <= 86_400_000:
+        raise BadRequest(f"cooldown {rule.cooldown_ms} ms: valid is 0 to 24 h")
+    if rule.on_429 is not None and rule.on_429 not in ON_429.values():
+        raise BadRequest(f"on_429 {shown(rule.on_429)}: valid are step and pause")
+    if rule.max_hold_ms is not None and rule.max_hold_ms < 0:
+        raise BadRequest(f"max_hold {rule.max_hold_ms} ms: valid is 0 (none) or more")

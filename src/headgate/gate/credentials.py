@@ -1,0 +1,211 @@
+"""The credentials that agents use here: whether there are any, and which (SPEC B3, B4).
+
+Nobody is ever told a secret. What goes to the engine is a hash, salted with a random value that the store keeps beside
+its log: it tells that a credential has changed, and nothing else. A file is read when its stat has changed, and only
+if it is an ordinary one of reasonable size; whatever else is found there is an unknown credential. So is one in a place
+that nobody named: unknown is neither "none" nor "another one".
+"""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISREG
+from time import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from headgate.config.errors import ConfigError
+from headgate.config.paths import expand_home
+from headgate.config.settings import Provider, Settings
+from headgate.core import commands as cmd
+from headgate.core.backoffs import ended_by
+from headgate.core.names import account_of, parse_model
+from headgate.core.state import State
+from headgate.log.protocol import StoreError
+
+if TYPE_CHECKING:
+    from headgate.gate.transaction import Replica
+
+LARGEST_FILE = 1 << 20
+SALT = ("salt", "credentials")  # the row beside the log
+_YOUNG_S = 2.0  # a file changed so lately may change again without its times telling
+
+# Where the agents of well-known providers look for a key. The first that is set wins there, which one depends on the
+# agent: so a change of any of them counts as a change.
+WELL_KNOWN = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    "azure": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+    "cerebras": ("CEREBRAS_API_KEY",),
+    "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
+    "deepseek": ("DEEPSEEK_API_KEY",),
+    "fireworks": ("FIREWORKS_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
+    "groq": ("GROQ_API_KEY",),
+    "mistral": ("MISTRAL_API_KEY",),
+    "moonshotai": ("MOONSHOT_API_KEY",),
+    "openai": ("OPENAI_API_KEY", "CODEX_API_KEY"),
+    "openrouter": ("OPENROUTER_API_KEY",),
+    "perplexity": ("PERPLEXITY_API_KEY",),
+    "together": ("TOGETHER_API_KEY",),
+    "xai": ("XAI_API_KEY",),
+}
+
+
+class Held(NamedTuple):
+    """A credential as the engine is told it; what is "" is unknown."""
+
+    digest: str = ""
+    identity: str = ""  # whose account it names, as `kind:hash`
+
+
+class Place(NamedTuple):
+    """Where a provider's credential should be, in words, and what is there: found, missing, unreadable or unknown."""
+
+    where: str
+    state: str
+
+
+_UNKNOWN = Held()
+
+
+class Credentials:
+    """The credentials that this process, and the agents that it starts, would use."""
+
+    def __init__(self, settings: Settings, replica: Replica) -> None:
+        self._providers = settings.providers
+        self._replica = replica
+        self._read: dict[str, tuple[object, Held]] = {}  # by account: what the file's stat was, and what it held
+
+    def news(self, state: State) -> list[cmd.Credential]:
+        """What the engine should know: credentials by which some backoff is over. Looks at nothing else."""
+        if not state.backoffs:
+            return []
+        told = []
+        marked = [each for each in state.backoffs.values() if each.credential or each.identity]
+        for account in dict.fromkeys(each.key.partition("/")[0] for each in marked):
+            held = self._of(account, make_salt=False)
+            if any(ended_by(each, *held) for each in marked if each.key.partition("/")[0] == account):
+                told.append(cmd.Credential(account, *held))
+        return told
+
+    def used_for(self, model: str) -> Held:
+        """The credential that an agent which is started now would use. Never fails: what cannot be had is unknown."""
+        if not model:
+            return _UNKNOWN
+        try:
+            return self._of(account_of(parse_model(model)), make_salt=True)
+        except StoreError:
+            return _UNKNOWN
+
+    def missing(self, model: str) -> str:
+        """What is known to be missing for a model, in words; "" when something is there, or nobody knows."""
+        account = account_of(parse_model(model))
+        place = self.place(account)
+        if place.state != "missing":
+            return ""
+        key, first = ("key_env", "export it") if self._given(account).key_env else ("credential_file", "log in")
+        table = f'providers."{account}"' if "@" in account else f"providers.{account}"
+        return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
+
+    def place(self, account: str) -> Place:
+        """Where the credential of an account should be, and whether it is there."""
+        given = self._given(account)
+        if given.credential_file:
+            return _place_of_file(given.credential_file)
+        if given.key_env:
+            if os.environ.get(given.key_env):
+                return Place(f"the variable {given.key_env} is set", "found")
+            return Place(f"the variable {given.key_env} is not set", "missing")
+        there = [name for name in self._variables(account, given) if os.environ.get(name)]
+        if there:
+            return Place(f"the variable {there[0]} is set", "found")
+        return Place("nobody told Headgate where it is", "unknown")
+
+    def _given(self, account: str) -> Provider:
+        """What the config says of an account: `[providers.NAME]` is of the default one, others have their own."""
+        return self._providers.get(account, Provider())
+
+    def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
+        return (given.key_env,) if given.key_env else WELL_KNOWN.get(account, ())
+
+    def _of(self, account: str, *, make_salt: bool) -> Held:
+        given = self._given(account)
+        if given.credential_file:
+            return self._in_file(account, given.credential_file, make_salt)
+        values = [value for name in self._variables(account, given) if (value := os.environ.get(name))]
+        salt = self._salt(make_salt) if values else b""
+        return Held(_digest(salt, b"credential", os.fsencode("\0".join(values)))) if salt else _UNKNOWN
+
+    def _in_file(self, account: str, named: str, make_salt: bool) -> Held:
+        try:
+            path = expand_home(named)
+            seen = os.stat(path)
+        except (OSError, ConfigError):
+            return _UNKNOWN
+        salt = self._salt(make_salt) if S_ISREG(seen.st_mode) else b""
+        if not salt:
+            return _UNKNOWN
+        look = (salt, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        known = self._read.get(account)
+        if known is not None and known[0] == look:
+            return known[1]
+        held = _held(salt, account, _content(path))
+        if abs(time() - seen.st_mtime) > _YOUNG_S:
+            self._read[account] = (look, held)
+        return held
+
+    def _salt(self, make: bool) -> bytes:
+        return self._replica.log.side(*SALT) or (self._replica.beside(*SALT, os.urandom(32)) if make else b"")
+
+
+def _held(salt: bytes, account: str, content: bytes) -> Held:
+    from headgate.gate.identity import read_credential
+
+    material, kind, name = read_credential(content, account.partition("@")[0])
+    if not material:
+        return _UNKNOWN
+    identity = f"{kind}:{_digest(salt, b'identity', name.encode())}" if name else ""
+    return Held(_digest(salt, b"credential", material), identity)
+
+
+def _digest(salt: bytes, of: bytes, data: bytes) -> str:
+    try:
+        from _blake2 import blake2b  # hashlib's own, without the 4 ms that it takes to load OpenSSL
+    except ImportError:  # pragma: no cover - another Python
+        from hashlib import blake2b
+    return blake2b(data, key=salt, person=of, digest_size=16).hexdigest()
+
+
+def _content(path: str) -> bytes:
+    """An ordinary file's content; nothing where it cannot be had. Never waits, as for who writes to a FIFO."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        if not S_ISREG(os.fstat(fd).st_mode):
+            return b""
+        chunks, size = [], 0
+        while size <= LARGEST_FILE and (chunk := os.read(fd, LARGEST_FILE + 1 - size)):
+            chunks.append(chunk)
+            size += len(chunk)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return b"".join(chunks) if size <= LARGEST_FILE else b""
+
+
+def _place_of_file(named: str) -> Place:
+    try:
+        path = expand_home(named)
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return Place(f"there is no file {named}", "missing")
+    except (OSError, ConfigError) as error:
+        return Place(f"{named} cannot be looked at: {getattr(error, 'strerror', None) or error}", "unreadable")
+    if not S_ISREG(mode):
+        return Place(f"{named} is not a file", "unreadable")
+    if not os.access(path, os.R_OK):
+        return Place(f"{named} cannot be read by this user", "unreadable")
+    return Place(f"{named} is there", "found")

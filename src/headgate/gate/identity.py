@@ -1,0 +1,82 @@
+"""What of a credential file is a provider's own, and whose account it names (SPEC B3).
+
+Agents keep their logins as JSON. Nothing here is trusted or checked: two contents are compared, before and after, and
+all that follows from a difference is that a backoff ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+# Where agents write down whose login it is: the most telling first, by the path of keys to it.
+_NAMES = (
+    ("tokens", "account_id"),  # Codex
+    ("account_id",),
+    ("accountId",),  # opencode
+    ("account_uuid",),
+    ("oauthAccount", "organizationUuid"),  # Claude Code: limits are of the organization
+    ("organizationUuid",),
+    ("oauthAccount", "accountUuid"),
+    ("accountUuid",),
+    ("client_email",),  # a service account of Google
+    ("email",),
+    ("oauthAccount", "emailAddress"),
+)
+_TOKENS = (("tokens", "id_token"), ("id_token",))
+_CLAIMS = ("sub", "email")
+
+
+class Read(NamedTuple):
+    """The bytes that make up the credential, and who it says it is of, by what kind of name; "" is unknown."""
+
+    material: bytes = b""
+    kind: str = ""
+    name: str = ""
+
+
+def read_credential(content: bytes, provider: str) -> Read:
+    """What a credential file holds for a provider. Nothing of a file that seems to be half written."""
+    if content.lstrip()[:1] != b"{":
+        return Read(content.strip())
+    try:
+        document = msgspec.json.decode(content)
+    except (ValueError, RecursionError):
+        return Read()
+    material, own = content, document
+    if isinstance(part := document.get(provider), dict):  # a file for several providers: others change, too
+        material, own = msgspec.json.encode(part, order="deterministic"), part
+    kind, name = next(_names(own), ("", ""))
+    return Read(material, kind, name)
+
+
+def _names(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for path in _NAMES:
+        if name := _text(document, path):
+            yield ".".join(path), name
+    for path in _TOKENS:
+        claims = _claims(_text(document, path))
+        for claim in _CLAIMS:
+            if name := _text(claims, (claim,)):
+                yield f"{'.'.join(path)}.{claim}", name
+
+
+def _text(document: Any, path: tuple[str, ...]) -> str:
+    for key in path:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, str) else ""
+
+
+def _claims(token: str) -> Any:
+    """The claims of a JSON web token, unchecked."""
+    from binascii import a2b_base64
+
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        return msgspec.json.decode(a2b_base64(parts[1].replace("-", "+").replace("_", "/") + "=="))
+    except (ValueError, RecursionError):  # not base64, or not JSON: its letters may be anything
+        return None

@@ -1,0 +1,157 @@
+"""H2: clients that a service speaks for, in one process and with short times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Lease, Rule, Spec
+from headgate.gate import clients as module
+from headgate.gate.clients import Clients, Gone, InLine
+from headgate.gate.handles import Deferred
+from headgate.gate.node import Node
+from headgate.log import open_log
+
+CODER = Spec(("umans/coder",), "requests")
+GRACE_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SWEEP_S", 0.02)
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[tuple[Node, Clients]]:
+    async with Node(open_log(f"sqlite://{folder}"), None, str(folder)) as gate:
+        await gate.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0)))
+        clients = Clients(gate, GRACE_S)
+        await clients.start()
+        try:
+            yield gate, clients
+        finally:
+            await clients.stop()
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def at_once() -> None:
+    return
+
+
+def asking(gate: Node, ident: str, *, wait: bool = True, renew_ms: int = 60_000) -> cmd.Acquire:
+    return cmd.Acquire(ident, CODER, gate.me, wait, wake=gate.address, client="me", renew_ms=renew_ms)
+
+
+async def ended(gate: Node, kind: type) -> ev.Event:
+    while True:
+        found = [event for _, _, event in await gate.history(0, 10_000) if isinstance(event, kind)]
+        if found:
+            return found[0]
+        await asyncio.sleep(0.01)
+
+
+async def test_h2_a_lease_that_is_not_renewed_in_time_is_reclaimed(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        assert isinstance(await clients.ask(asking(gate, "a", renew_ms=200), 0, never, new=True), Lease)
+        event = await ended(gate, ev.Reclaimed)
+        assert isinstance(event, ev.Reclaimed)
+        assert (event.id, event.cause, event.by) == ("a", "unrenewed", "headgate serve")
+        with pytest.raises(Gone) as gone:
+            await clients.renew("a")
+        assert gone.value.cause == "unrenewed"
+
+
+async def test_h2_who_renews_keeps_its_lease_and_the_log_does_not_grow(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a", renew_ms=200), 0, never, new=True)
+        seq = (await gate.read()).seq
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            assert (await clients.renew("a")).id == "a"
+        assert (await gate.read()).seq == seq
+
+
+async def test_h2_who_hangs_up_in_line_is_taken_out_after_the_grace_time_and_not_before(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a"), 0, never, new=True)
+        assert isinstance(await clients.ask(asking(gate, "b"), 30, at_once, new=True), InLine)
+        assert "b" in (await gate.read()).tickets
+        event = await ended(gate, ev.Cancelled)
+        assert isinstance(event, ev.Cancelled)
+        assert (event.id, event.by) == ("b", "its client did not come back")
+        with pytest.raises(Gone, match="taken out of the line"):
+            await clients.ask(asking(gate, "b"), 0.1, never, new=False)
+
+
+async def test_h2_a_seat_that_comes_between_two_polls_is_there_at_the_next(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a"), 0, never, new=True)
+        assert isinstance(await clients.ask(asking(gate, "b"), 0.01, never, new=True), InLine)
+        await gate.decide(cmd.Release("a"))
+        got = await clients.ask(asking(gate, "b"), 5, never, new=False)
+        assert isinstance(got, Lease)
+        assert got.id == "b"
+
+
+async def test_h2_a_seat_that_nobody_fetches_goes_back(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a"), 0, never, new=True)
+        await clients.ask(asking(gate, "b"), 0.01, never, new=True)
+        await gate.decide(cmd.Release("a"))
+        event = await ended(gate, ev.Reclaimed)
+        assert isinstance(event, ev.Reclaimed)
+        assert (event.id, event.cause) == ("b", "unrenewed")
+
+
+async def test_h2_two_polls_of_one_request_get_one_lease(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a"), 0, never, new=True)
+        polls = [asyncio.ensure_future(clients.ask(asking(gate, "b"), 5, never, new=False)) for _ in range(3)]
+        while "b" not in (await gate.read()).tickets:
+            await asyncio.sleep(0.01)
+        await gate.decide(cmd.Release("a"))
+        got = [await poll for poll in polls]
+        assert {lease.id for lease in got if isinstance(lease, Lease)} == {"b"}
+        assert len((await gate.read()).leases) == 1
+
+
+async def test_h2_who_does_not_want_to_wait_is_deferred_and_forgotten(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a"), 0, never, new=True)
+        assert isinstance(await clients.ask(asking(gate, "b", wait=False), 0, never, new=True), Deferred)
+        assert "b" not in clients
+
+
+async def test_h2_closing_leaves_leases_and_tickets_to_the_next(tmp_path: Path):
+    async with opened(tmp_path) as (gate, clients):
+        await clients.ask(asking(gate, "a"), 0, never, new=True)
+        waiting = asyncio.ensure_future(clients.ask(asking(gate, "b"), 60, never, new=True))
+        while "b" not in (await gate.read()).tickets:
+            await asyncio.sleep(0.01)
+        clients.hurry()
+        assert isinstance(await waiting, InLine)
+    async with opened(tmp_path) as (gate, clients):
+        state = await gate.read()
+        assert (list(state.leases), list(state.tickets)) == (["a"], ["b"])
+        assert (await clients.renew("a")).id == "a"
+        got = await clients.ask(asking(gate, "b"), 0.01, never, new=False)
+        assert isinstance(got, InLine)
+
+
+async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(tmp_path: Path):
+    async with opened(tmp_path) as (one, first), opened(tmp_path) as (two, second):
+        await first.ask(asking(one, "a", renew_ms=300), 0, never, new=True)
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            await second.renew("a")
+        assert (await two.read()).leases["a"].ticket.wake == two.address
+        assert "a" in (await one.read()).leases  # the first one no longer judges it

@@ -1,0 +1,186 @@
+"""H2: the feed and its streams in one process: slow readers, what was pruned, a log that is replaced, trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.api import feed as feeds
+from headgate.api import stream as streams
+from headgate.api.feed import Feed, Listener, Notice, Told
+from headgate.api.stream import Stream
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Rule
+from headgate.gate.node import Node
+from headgate.log.memory import MemoryLog
+from headgate.log.protocol import StoreError
+
+
+class Service:
+    """As much of one as a stream needs."""
+
+    version = "1"
+    started_at = "now"
+
+    def __init__(self, gate: Node) -> None:
+        self.gate = gate
+        self.feed = Feed(gate)
+
+
+class Wire:
+    """What a stream sends, and a reader that may be slow or leave."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.may_send = asyncio.Event()
+        self.may_send.set()
+        self.gone = asyncio.Event()
+
+    async def send(self, message: Any) -> None:
+        await self.may_send.wait()
+        self.sent += message.get("body", b"")
+
+    async def receive(self) -> dict[str, Any]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    def events(self) -> list[tuple[str, Any]]:
+        found = []
+        for block in self.sent.decode().split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+            if "event" in fields:
+                found.append((fields["event"], msgspec.json.decode(fields["data"])))
+        return found
+
+    async def until(self, event: str) -> Any:
+        while not (found := [data for name, data in self.events() if name == event]):
+            await asyncio.sleep(0.01)
+        return found[0]
+
+
+async def cap(gate: Node, number: int) -> None:
+    await gate.decide(cmd.SetRule(Rule("requests", "umans", cap=number)))
+
+
+async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(feeds, "_MOST_PENDING", 3)
+    async with Node(MemoryLog()) as gate:
+        service, wire = Service(gate), Wire()
+        await service.feed.start()
+        stream = Stream(service, None, frozenset())  # type: ignore[arg-type]
+        running = asyncio.ensure_future(stream({}, wire.receive, wire.send))
+        await wire.until("hello")
+        wire.may_send.clear()
+        for number in range(1, 10):
+            await cap(gate, number)
+        while service.feed.seq < 9:
+            await asyncio.sleep(0.01)
+        wire.may_send.set()
+        behind = await wire.until("behind")
+        await running
+        assert behind["seq"] < 9
+        assert len(service.feed) == 0
+        # It resumes from what it has seen, and misses nothing.
+        again = Wire()
+        resumed = asyncio.ensure_future(Stream(service, behind["seq"], frozenset())({}, again.receive, again.send))  # type: ignore[arg-type]
+        while not again.events() or again.events()[-1][1].get("seq") != 9:
+            await asyncio.sleep(0.01)
+        assert [data["seq"] for name, data in again.events() if name == "rule_set"] == list(
+            range(behind["seq"] + 1, 10)
+        )
+        again.gone.set()
+        await resumed
+        await service.feed.stop()
+
+
+async def test_h2_a_reader_that_takes_nothing_at_all_is_let_go(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "STUCK_S", 0.05)
+    async with Node(MemoryLog()) as gate:
+        service, wire = Service(gate), Wire()
+        await service.feed.start()
+        running = asyncio.ensure_future(Stream(service, None, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        await wire.until("hello")
+        wire.may_send.clear()
+        await cap(gate, 1)
+        await running
+        assert len(service.feed) == 0
+        await service.feed.stop()
+
+
+async def test_h2_what_is_no_longer_kept_is_said():
+    async with Node(MemoryLog()) as gate:
+        service, wire = Service(gate), Wire()
+        for number in range(1, 6):
+            await cap(gate, number)
+
+        async def pruned(since: int, most: int) -> list[tuple[int, int, ev.Event]]:
+            return [(seq, at, event) for seq, at, event in await Node.history(gate, since, most) if seq > 3]
+
+        gate.history = pruned  # type: ignore[method-assign]
+        await service.feed.start()
+        running = asyncio.ensure_future(Stream(service, 1, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        told = await wire.until("pruned")
+        assert (told["from"], told["to"]) == (2, 3)
+        assert "no longer kept" in told["text"]
+        await wire.until("rule_set")
+        assert [data["seq"] for name, data in wire.events() if name == "rule_set"] == [4, 5]
+        wire.gone.set()
+        await running
+        await service.feed.stop()
+
+
+async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
+    async with Node(MemoryLog()) as gate:
+        service, wire = Service(gate), Wire()
+        await service.feed.start()
+        running = asyncio.ensure_future(Stream(service, None, frozenset({"granted"}))({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        await wire.until("hello")
+        await cap(gate, 1)
+        while b"\nid: 1\n" not in wire.sent:
+            await asyncio.sleep(0.01)
+        assert b"event: rule_set" not in wire.sent
+        wire.gone.set()
+        await running
+        await service.feed.stop()
+
+
+async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(feeds, "_TROUBLE_S", 0.01)
+    async with Node(MemoryLog()) as gate:
+        service = Service(gate)
+        await service.feed.start()
+        listener = service.feed.listen()
+        broken = True
+        commits = gate.commits
+
+        async def fails(after: Any) -> Any:
+            if broken:
+                raise StoreError("the disk is full")
+            return await commits(after)
+
+        gate.commits = fails  # type: ignore[method-assign]
+        while not listener.pending:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert list(listener.pending) == [Notice("trouble", {"text": "the disk is full"})]
+        broken = False
+        await cap(gate, 1)
+        while len(listener.pending) < 2:
+            await asyncio.sleep(0.01)
+        assert listener.pending[1][0] == 1
+        await service.feed.stop()
+
+
+async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(feeds, "_MOST_PENDING", 2)
+    listener = Listener(0)
+    for seq in (1, 2, 3, 4):
+        listener.put(Told(seq, "x", b""))
+    assert listener.behind
+    assert not listener.pending
+    assert listener.seq == 2

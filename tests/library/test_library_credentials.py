@@ -1,0 +1,74 @@
+"""A library's requests and credentials that change (SPEC B3): nobody is refused for a login that is over."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import headgate
+from headgate.config.settings import Provider, Settings
+from headgate.core import commands as cmd
+from headgate.core.records import Spec
+from headgate.gate.credentials import Credentials
+from headgate.gate.transaction import Replica
+from headgate.log.sqlite import SqliteLog
+from tests.library.helpers import CODER, in_line
+
+CONFIG = {"providers": {"umans": {"key_env": "UMANS_KEY"}}}
+
+
+def refuse(folder: Path) -> None:
+    """Another process, whose agent's login is refused."""
+    log = SqliteLog(str(folder))
+    replica = Replica(log, "other")
+    used = Credentials(Settings(providers={"umans": Provider(key_env="UMANS_KEY")}), replica).used_for(CODER)
+    replica.decide([cmd.Acquire("refused", Spec((CODER,)), "other")])
+    replica.decide([cmd.Release("refused", "auth", credential=used.digest)])
+    assert list(replica.state.backoffs) == ["umans"]
+    log.close()
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_b3_a_request_is_admitted_once_the_key_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+) -> None:
+    async def main() -> None:
+        monkeypatch.setenv("UMANS_KEY", "one")
+        refuse(tmp_path / "s")
+        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+            assert isinstance(await gate.try_lease(CODER), headgate.Deferred)
+            with pytest.raises(headgate.NotAdmitted):
+                await gate.lease(CODER).__aenter__()
+            monkeypatch.setenv("UMANS_KEY", "two")
+            if wait:
+                async with gate.lease(CODER):
+                    pass
+            else:
+                assert not isinstance(await gate.try_lease(CODER), headgate.Deferred)
+
+    asyncio.run(main())
+
+
+def test_b3_who_waits_enters_by_itself_once_the_key_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setenv("UMANS_KEY", "one")
+        refuse(tmp_path / "s")
+        log = SqliteLog(str(tmp_path / "s"))
+        Replica(log, "other").decide([cmd.BackOff("other/model", "overloaded", 7_200_000)])
+        log.close()
+        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+
+            async def work() -> str:
+                async with gate.lease([CODER, "other/model"]) as lease:
+                    return lease.model
+
+            waiting = asyncio.create_task(work())
+            await in_line(gate, 1)
+            monkeypatch.setenv("UMANS_KEY", "two")
+            assert await asyncio.wait_for(waiting, 20) == CODER
+
+    asyncio.run(main())
