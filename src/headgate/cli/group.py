@@ -26,6 +26,7 @@ COMMANDS = {
     "clean": "clean",
     "worker": "worker",
     "dispatch": "dispatch",
+    "notify": "notify",
     "acquire": "acquire",
     "release": "release",
     "status": "status",

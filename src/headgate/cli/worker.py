@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from headgate.cli.listing import whole_number
 from headgate.cli.opening import load_config, open_gate
 from headgate.cli.progress import say
+from headgate.config.load import Loaded
 from headgate.core.errors import BadRequest
 from headgate.jobs.hand import Wants
 from headgate.jobs.worker import Worker
@@ -35,4 +38,15 @@ def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...
     loaded = load_config()
     wants = Wants(projects=projects, models=models)
     say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
-    return Worker(lambda: open_gate(loaded), number, wants, say, now=now).run()
+    tells = loaded is not None and bool(loaded.settings.notify)
+    return Worker(
+        lambda: open_gate(loaded), number, wants, say, now=now, beside=(lambda: _tell(loaded)) if tells else None
+    ).run()
+
+
+def _tell(loaded: Loaded | None) -> None:
+    """Tell people what happens, for as long as the worker lives."""
+    from headgate.notify.telling import Teller
+
+    worker = os.getppid()
+    Teller(open_gate(loaded), say).run(until=lambda: os.getppid() != worker)

@@ -80,6 +80,19 @@ hosts = ["gate.example.org"]
 keep = "3d"
 output = "16MiB"
 
+# Whom to tell of what happens: a chat whose URL is in the environment, and a command.
+[[notify]]
+name = "team"
+url_env = "TEAM_CHAT_URL"
+events = ["failed", "login", "auto_reduced"]
+per_hour = 10
+
+[[notify]]
+url = "https://example.org/hook"
+
+[[notify]]
+command = ["notify-send", "Headgate"]
+
 # How long events are kept.
 [history]
 keep = "30d"

@@ -43,6 +43,22 @@ class Jobs(Struct, frozen=True):
     output_bytes: int = 64 * 1024**2  # of one job, in all its files
 
 
+# What people can be told of (SPEC T1), and what that means. The first ones are told unless a target says otherwise.
+TOLD_BY_DEFAULT = ("held", "expired", "failed", "rate_limited", "auto_reduced", "recovered", "login")
+TOLD = (*TOLD_BY_DEFAULT, "queued", "started", "succeeded")
+
+
+class Notify(Struct, frozen=True):
+    """Somebody to be told: by URL or by a command."""
+
+    name: str = ""
+    url: str = ""  # never shown: it may hold a secret
+    url_env: str = ""
+    command: tuple[str, ...] = ()
+    events: tuple[str, ...] = TOLD_BY_DEFAULT
+    per_hour: int = 20
+
+
 class Settings(Struct, frozen=True):
     """Everything that a config file can say."""
 
@@ -56,3 +72,4 @@ class Settings(Struct, frozen=True):
     keep_ms: int = 30 * 86_400_000
     serve: Serve = Serve()
     jobs: Jobs = Jobs()
+    notify: tuple[Notify, ...] = ()

@@ -41,7 +41,10 @@ _kept: list[object] = []  # what a forked hand has of its parent's, and must not
 
 
 class Worker:
-    """`headgate worker`. With `now`, it hands jobs back when it is told to stop."""
+    """`headgate worker`. With `now`, it hands jobs back when it is told to stop.
+
+    `beside` is something else to be done as long as it runs, in a process of its own: the whole life of that.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,10 @@ class Worker:
         say: Say,
         *,
         now: bool = False,
+        beside: Callable[[], None] | None = None,
     ) -> None:
+        self._beside = beside
+        self._aside = 0  # the pid of that process
         self._open_gate = open_gate
         self._number = number
         self._wants = wants
@@ -77,6 +83,8 @@ class Worker:
         try:
             self._stay(gate, wake_read)
         finally:
+            if self._aside:
+                _signal_group(self._aside, signal.SIGTERM)
             signal.set_wakeup_fd(old_fd)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -118,22 +126,29 @@ class Worker:
 
     def _fill(self) -> None:
         missing = self._number - len(self._hands)
-        if not missing or monotonic() - self._started_at < _RESTART_S:
+        if not missing and (self._aside or self._beside is None):
+            return
+        if monotonic() - self._started_at < _RESTART_S:
             return
         self._started_at = monotonic()
+        if self._beside is not None and not self._aside:
+            self._aside = start_beside(self._beside, self._say)
         for _ in range(missing):
             self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
 
     def _reap(self) -> None:
-        while self._hands:
+        while self._hands or self._aside:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 self._hands.clear()
+                self._aside = 0
                 return
             if not pid:
                 return
-            if pid in self._hands:
+            if pid == self._aside:
+                self._aside = 0
+            elif pid in self._hands:
                 self._hands.discard(pid)
                 if not self._signals:
                     how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
@@ -207,6 +222,27 @@ def start_hand(
         tell(traceback.format_exc())
     finally:
         os._exit(code)
+
+
+def start_beside(beside: Callable[[], None], say: Say) -> int:
+    """Fork a process that does something else as long as the worker lives; its pid."""
+    worker = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        if os.getppid() == worker:
+            beside()
+    except HeadgateError as error:
+        say(str(error))
+    except BaseException:
+        say(traceback.format_exc())
+    finally:
+        os._exit(0)
 
 
 def _own_files(say: Say | None) -> Say:
