@@ -128,6 +128,7 @@ def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: 
     moments = Moments(gate)
     if not many:
         (one,) = submitted
+        submitting.taken_up(gate, one.id)
         view = store.view(gate, one.id)
         if as_json:
             say_json(submitted_json(view, moments, new=one.new))

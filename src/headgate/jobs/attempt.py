@@ -23,7 +23,7 @@ from headgate.gate.transaction import JOB_ENDS, Decided
 from headgate.jobs import records, settling, states, store
 from headgate.jobs.output import Writer
 from headgate.jobs.records import WISHES, Job
-from headgate.jobs.verdicts import Ended, verdict
+from headgate.jobs.verdicts import HAND_BACK, Ended, verdict
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError
 from headgate.runner.child import CannotRun, Child
 from headgate.runner.ending import Ending
@@ -70,6 +70,7 @@ class Attempt:
 
     def __init__(self, gate: DirectGate, lease: Lease, job: Job, say: Callable[[str], None]) -> None:
         self.id = lease.id
+        self.by = ""  # who wished its end
         self._gate = gate
         self._lease = lease
         self._job = job
@@ -78,19 +79,22 @@ class Attempt:
         self._wishes: Wishes | None = None
         self._output = Writer(gate.folder, lease.id, gate.settings.jobs.output_bytes)
 
-    def wish(self, what: str) -> None:
+    def wish(self, what: str, by: str = "") -> None:
         """End it early, for this reason."""
         if self._wishes is not None and not self._wishes.wish:
-            self._wishes.wish = what
+            self._wishes.wish, self.by = what, by
 
     def look_for_wishes(self) -> None:
-        """Whether somebody has cancelled it."""
+        """Whether somebody has cancelled it, or has taken its seat back."""
         try:
             found = store.wish(self._gate.log, self.id)
+            lease = self._gate.replica.catch_up().leases.get(self.id)
         except (HeadgateError, OSError):
             return
+        if lease is None or lease.ticket.holder != self._gate.me:
+            self.wish(HAND_BACK)  # nothing is written then: see `settle`
         if found is not None:
-            self.wish(found.what)
+            self.wish(found.what, found.by)
 
     def run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
         """The whole of it. `fd` is where wishes may come from, `on_readable` reads them. Raises NotOurs."""
@@ -255,6 +259,7 @@ class _Watch(Watch):
             judged.wait_ms,
             self._lease.model,
             self.stale_session,
+            by=self._attempt.by,
         )
         release.holder = self._gate.me
         for wait_s in (0.1, 1.0, 5.0, 15.0, None):

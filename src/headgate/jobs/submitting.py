@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from time import time_ns
+from time import monotonic, sleep, time_ns
 
 from msgspec import Struct
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
+from headgate.core.reasons import reason_of_job
 from headgate.core.records import Reason, Spec
 from headgate.gate import wake
 from headgate.gate.direct import DirectGate
@@ -23,6 +24,7 @@ from headgate.jobs import records, settling, states
 from headgate.jobs.records import Job, JobSpec
 from headgate.log.protocol import SideWrite
 
+TAKEN_UP_S = 0.3
 HANDS = "hands"  # below the runtime folder: the mailboxes of workers' hands
 
 
@@ -114,10 +116,21 @@ def needs(spec: JobSpec) -> Spec:
     )
 
 
-def ring(gate: DirectGate) -> None:
-    """Tell the hands on this machine that there is a job. A hint: they also look by themselves."""
-    for address in hands(gate.folder):
-        wake.send(address, b"job")
+def ring(gate: DirectGate) -> int:
+    """Tell the hands on this machine that there is a job; how many were there. A hint: they also look by themselves."""
+    return sum(wake.send(address, b"job") is True for address in hands(gate.folder))
+
+
+def taken_up(gate: DirectGate, ident: str) -> None:
+    """If hands are there, wait a moment for one to take a job up: who asks at once would be told that nobody is."""
+    until = monotonic() + TAKEN_UP_S
+    while hands(gate.folder) and monotonic() < until:
+        ticket = gate.replica.catch_up().tickets.get(ident)
+        if ticket is None or not ticket.away:
+            return
+        if reason_of_job(gate.state, gate.state.queue(ticket.spec), gate.now(), ticket).code != "no_worker":
+            return
+        sleep(0.005)
 
 
 def hands(folder: str) -> list[str]:

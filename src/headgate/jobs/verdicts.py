@@ -42,12 +42,13 @@ class Ended(NamedTuple):
     model: str = ""
     stale_session: bool = False
     hopeless: bool = False  # it could not even be started
+    by: str = ""  # who cancelled it
 
 
 def verdict(job: Job, ended: Ended, chance: float) -> Verdict:
     """What is to become of a job. `chance` is from 0 to 1, for the jitter."""
     if ended.ended_because == CANCEL:
-        return Verdict("cancel", "cancelled while it ran")
+        return Verdict("cancel", f"cancelled by {ended.by or 'somebody'} while it ran")
     if ended.ended_because == HAND_BACK:
         return Verdict("hand_back", "its worker was stopped")
     if ended.outcome == OK:
