@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
     seq: int
     type: str
-    data: bytes
+    lines: bytes
 
 
 class Notice(NamedTuple):
@@ -51,15 +51,21 @@ class Listener:
         self.pending: deque[Told | Notice] = deque()
         self.ready = asyncio.Event()
 
-    def put(self, one: Told | Notice) -> None:
-        if len(self.pending) >= _MOST_PENDING:
+    def put(self, some: Sequence[Told | Notice]) -> None:
+        if len(self.pending) + len(some) > _MOST_PENDING:
             self.behind = True
             self.pending.clear()
         if not self.behind:
-            self.pending.append(one)
-            if isinstance(one, Told):
-                self.seq = one.seq
+            self.pending.extend(some)
         self.ready.set()
+
+    def tell(self, some: Sequence[Told]) -> None:
+        """What it does not have yet of these, which are in order."""
+        if some and some[-1].seq > self.seq:
+            new = some if some[0].seq > self.seq else [one for one in some if one.seq > self.seq]
+            self.put(new)
+            if not self.behind:
+                self.seq = new[-1].seq
 
 
 class Feed:
@@ -106,12 +112,6 @@ class Feed:
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
 
-    def words(self, seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
-        """An event as it is sent."""
-        document = event_json(seq, at, event, moments)
-        document["text"] = sentence(event, at)
-        return Told(seq, str(document["type"]), msgspec.json.encode(document))
-
     async def _run(self) -> None:
         while True:
             try:
@@ -135,21 +135,29 @@ class Feed:
         commits = await self._gate.commits(self._position)
         self._in_trouble = False
         moments = Moments(self._gate) if self._listeners else None
+        told = []
         for commit in commits:
             first = commit.seq - len(commit.events) + 1
             for seq, event in enumerate(commit.events, first):
                 for hearer in self._hearers:
                     hearer(event)
                 if moments is not None:
-                    told = self.words(seq, commit.at, event, moments)
-                    for listener in self._listeners:
-                        if seq > listener.seq:
-                            listener.put(told)
+                    told.append(words(seq, commit.at, event, moments))
             self._position = commit.position
+        for listener in self._listeners:
+            listener.tell(told)
         return bool(commits)
 
     def _tell_all(self, notice: Notice) -> None:
         for listener in self._listeners:
-            listener.put(notice)
+            listener.put([notice])
             if notice.type == "reset":
                 listener.seq = self.seq
+
+
+def words(seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
+    """An event as it is sent."""
+    document = event_json(seq, at, event, moments)
+    document["text"] = sentence(event, at)
+    type = str(document["type"])
+    return Told(seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 import socket
@@ -34,6 +35,7 @@ from headgate.log import open_log
 
 GRACEFUL_S = 5
 _BACKLOG = 2048
+_GARBAGE = (5_000, 20, 50)  # new objects before a look through the young; and how many of these before the older ones
 
 
 class CannotListen(HeadgateError):
@@ -73,6 +75,7 @@ async def _run(
         server = _Server(build_config(service))
         server.service = service
         await service.start()
+        _settle_down()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
@@ -188,6 +191,13 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
     return Access(
         Tokens(token), loopback=loopback, names=frozenset(names), concurrency_token=settings.concurrency_token
     )
+
+
+def _settle_down() -> None:
+    """What is there after the start stays: looking through all of it for garbage would stop everybody for a while."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE)
 
 
 def _say(text: str) -> None:

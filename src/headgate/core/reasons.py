@@ -62,16 +62,21 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
 
 def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = None) -> Reason:
     """Why a job does not run that no worker offers to run; without a ticket, of one that is new."""
-    if ticket is not None and ticket.held:
-        return Reason("held", f"its turn came; it waits for `headgate approve {ticket.id}`")
-    if ticket is not None and ticket.not_before > now:
-        return Reason("retry_pause", "it failed, and is tried again", until=ticket.not_before)
+    if ticket is not None and (ticket.held or ticket.not_before > now):
+        return of_job_aside(ticket)
     reason = reason_for(state, queue, now)
     if reason.code != "behind":
         return reason
     if any(lease.ticket.job for lease in state.leases.values()):
         return Reason("no_hand", "every hand of the workers is busy; more: `headgate worker -n N`", model=reason.model)
     return Reason("no_worker", "no worker runs that could take it; start one with `headgate worker`")
+
+
+def of_job_aside(ticket: Ticket) -> Reason:
+    """Why no worker may even offer to run a job: it must be approved, or has failed a moment ago."""
+    if ticket.held:
+        return Reason("held", f"its turn came; it waits for `headgate approve {ticket.id}`")
+    return Reason("retry_pause", "it failed, and is tried again", until=ticket.not_before)
 
 
 def _of_usage(pool: Pool, model: str) -> Reason:

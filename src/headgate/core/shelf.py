@@ -7,13 +7,14 @@ whose ticket no longer stands here is passed over when it comes to the top.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from headgate.core.records import Spec, Ticket
 
 _MOST_STALE = 64
 
-_Entry = tuple[int, int, str]  # order, arrival, id
+Entry = tuple[int, int, str]  # order, arrival, id
 
 
 class Shelf:
@@ -21,9 +22,9 @@ class Shelf:
 
     def __init__(self, tickets: dict[str, Ticket]) -> None:
         self._tickets = tickets
-        self._heaps: dict[Spec, list[_Entry]] = {}
+        self._heaps: dict[Spec, list[Entry]] = {}
         self._later: list[tuple[int, str]] = []  # those that may not be offered yet, and from when on they may
-        self._entries: set[_Entry] = set()
+        self._entries: set[Entry] = set()
 
     def put(self, ticket: Ticket, at: int) -> None:
         """A job waits for a worker from now on."""
@@ -49,13 +50,30 @@ class Shelf:
 
     def heads(self, now: int) -> list[Ticket]:
         """The first of each kind, in the order of the line."""
+        self._take_in(now)
+        found = [head for spec in list(self._heaps) if (head := self._head(spec)) is not None]
+        return sorted(found, key=lambda ticket: (ticket.order, ticket.arrival))
+
+    def kinds(self, now: int) -> dict[Spec, list[Entry]]:
+        """What waits for a worker now, by kind, noted down for `in_order`."""
+        self._take_in(now)
+        return {spec: list(self._heaps[spec]) for spec in list(self._heaps) if self._head(spec) is not None}
+
+    def in_order(self, spec: Spec, entries: list[Entry]) -> Iterator[Ticket]:
+        """Those of a kind that still wait, the oldest first. Takes the entries apart as it goes."""
+        while entries:
+            entry = heappop(entries)
+            ticket = self._standing(spec, entry)
+            if ticket is not None:
+                yield ticket
+
+    def _take_in(self, now: int) -> None:
+        """Those whose pause is over wait with the others."""
         while self._later and self._later[0][0] <= now:
             _, ident = heappop(self._later)
             ticket = self._tickets.get(ident)
             if ticket is not None and _waits(ticket):
                 self.put(ticket, now)
-        found = [head for spec in list(self._heaps) if (head := self._head(spec)) is not None]
-        return sorted(found, key=lambda ticket: (ticket.order, ticket.arrival))
 
     def next_due(self) -> int | None:
         """When the next of those that must not be offered yet may be."""
@@ -64,14 +82,19 @@ class Shelf:
     def _head(self, spec: Spec) -> Ticket | None:
         heap = self._heaps[spec]
         while heap:
-            order, arrival, ident = heap[0]
-            ticket = self._tickets.get(ident)
-            stands = ticket is not None and _waits(ticket) and ticket.spec == spec
-            if ticket is not None and stands and (ticket.order, ticket.arrival) == (order, arrival):
+            ticket = self._standing(spec, heap[0])
+            if ticket is not None:
                 return ticket
             self._entries.discard(heappop(heap))
         del self._heaps[spec]
         return None
+
+    def _standing(self, spec: Spec, entry: Entry) -> Ticket | None:
+        """The ticket of an entry, if that is still its place."""
+        ticket = self._tickets.get(entry[2])
+        if ticket is None or not _waits(ticket) or ticket.spec != spec:
+            return None
+        return ticket if (ticket.order, ticket.arrival) == entry[:2] else None
 
 
 def _waits(ticket: Ticket) -> bool:
