@@ -175,6 +175,18 @@ def test_j2_a_release_by_a_worker_whose_lease_was_taken_back_does_not_end_the_ne
     assert [event.job for event in released if isinstance(event, ev.Released)] == [True]
 
 
+def test_a5_a_job_that_was_moved_has_one_place_and_those_that_left_have_none():
+    bench = Bench({"host": 1})
+    bench.agent("busy")
+    for ident in ("a", "b", "c"):
+        submit(bench, ident)
+        bench.wait(1)
+    bench.do(cmd.Bump("c"))
+    bench.do(cmd.Cancel("b"))
+    assert [view.ticket.id for view in ticket_views(bench.state, bench.now)] == ["c", "a"]
+    assert (position(bench, "c"), position(bench, "a")) == (1, 2)
+
+
 def test_j2_positions_count_jobs_in_the_order_of_the_line_whoever_will_run_them():
     bench = Bench({"host": 3})
     for number in range(6):
