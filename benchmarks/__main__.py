@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import classifying, contention, engine, gate, http, loading, passing, start, waiting, wakeup
+from benchmarks import classifying, contention, engine, gate, http, jobs, loading, passing, start, waiting, wakeup
 from benchmarks.report import Row, environment, table
 
 ALL = {
@@ -18,6 +18,7 @@ ALL = {
     "passing": passing.measure,
     "classifying": classifying.measure,
     "http": http.measure,
+    "jobs": jobs.measure,
 }
 
 
