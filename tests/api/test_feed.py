@@ -140,6 +140,22 @@ async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
         service.archive.close()
 
 
+async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_one_of_another_log():
+    async with Node(MemoryLog()) as gate:
+        service, wire = Service(gate), Wire()
+        await service.feed.start()
+        await service.feed.stop()  # as far as it has read, the log is empty
+        await cap(gate, 1)
+        running = asyncio.ensure_future(Stream(service, 1, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        await wire.until("hello")
+        await cap(gate, 2)
+        await service.feed._read()
+        assert (await wire.until("rule_set"))["seq"] == 2
+        assert [name for name, _ in wire.events()] == ["hello", "rule_set"]
+        wire.gone.set()
+        await running
+
+
 async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
     async with Node(MemoryLog()) as gate:

@@ -103,7 +103,7 @@ class Stream:
         since = last if self._since is None else self._since
         hello = {"seq": last, "since": since, "version": service.version, "started_at": service.started_at}
         await self._put(notice("hello", hello))
-        if since > last:
+        if since > last and since > (await service.gate.read()).seq:  # else it is the feed that has not read so far
             text = f"the log ends at {last}, before {since}: it is another one, or was restored; read everything anew"
             await self._put(notice("reset", {"seq": last, "text": text}))
             since = last
