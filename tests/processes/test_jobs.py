@@ -101,7 +101,6 @@ def test_j1_the_job_is_on_disk_before_its_id_is_printed(jobs: Jobs):
     synced = [at for at, line in enumerate(lines[:printed]) if "fdatasync(" in line or "fsync(" in line]
     assert written, "nothing was written before the id was printed"
     assert synced, "nothing was synced before the id was printed"
-    assert ident in "".join(lines[: synced[-1]]) or max(written) > 0
     assert not [at for at in written if at > synced[-1]], "written and not synced before the id was printed"
 
 
