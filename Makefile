@@ -18,11 +18,12 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+	@sh tools/browser
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
 	$(BIN)/python -m pytest $(CORE_TESTS) --cov
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(CORE_TESTS))
+	$(BIN)/python tools/run_tests.py $(CORE_TESTS)
 endif
 
 check: ## Lint, format, types and layers
@@ -43,7 +44,7 @@ bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes opti
 
 soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service
 	@sh tools/bootstrap dev
-	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/api/test_soak.py --timeout 3600 $(ARGS)
+	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
 
 agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev

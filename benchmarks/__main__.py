@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import classifying, contention, engine, gate, http, jobs, loading, passing, start, waiting, wakeup
+from benchmarks import (
+    classifying,
+    contention,
+    engine,
+    gate,
+    http,
+    jobs,
+    loading,
+    passing,
+    proxy,
+    start,
+    waiting,
+    wakeup,
+)
 from benchmarks.report import Row, environment, table
 
 ALL = {
@@ -19,6 +32,7 @@ ALL = {
     "classifying": classifying.measure,
     "http": http.measure,
     "jobs": jobs.measure,
+    "proxy": proxy.measure,
 }
 
 

@@ -51,12 +51,12 @@ class Load:
             self.counts["pairs"] += 1
         connection.writer.close()
 
-    async def polls(self, model: str, hold_s: float) -> None:
+    async def polls(self, model: str, hold_s: float, wait_s: int) -> None:
         """Wait in line by long-poll, hold, release, and wait again."""
         connection = await self.connect()
         ident = ""
         while not self.stop.is_set():
-            status, answer = await self._poll(connection, model, ident, 2)
+            status, answer = await self._poll(connection, model, ident, wait_s)
             ident = answer["id"] if status == 202 else ""
             if status == 201:
                 await asyncio.sleep(hold_s)

@@ -17,6 +17,7 @@ SECONDS = int(os.environ.get("HEADGATE_SOAK_S", "300" if SOAK else "6"))
 POLLING = 500 if SOAK else 60
 STREAMS = 50 if SOAK else 6
 PAIRS_A_SECOND = 2_000 if SOAK else 400
+POLL_S = 20 if SOAK else 2
 CLIENTS = 32
 
 
@@ -41,7 +42,7 @@ async def run(served: Served, sizes: list[float]) -> Load:
             listening.create_task(load.stream(since, until))
         async with asyncio.TaskGroup() as clients:
             for _ in range(POLLING):
-                clients.create_task(load.polls("narrow/x", 0.02))
+                clients.create_task(load.polls("narrow/x", 0.02, POLL_S))
             for _ in range(CLIENTS):
                 clients.create_task(load.pairs("wide/x", PAIRS_A_SECOND / CLIENTS))
             for _ in range(10):

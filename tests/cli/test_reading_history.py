@@ -209,6 +209,24 @@ def test_o7_types_can_be_chosen(cli: Cli):
     assert [event["type"] for event in told(cli, "--type", "granted", "--type", "released")] == ["granted", "released"]
 
 
+def test_g3_questions_to_providers_do_not_hide_the_rest_from_people(cli: Cli):
+    one_run(cli)
+    cli.ok("cap", "set", "umans", "4")
+    before = len(told(cli))
+    replica, log = cli.gate.replica, cli.gate.log
+    replica.catch_up()
+    log.lock()
+    log.begin()
+    asked: list[ev.Event] = [ev.UsageAsked("requests", "umans", ME), ev.UsageAnswered("requests", "umans", 4, 3)]
+    log.append(replica.position, log.now(), asked * 200, None, [])
+    log.unlock()
+    assert len(told(cli)) == before + 400
+    assert len(cli.ok("history").splitlines()) == before
+    assert len(cli.ok("history", "-n", "2").splitlines()) == 2
+    assert "asks the provider" not in cli.ok("history", "-n", "2")
+    assert cli.ok("history", "--type", "usage_answered", "-n", "2").count("counts 3 in flight") == 2
+
+
 def test_t1_a_log_that_ends_before_since_is_told_on_stderr(cli: Cli):
     said = cli("history", "--json", "--since", "500")
     assert (said.code, said.out) == (0, "")

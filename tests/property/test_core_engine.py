@@ -404,6 +404,25 @@ class Gate(RuleBasedStateMachine):
             assert 2 * (ticket.renew_by - self.now) >= max(300_000, 3 * ticket.renew_ms)
             assert not by or (ticket.holder, ticket.wake) == (by, f"/{by}")
 
+    @rule(
+        number=st.integers(2, 5),
+        renew_ms=st.sampled_from([1, 60_000, 200_000]),
+        by=st.sampled_from(["p0", "me"]),
+        silent=st.booleans(),
+    )
+    def clients_change_hands(self, number: int, renew_ms: int, by: str, silent: bool) -> None:
+        """Clients in line and with a seat: all who spoke for them are lost, and another takes over in time."""
+        self.do(cmd.SetRule(Rule("requests", "umans", 2, cooldown_ms=0)))
+        for _ in range(number):
+            self.acquire(Spec(("umans/coder",), "requests", host="h1"), {"renew_ms": renew_ms}, mine=False)
+        for process in ("p0", "p1", "p2", "p3"):
+            self.lose(process)
+        self.renew(list(range(number)), by, late=True)
+        self.all_is_well()
+        if silent:
+            self.now += max(300_000, 3 * renew_ms)
+            self.all_is_well()
+
     def renewals(self) -> list[int]:
         tickets = [*self.book.tickets.values(), *(held.ticket for held in self.book.leases.values())]
         return [ticket.renew_by for ticket in tickets if ticket.renew_ms]

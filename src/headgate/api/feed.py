@@ -22,6 +22,7 @@ from headgate.present.moments import Moments
 
 POLL_S = 0.5
 _PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
+_PAUSE_EACH_S = 0.002  # and this for each who listens: writing to many takes its time
 _IDLE_PAUSE_S = 0.25
 _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
@@ -49,6 +50,7 @@ class Listener:
         self.seq = seq  # the last that was put here
         self.behind = False
         self.pending: deque[Told | Notice] = deque()
+        self.events_only = True  # nothing but these is pending
         self.ready = asyncio.Event()
 
     def put(self, some: Sequence[Told | Notice]) -> None:
@@ -57,6 +59,7 @@ class Listener:
             self.pending.clear()
         if not self.behind:
             self.pending.extend(some)
+            self.events_only = self.events_only and isinstance(some[0], Told)
         self.ready.set()
 
     def tell(self, some: Sequence[Told]) -> None:
@@ -117,7 +120,7 @@ class Feed:
             try:
                 if not await self._read():
                     await self._gate.wait_for_change(POLL_S)
-                await asyncio.sleep(_PAUSE_S if self._listeners else _IDLE_PAUSE_S)
+                await asyncio.sleep(self._pause_s())
             except LogReplaced:
                 self._position = await self._gate.position()
                 text = "the log was replaced, by a restored backup perhaps: read everything anew"
@@ -129,6 +132,10 @@ class Feed:
                 await asyncio.sleep(_TROUBLE_S)
             except HeadgateError:
                 return  # the gate is closed
+
+    def _pause_s(self) -> float:
+        listening = len(self._listeners)
+        return min(_PAUSE_S + _PAUSE_EACH_S * listening, _IDLE_PAUSE_S) if listening else _IDLE_PAUSE_S
 
     async def _read(self) -> bool:
         assert self._position is not None

@@ -107,6 +107,12 @@ class Guard:
         if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
             raise Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
 
+    def check_source(self, scope: Scope) -> None:
+        """Only that it is meant for us and does not come from a page elsewhere. Refused."""
+        found = {name: value for name, value in scope["headers"] if name in _HEADERS}
+        self._check_host(found.get(b"host", b""))
+        self._check_origin(scope, scope["path"], found)
+
     def _check_host(self, host: bytes) -> None:
         if host in self._hosts:
             return

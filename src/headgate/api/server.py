@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 
@@ -18,6 +18,7 @@ import uvloop
 from msgspec import Struct
 
 from headgate.api.app import build
+from headgate.api.beside import Other
 from headgate.api.files import FILES
 from headgate.api.guard import Access
 from headgate.api.protocol import Protocol
@@ -32,6 +33,8 @@ from headgate.gate import processes
 from headgate.gate.address import Address, remove_address, write_address
 from headgate.gate.node import Node
 from headgate.log import open_log
+
+MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
 
 GRACEFUL_S = 5
 _BACKLOG = 2048
@@ -50,7 +53,7 @@ class Options(Struct):
     new_token: bool = False
 
 
-def serve(options: Options, loaded: Loaded | None) -> int:
+def serve(options: Options, loaded: Loaded | None, beside: MakeOther | None = None) -> int:
     """Run until a signal says stop; the exit code."""
     environment = Environment.read()
     folder = state_folder()
@@ -58,13 +61,18 @@ def serve(options: Options, loaded: Loaded | None) -> int:
     try:
         loopback = _is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
-        return uvloop.run(_run(sock, access, loaded, environment, folder))
+        return uvloop.run(_run(sock, access, loaded, environment, folder, beside))
     finally:
         sock.close()
 
 
 async def _run(
-    sock: socket.socket, access: Access, loaded: Loaded | None, environment: Environment, folder: str
+    sock: socket.socket,
+    access: Access,
+    loaded: Loaded | None,
+    environment: Environment,
+    folder: str,
+    beside: MakeOther | None,
 ) -> int:
     url = store_url()
     gate = Node(open_log(url), loaded, sqlite_folder(url) or "")
@@ -72,6 +80,9 @@ async def _run(
         service = Service(gate, access, loaded, environment)
         service.url = _url(sock)
         service.dashboard = FILES.find("index.html") is not None
+        if beside is not None:
+            service.beside = beside(gate, access, folder)
+            await service.beside.start()
         server = _Server(build_config(service))
         server.service = service
         await service.start()
@@ -87,6 +98,8 @@ async def _run(
         finally:
             remove_address(folder, gate.me)
             await service.stop()
+            if service.beside is not None:
+                await service.beside.stop()
     return 0
 
 

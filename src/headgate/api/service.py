@@ -12,6 +12,7 @@ from time import time
 from headgate import __version__
 from headgate.api.archive import Archive
 from headgate.api.asking import Asking
+from headgate.api.beside import Other
 from headgate.api.counters import Counters
 from headgate.api.errors import Refused
 from headgate.api.feed import Feed
@@ -54,6 +55,7 @@ class Service:
         self.archive = Archive(gate)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
+        self.beside: Other | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 

@@ -150,6 +150,12 @@ class Stream:
                 return
             lines = []
             stops = False
+            if listener.events_only and not self._wanted:  # what busy streams spend their time with
+                seen = self._seq
+                lines = [one.lines for one in listener.pending if one.seq > seen]  # type: ignore[union-attr]
+                self._seq = max(listener.seq, seen)
+                listener.pending.clear()
+            listener.events_only = True
             while listener.pending:
                 one = listener.pending.popleft()
                 if isinstance(one, Notice):

@@ -38,6 +38,7 @@ from headgate.present.moments import (
 )
 
 POLL_MS = 300
+_ONLY_ON_REQUEST = (ev.UsageAsked, ev.UsageAnswered)  # every second while anybody waits: they would hide the rest
 _LINES = 50
 _COMMAND = 60
 _INDENT = " " * 34
@@ -65,12 +66,14 @@ def command(follow: bool, since: str | None, types: tuple[str, ...], lines: str 
     if most is None and not as_json and since_seq is None:
         most = _LINES
     wanted = _wanted(types)
+    if not wanted and not as_json:
+        wanted = tuple(kind for kind in TYPES.values() if kind not in _ONLY_ON_REQUEST)
     with opened(configured=False) as gate:
         teller = _Teller(gate, wanted, as_json)
         try:
             reads_on = teller.tell(_past(gate, since_seq, most, wanted))
             if reads_on and not follow and not as_json and not teller.told:
-                note(_nothing_there(since_seq, wanted, gate.state.seq))
+                note(_nothing_there(since_seq, bool(types), gate.state.seq))
             if reads_on and follow:
                 _follow(gate, teller, since_seq or 0)
         except KeyboardInterrupt:
@@ -95,12 +98,25 @@ def _past(gate: DirectGate, since: int | None, most: int | None, wanted: tuple[t
         note(f"the log ends at {last}, before --since {after}: was it restored from a backup?")
     if most is not None and not wanted:
         after = max(after, last - most)
+    if most is not None and wanted and since is None:
+        return _last(gate, last, most, wanted)
     events: Iterable[Told] = takewhile(lambda told: told[0] <= last, gate.log.history(after))
     if since == after:
         events = _noting_a_gap(events, after)
     if most is None or not wanted:
         return events
     return deque((told for told in events if isinstance(told[2], wanted)), maxlen=most)
+
+
+def _last(gate: DirectGate, last: int, most: int, wanted: tuple[type, ...]) -> list[Told]:
+    """The last so many of these types, without reading the whole log where a part of it will do."""
+    reach = most
+    while True:
+        events = takewhile(lambda told: told[0] <= last, gate.log.history(max(last - reach, 0)))
+        found = [told for told in events if isinstance(told[2], wanted)]
+        if len(found) >= most or reach >= last:
+            return found[max(len(found) - most, 0) :]
+        reach *= 8
 
 
 def _noting_a_gap(events: Iterable[Told], since: int) -> Iterator[Told]:
@@ -113,7 +129,7 @@ def _noting_a_gap(events: Iterable[Told], since: int) -> Iterator[Told]:
         yield told
 
 
-def _nothing_there(since: int | None, wanted: tuple[type, ...], last: int) -> str:
+def _nothing_there(since: int | None, wanted: bool, last: int) -> str:
     if not last:
         return "nothing has happened yet (to run something: headgate run -m MODEL -- COMMAND…)"
     what = "no such event" if wanted else "nothing"

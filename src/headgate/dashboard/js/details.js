@@ -1,0 +1,85 @@
+// All that is known of one ticket or lease, with what can be done about it.
+import * as actions from "./actions.js";
+import { timeNode } from "./clock.js";
+import { dialog, facts, field } from "./dialogs.js";
+import { h } from "./dom.js";
+import { duration, estimate, exact, reasonName, some, who } from "./format.js";
+import { mayChange } from "./store.js";
+
+export async function showTicket(ticket) {
+  const { reason } = ticket;
+  const act = await dialog({
+    title: ticket.command || ticket.id,
+    kicker: `Ticket ${ticket.id}, position ${ticket.position}`,
+    wide: true,
+    body: (close) => [
+      facts([
+        ["Waits because", `${reasonName(reason.code)}: ${reason.text}`],
+        ["Until", moment(reason.until, "left")],
+        ["Pools in the way", reason.pools.join(", ")],
+        ["Starts", estimate(ticket.estimate_s)],
+        ["Models", ticket.models.join(", ")],
+        ["Asks for", `${some(ticket.seats, "seat")}, ${ticket.kind}`],
+        ["Priority", String(ticket.priority)],
+        ["Project", ticket.flow],
+        ["Who", who(ticket.holder, ticket.client)],
+        ["Role", ticket.role],
+        ["Key", ticket.key],
+        ["In line since", moment(ticket.queued_at, "ago")],
+        ["Counts since", ticket.since === ticket.queued_at ? null : moment(ticket.since, "ago")],
+        ["Expires", moment(ticket.expires_at, "left")],
+      ]),
+      mayChange() ? ticketActions(ticket, close) : h("span", { hidden: true }),
+    ],
+  });
+  if (act) await act();
+}
+
+function ticketActions(ticket, close) {
+  const priority = h("input", { type: "number", min: -100, max: 100, step: 1, required: true, value: ticket.priority, inputmode: "numeric" });
+  const submit = (event) => {
+    event.preventDefault();
+    const value = Number(priority.value);
+    close(value === ticket.priority ? null : () => actions.setPriority(ticket, value));
+  };
+  return h("form", { method: "dialog", class: "dialog-act", on: { submit } },
+    h("div", { class: "inline-field" }, field("Priority", priority, "−100 to 100; each point counts as 12 s of waiting"),
+      h("button", { type: "submit", class: "button", text: "Set priority" })),
+    h("div", { class: "dialog-foot" },
+      h("button", { type: "button", class: "button danger", text: "Cancel the ticket…", on: { click: () => close(() => actions.cancel(ticket)) } }),
+      h("button", { type: "button", class: "button primary", text: "To the front", on: { click: () => close(() => actions.bump(ticket)) } })));
+}
+
+export async function showLease(lease) {
+  const act = await dialog({
+    title: lease.command || lease.id,
+    kicker: `Lease ${lease.id}`,
+    wide: true,
+    body: (close) => [
+      facts([
+        ["Model", lease.model],
+        ["Holds", `${some(lease.seats, "seat")}, ${lease.kind}`],
+        ["In the pools", lease.pools.join(", ")],
+        ["Project", lease.flow],
+        ["Who", who(lease.holder, lease.client)],
+        ["Agent's process", lease.child_pid === null ? null : String(lease.child_pid)],
+        ["Role", lease.role],
+        ["Key", lease.key],
+        ["Held since", moment(lease.granted_at, "ago")],
+        ["Waited before", duration(lease.waited_s * 1000, true)],
+        ["Taken back in", moment(lease.ends_at, "left")],
+        ["To be renewed in", moment(lease.renew_by, "left")],
+      ]),
+      mayChange()
+        ? h("div", { class: "dialog-foot" },
+            h("button", { type: "button", class: "button danger", text: "Take it back…", on: { click: () => close(() => actions.release(lease)) } }))
+        : h("span", { hidden: true }),
+    ],
+  });
+  if (act) await act();
+}
+
+/** Relative and exact: here there is room for both. */
+function moment(iso, mode) {
+  return iso ? h("span", {}, timeNode(iso, mode), h("span", { class: "exact", text: exact(iso) })) : null;
+}

@@ -1,0 +1,82 @@
+// Dialogs: the browser's own <dialog>, which keeps the focus inside, closes by Esc and gives the focus back.
+import { h } from "./dom.js";
+import { icon } from "./icons.js";
+
+let counter = 0;
+
+/**
+ * Show a dialog until it is closed. `body` gets a function that closes it with a value.
+ * @param {Object} options
+ * @param {string} options.title
+ * @param {string} [options.kicker]   a small line above the title
+ * @param {(close: (value: any) => void) => Node[]} options.body
+ * @param {boolean} [options.wide]
+ * @returns {Promise<any>}  null when it was dismissed
+ */
+export function dialog({ title, kicker = "", body, wide = false }) {
+  return new Promise((resolve) => {
+    let result = null;
+    const id = `dialog-${++counter}`;
+    const node = /** @type {HTMLDialogElement} */ (
+      h("dialog", { class: wide ? "dialog wide" : "dialog", "aria-labelledby": id })
+    );
+    const close = (value) => {
+      result = value;
+      node.close();
+    };
+    const dismiss = h("button", { type: "button", class: "icon-button", "aria-label": "Close" }, icon("cancel"));
+    dismiss.addEventListener("click", () => close(null));
+    const heading = h("div", {}, kicker ? h("p", { class: "kicker", text: kicker }) : null, h("h2", { id, text: title }));
+    node.append(h("header", { class: "dialog-head" }, heading, dismiss), ...body(close));
+    node.addEventListener("click", (event) => {
+      if (event.target === node) close(null); // beside it
+    });
+    node.addEventListener("close", () => {
+      node.remove();
+      resolve(result);
+    });
+    document.body.append(node);
+    node.showModal();
+    /** @type {HTMLElement | null} */ (node.querySelector("[autofocus]"))?.focus();
+  });
+}
+
+/**
+ * Ask before something is taken away. The way back has the focus.
+ * @param {{title: string, text: string, detail?: string, yes: string, no?: string}} options
+ * @returns {Promise<boolean>}
+ */
+export async function confirm({ title, text, detail = "", yes, no = "Keep it" }) {
+  const answer = await dialog({
+    title,
+    body: (close) => [
+      h("p", { text }),
+      detail ? h("p", { class: "quoted", text: detail }) : h("span", { hidden: true }),
+      h("div", { class: "dialog-foot" },
+        h("button", { type: "button", class: "button", text: no, autofocus: true, on: { click: () => close(null) } }),
+        h("button", { type: "button", class: "button danger", text: yes, on: { click: () => close(true) } })),
+    ],
+  });
+  return answer === true;
+}
+
+/** Names and values, as a list. @param {[string, Node | string | null][]} rows */
+export function facts(rows) {
+  const list = h("dl", { class: "facts" });
+  for (const [name, value] of rows) {
+    if (value !== null && value !== "") list.append(h("dt", { text: name }), h("dd", {}, value));
+  }
+  return list;
+}
+
+/** A labelled field with a hint. */
+export function field(label, input, hint = "") {
+  const id = `field-${++counter}`;
+  input.id = id;
+  const parts = [h("label", { for: id, text: label }), input];
+  if (hint) {
+    input.setAttribute("aria-describedby", `${id}-hint`);
+    parts.push(h("p", { class: "hint", id: `${id}-hint`, text: hint }));
+  }
+  return h("div", { class: "field" }, ...parts);
+}

@@ -1,0 +1,35 @@
+// The last things that happened, newest first.
+import { timeNode } from "./clock.js";
+import { byId, h, reconcile, show } from "./dom.js";
+import { onChange, store } from "./store.js";
+import { nothing } from "./table.js";
+
+const SHOWN = 14;
+const QUIET = new Set(["usage_asked", "usage_answered", "renewed", "claimed", "observed", "asked"]);
+const BAD = new Set(["reduced", "reclaimed", "backed_off", "expired", "bypassed", "returned"]);
+
+const list = h("ol", { class: "events", reversed: true });
+const empty = nothing("Nothing happened yet", "Grants, releases, pauses and rate limits appear here as they happen.");
+
+export function setUpEvents() {
+  byId("event-list").append(list, empty);
+  onChange(["events"], draw);
+}
+
+/** Add to what is known, which is newest first; the oldest are forgotten. */
+export function remember(known, event) {
+  if (QUIET.has(event.type) || known.some((each) => each.seq === event.seq)) return known;
+  return [event, ...known].sort((one, other) => other.seq - one.seq).slice(0, SHOWN);
+}
+
+function draw() {
+  show(list, store.events.length > 0);
+  show(empty, store.events.length === 0);
+  reconcile(list, store.events, (event) => String(event.seq), make, () => {});
+}
+
+function make(event) {
+  const tone = BAD.has(event.type) || event.outcome === "rate_limited" ? "event bad" : "event";
+  const text = event.text ?? event.type;
+  return h("li", { class: tone }, h("span", { class: "event-text", text, title: text }), timeNode(event.at, "ago"));
+}

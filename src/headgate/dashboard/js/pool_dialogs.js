@@ -1,0 +1,81 @@
+// Changing a pool: cap, cooldown, pause.
+import * as actions from "./actions.js";
+import { dialog, field } from "./dialogs.js";
+import { h } from "./dom.js";
+import { some } from "./format.js";
+
+/** @type {[number | null, string][]} */
+const PAUSES = [[null, "Until somebody resumes it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];
+
+/** Cap and cooldown; only what was changed is set. */
+export async function editPool(pool) {
+  const plan = await dialog({
+    title: pool.selector,
+    kicker: `Cap and cooldown, ${pool.kind}`,
+    body: (close) => [form(pool, close)],
+  });
+  if (!plan) return;
+  if (plan.act === "remove") return void (await actions.removeCap(pool));
+  if (plan.act === "reset") return void (await actions.resetCap(pool));
+  if (plan.cap !== undefined) await actions.setCap(pool, plan.cap);
+  if (plan.cooldownMs !== undefined) await actions.setCooldown(pool, plan.cooldownMs);
+}
+
+function form(pool, close) {
+  const cap = number({ min: 1, max: 1_000_000, value: pool.cap ?? "", autofocus: true, name: "cap" });
+  const cooldown = number({ min: 0, max: 86_400_000, value: pool.cooldown_ms, name: "cooldown" });
+  const taken = pool.in_flight + pool.foreign;
+  const submit = (event) => {
+    event.preventDefault();
+    const plan = {};
+    if (cap.value !== "" && Number(cap.value) !== pool.cap) plan.cap = Number(cap.value);
+    if (cooldown.value !== "" && Number(cooldown.value) !== pool.cooldown_ms) plan.cooldownMs = Number(cooldown.value);
+    close(Object.keys(plan).length ? plan : null);
+  };
+  const others = h("div", { class: "dialog-more" });
+  if (pool.cap !== null) others.append(plain("Remove the cap…", () => close({ act: "remove" })));
+  if (pool.source === "run time") others.append(plain("Back to the config file", () => close({ act: "reset" })));
+  const lowered = pool.auto_reduced ? ` It was reduced to ${pool.limit} after rate limits; setting a cap ends that.` : "";
+  return h("form", { method: "dialog", on: { submit } },
+    field("Cap: the most seats at once", cap,
+      `${some(taken, "seat")} taken now. Lowering it lets those go on; nobody new enters until it fits.${lowered}`),
+    field("Cooldown in milliseconds", cooldown, "How long a released seat stays taken. It applies to later releases."),
+    others,
+    h("div", { class: "dialog-foot" },
+      h("button", { type: "button", class: "button", text: "Leave it", on: { click: () => close(null) } }),
+      h("button", { type: "submit", class: "button primary", text: "Set" })));
+}
+
+function number(props) {
+  return h("input", { type: "number", step: "1", inputmode: "numeric", required: props.name === "cooldown", ...props });
+}
+
+function plain(label, act) {
+  return h("button", { type: "button", class: "link", text: label, on: { click: act } });
+}
+
+/** How long; choosing is the confirmation. */
+export async function pausePool(pool) {
+  const name = "pause-for";
+  const plan = await dialog({
+    title: `Pause ${pool.pool}?`,
+    body: (close) => {
+      const choices = PAUSES.map(([seconds, label], place) => h("label", { class: "choice" },
+        h("input", { type: "radio", name, value: String(seconds), checked: place === 0, autofocus: place === 0 }), label));
+      const submit = (event) => {
+        event.preventDefault();
+        const chosen = new FormData(event.target).get(name);
+        close({ forS: chosen === "null" ? null : Number(chosen) });
+      };
+      return [
+        h("p", { text: `Nobody new enters (${pool.kind}). Whoever holds a seat goes on, and whoever waits keeps the place.` }),
+        h("form", { method: "dialog", on: { submit } },
+          h("fieldset", { class: "choices" }, h("legend", { class: "sr", text: "For how long" }), ...choices),
+          h("div", { class: "dialog-foot" },
+            h("button", { type: "button", class: "button", text: "Leave it open", on: { click: () => close(null) } }),
+            h("button", { type: "submit", class: "button danger", text: "Pause" }))),
+      ];
+    },
+  });
+  if (plan) await actions.pause(pool, plan.forS);
+}

@@ -1,0 +1,153 @@
+// The pools: one card each, with its seats, its line and what stands in the way.
+import * as actions from "./actions.js";
+import { now, setTime, timeNode } from "./clock.js";
+import { attr, byId, h, reconcile, show, text } from "./dom.js";
+import { count, setting, some } from "./format.js";
+import { icon } from "./icons.js";
+import { editPool, pausePool } from "./pool_dialogs.js";
+import { look } from "./refresh.js";
+import { drawSeats, inTheWay, KINDS, seatsOf } from "./seats.js";
+import { drawSpark } from "./spark.js";
+import { mayChange, onChange, poolKey, store, update } from "./store.js";
+
+const CARD = 316; // the narrowest, in px
+const GAP = 16;
+let width = 1200;
+
+export function setUpPools() {
+  byId("seat-legend").append(
+    ...Object.entries(KINDS).map(([kind, name]) => h("span", {}, h("i", { class: `seat ${kind}` }), name)),
+  );
+  new ResizeObserver(([entry]) => {
+    width = entry.contentRect.width;
+    arrange();
+  }).observe(byId("pool-cards"));
+  onChange(["pools", "session", "series"], draw);
+}
+
+/** As many columns as fit, or one less where that fills the last row better. */
+function arrange() {
+  const fit = Math.max(1, Math.floor((width + GAP) / (CARD + GAP)));
+  const pools = Math.max(1, store.pools.length);
+  const left = (columns) => (columns - (pools % columns)) % columns;
+  const columns = fit > 2 && pools > fit && left(fit - 1) < left(fit) ? fit - 1 : fit;
+  byId("pool-cards").style.setProperty("--columns", String(columns));
+}
+
+function draw() {
+  arrange();
+  text(byId("pools-count"), store.pools.length ? count(store.pools.length) : "");
+  reconcile(byId("pool-cards"), store.pools, poolKey, make, change);
+}
+
+function make() {
+  const node = /** @type {any} */ (h("li", { class: "card pool" }));
+  const parts = {
+    name: h("h3", { class: "pool-name" }),
+    kind: h("span", { class: "kind" }),
+    state: h("span", { class: "chip" }),
+    label: h("span", {}),
+    taken: h("span", { class: "pool-taken" }),
+    limit: h("span", { class: "pool-limit" }),
+    seats: h("div", { class: "seats", role: "img" }),
+    queue: h("button", { type: "button", class: "pool-queue", on: { click: () => look({ pool: poolKey(node.pool), query: "" }) } }),
+    idle: h("span", { class: "pool-queue none" }),
+    until: timeNode(null, "left"),
+    rules: h("p", { class: "pool-rules" }),
+    upstream: h("p", { class: "pool-upstream" }),
+    spark: h("button", {
+      type: "button", class: "spark",
+      on: { click: () => update({ chart: { ...store.chart, pool: poolKey(node.pool) } }) },
+    }),
+    pause: h("button", { type: "button", class: "icon-button", on: { click: () => pausing(node.pool) } }),
+    edit: h("button", { type: "button", class: "icon-button", on: { click: () => editPool(node.pool) } }, icon("edit")),
+  };
+  node.parts = parts;
+  parts.state.append(parts.label, " ", parts.until);
+  node.append(
+    h("header", { class: "pool-head" }, h("div", { class: "pool-title" }, parts.name, parts.kind),
+      h("div", { class: "pool-actions" }, parts.pause, parts.edit)),
+    h("div", { class: "pool-main" },
+      h("p", { class: "pool-number" }, parts.taken, parts.limit), parts.spark),
+    parts.seats,
+    h("div", { class: "pool-facts" }, parts.state, parts.queue, parts.idle),
+    parts.rules,
+    parts.upstream,
+  );
+  return node;
+}
+
+function pausing(pool) {
+  return pool.paused ? actions.resume(pool) : pausePool(pool);
+}
+
+function change(node, pool) {
+  node.pool = pool;
+  const p = node.parts;
+  const seats = seatsOf(pool);
+  const [state, label] = stateOf(pool, seats);
+  attr(node, "data-state", state);
+  text(p.name, pool.pool);
+  attr(p.name, "title", pool.pool);
+  text(p.kind, pool.kind);
+  text(p.label, label);
+  attr(p.state, "class", `chip ${state}`);
+  setTime(p.until, pool.paused ? pool.paused_until : null);
+  text(p.taken, count(seats.taken));
+  text(p.limit, pool.limit === null ? "no limit" : `/ ${count(pool.limit)}`);
+  drawSeats(p.seats, pool);
+  text(p.queue, `${count(pool.queued)} in line`);
+  attr(p.queue, "aria-label", `${count(pool.queued)} in line for ${pool.pool}: show them`);
+  show(p.queue, inTheWay(pool));
+  show(p.idle, !inTheWay(pool));
+  text(p.idle, pool.queued ? `${count(pool.queued)} wait for other pools` : "nobody waits");
+  text(p.rules, rulesOf(pool));
+  text(p.upstream, upstreamOf(pool));
+  show(p.upstream, Boolean(pool.upstream));
+  attr(p.spark, "aria-label", `Show ${pool.pool} (${pool.kind}) in the history chart`);
+  attr(p.spark, "title", "Show in the history chart");
+  drawSpark(p.spark, store.series.samples, poolKey(pool));
+  show(p.pause, mayChange());
+  show(p.edit, mayChange());
+  if (p.pause.dataset.paused !== String(pool.paused)) {
+    p.pause.dataset.paused = String(pool.paused);
+    p.pause.replaceChildren(icon(pool.paused ? "play" : "pause"));
+  }
+  const verb = pool.paused ? "Resume" : "Pause";
+  attr(p.pause, "aria-label", `${verb} ${pool.pool} (${pool.kind})`);
+  attr(p.pause, "title", verb);
+  attr(p.edit, "aria-label", `Change cap and cooldown of ${pool.pool} (${pool.kind})`);
+  attr(p.edit, "title", "Cap and cooldown");
+}
+
+/** What stands out about a pool, the most pressing first. */
+function stateOf(pool, seats) {
+  if (pool.paused) {
+    const why = pool.pause_cause === "rate_limited" ? "rate limited" : "paused";
+    return ["paused", pool.paused_until ? `${why}, goes on in` : `${why} until resumed`];
+  }
+  if (seats.over) return ["over", `${seats.over} over the limit`];
+  if (pool.reserved) return ["full", "kept for one that waited long"];
+  if (pool.limit !== null && seats.taken >= pool.limit) return ["full", "full"];
+  if (seats.cooling && !seats.free) return ["cooling", "cooling"];
+  if (pool.auto_reduced) return ["reduced", "reduced"];
+  return ["open", seats.taken ? `${some(seats.free, "seat")} free` : "idle"];
+}
+
+function rulesOf(pool) {
+  const cap = pool.auto ? `cap follows memory, ${pool.cap ?? "?"} now` : `cap ${pool.cap ?? "none"}`;
+  const parts = [pool.source === "file" ? cap : `${cap}, ${pool.source === "built-in" ? "built in" : "set at run time"}`];
+  if (pool.cooldown_ms) parts.push(`cooldown ${setting(pool.cooldown_ms)}`);
+  if (pool.auto_reduced) parts.push(`reduced from ${pool.auto_reduced_from}`);
+  if (pool.account?.includes("@") && pool.account !== pool.pool) parts.push(`account ${pool.account}`);
+  return parts.join(" · ");
+}
+
+function upstreamOf(pool) {
+  const said = pool.upstream;
+  if (!said) return "";
+  if (said.error) return `Provider asked, count unknown: ${said.error}`;
+  if (said.in_flight === null) return said.asking ? "The provider is being asked for its own count" : "The provider was not asked yet";
+  const age = said.at ? Math.max(0, Math.round((now() - Date.parse(said.at)) / 1000)) : null;
+  return `The provider itself counts ${said.in_flight} in flight${age === null ? "" : `, ${age} s ago`}`;
+}

@@ -1,0 +1,40 @@
+// The recent past for the charts: read once, then its newest part every few seconds. Samples of before a restart of the
+// service, which it no longer has, are kept.
+import { get } from "./api.js";
+import { store, update } from "./store.js";
+
+let timer = 0;
+let reading = 0;
+
+/** Show another span. @param {number} minutes */
+export async function showSpan(minutes) {
+  update({ chart: { ...store.chart, minutes }, series: { samples: [], stepS: 5 } });
+  await readSeries(true);
+}
+
+/** @param {boolean} all  the whole span, or only what is new */
+export async function readSeries(all = false) {
+  clearTimeout(timer);
+  const mine = ++reading;
+  const { minutes } = store.chart;
+  let stepS = store.series.stepS;
+  if (!document.hidden) {
+    try {
+      const found = await get(`/v1/series?minutes=${all || minutes > 60 ? minutes : 1}`);
+      if (mine !== reading) return;
+      stepS = found.step_s;
+      update({ series: { stepS, samples: merged(store.series.samples, found.samples, minutes) } });
+    } catch {
+      // The stream says that we are cut off; a gap in a chart need not.
+    }
+  }
+  if (mine === reading) timer = setTimeout(readSeries, stepS * 1000);
+}
+
+function merged(old, fresh, minutes) {
+  const added = fresh.map((sample) => ({ ...sample, t: Date.parse(sample.at) }));
+  if (!added.length) return old;
+  const first = added[0].t;
+  const earliest = added.at(-1).t - minutes * 60_000;
+  return [...old.filter((sample) => sample.t < first && sample.t >= earliest), ...added];
+}

@@ -1,0 +1,56 @@
+// What the page knows, and who wants to hear of changes. Sections are drawn at most once a frame.
+
+/**
+ * @typedef {Object} Connection
+ * @property {"connecting" | "live" | "waiting"} state
+ * @property {number} retryAt   when it is tried again (Date.now()), while waiting
+ * @property {number} lostAt   when it was last live; 0: it is, or never was
+ */
+
+export const store = {
+  /** @type {"loading" | "ready" | "error"} */ phase: "loading",
+  /** @type {{status: number, error: string} | null} */ problem: null,
+  session: null,
+  pools: [],
+  backoffs: [],
+  leases: [],
+  running: 0,
+  waiting: 0,
+  /** One page of the line; `matching` is how many the filter leaves, null while it is looked for. */
+  line: { tickets: [], matching: 0, searched: 0 },
+  /** What of the line is looked at. */
+  view: { page: 0, query: "", pool: "" },
+  series: { samples: [], stepS: 5 },
+  chart: { pool: "", minutes: 60 },
+  events: [],
+  trouble: "",
+  /** @type {Connection} */ connection: { state: "connecting", retryAt: 0, lostAt: 0 },
+};
+
+const hearers = [];
+const changed = new Set();
+let drawing = 0;
+
+/** Hear of changes to these fields. @param {(keyof typeof store)[]} fields @param {() => void} draw */
+export function onChange(fields, draw) {
+  hearers.push({ fields, draw });
+}
+
+/** @param {Partial<typeof store>} values */
+export function update(values) {
+  Object.assign(store, values);
+  for (const name of Object.keys(values)) changed.add(name);
+  if (!drawing) drawing = requestAnimationFrame(drawChanged);
+}
+
+function drawChanged() {
+  drawing = 0;
+  const names = new Set(changed);
+  changed.clear();
+  for (const { fields, draw } of hearers) if (fields.some((field) => names.has(field))) draw();
+}
+
+export const mayChange = () => store.session?.may_change === true;
+
+/** A pool's key, in the series and in the page. */
+export const poolKey = (pool) => `${pool.kind} ${pool.pool}`;

@@ -1,0 +1,167 @@
+"""By keyboard, by screen reader, on a phone, in the dark (SPEC D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.dashboard import fleet
+from tests.dashboard.service import Server
+
+Opened = Callable[[], Page]
+
+
+def _focused(page: Page) -> str:
+    script = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim()"
+    return str(page.evaluate(script))
+
+
+def _tab_to(page: Page, name: str, most: int = 60) -> None:
+    passed = []
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        passed.append(_focused(page))
+        if passed[-1].startswith(name):
+            return
+    raise AssertionError(f"Tab never came to {name!r}, but to {passed}")
+
+
+def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened) -> None:
+    server.caps(umans=1)
+    server.ask("umans/coder", "agent {number}", 4)
+    page = open_page()
+    page.keyboard.press("Tab")
+    assert _focused(page) == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+    # A cap: to the pool's button, change the number, Enter.
+    _tab_to(page, "Change cap and cooldown of umans")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.name") == "cap"
+    page.keyboard.press("Control+A")
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is 2, it was 1. 1 agent entered.")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+    # The line: one tab stop, arrows from row to row, Enter for all about it, Esc back to the row.
+    page.keyboard.press("2")
+    assert page.evaluate("document.activeElement.id") == "line"
+    rows = page.locator("#line-list tbody tr")
+    expect(rows).to_have_count(2)
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    expect(rows.nth(0)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(rows.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("agent 4")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+    # Bump it, then cancel it: the row's own buttons come after it.
+    rows.nth(1).focus()
+    _tab_to(page, "Move to the front: agent 4", 3)
+    page.keyboard.press("Enter")
+    expect(page.locator("#toasts")).to_contain_text("At position 1 now: agent 4")
+    expect(rows.nth(0)).to_contain_text("agent 4")
+    assert _focused(page).startswith("Move to the front: agent 4")  # the focus went with it
+    _tab_to(page, "Cancel: agent 4", 2)
+    page.keyboard.press("Enter")
+    assert _focused(page) == "Keep it"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#toasts")).to_contain_text("Cancelled: agent 4")
+    expect(rows).to_have_count(1)
+
+    # Search, and the list of keys.
+    page.keyboard.press("/")
+    page.keyboard.type("nothing like that")
+    expect(page.locator("#line-list")).to_contain_text("Nothing in line matches")
+    page.keyboard.press("Escape")
+    expect(rows).to_have_count(1)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_D1_the_focus_stays_while_the_line_moves(server: Server, open_page: Opened) -> None:
+    server.caps(umans=1)
+    held, *_ = server.ask("umans/coder", "agent {number}", 5)
+    page = open_page()
+    rows = page.locator("#line-list tbody tr")
+    expect(rows).to_have_count(4)
+    rows.nth(2).focus()
+    server.release(held)
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_be_focused()
+    expect(rows.nth(1)).to_contain_text("agent 4")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_D1_axe_finds_nothing_serious(server: Server, open_page: Opened, axe: str, scheme: Any) -> None:
+    fleet.set_up(server)
+    fleet.trouble(server)
+    page = open_page()
+    page.emulate_media(color_scheme=scheme)
+    expect(page.locator(".banner.warn")).to_be_visible()
+    assert _violations(page, axe) == []
+    page.locator("#line-list .command").first.click()
+    assert _violations(page, axe) == []
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Change cap and cooldown of umans").click()
+    assert _violations(page, axe) == []
+    page.get_by_role("button", name="Leave it", exact=True).click()
+    page.get_by_role("button", name="Move to the front").first.click()
+    expect(page.locator(".toast")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert _violations(page, axe) == []
+
+
+def _violations(page: Page, axe: str) -> list[str]:
+    """By the browser's own door: the page's policy lets no script in."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(f"() => {{ {axe} }}")
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [
+        f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+
+
+def test_D1_on_a_phone_nothing_is_wider_than_the_screen(server: Server, open_page: Opened) -> None:
+    fleet.set_up(server)
+    fleet.trouble(server)
+    page = open_page()
+    for width in (390, 320):
+        page.set_viewport_size({"width": width, "height": 844})
+        expect(page.locator("#line-list tbody tr")).to_have_count(25)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    expect(page.locator("#line-list thead")).to_be_hidden()
+    page.locator("#line-list .command").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("Waits because")
+
+
+def test_D1_the_colours_are_chosen_and_remembered(server: Server, open_page: Opened) -> None:
+    page = open_page()
+    background = "getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(background)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(background)
+    assert light != dark
+    page.get_by_role("button", name="Colours: as the system").click()
+    assert page.evaluate(background) == light
+    page.reload()
+    assert page.evaluate(background) == light
+    page.get_by_role("button", name="Colours: light").click()
+    page.get_by_role("button", name="Colours: dark").click()
+    expect(page.get_by_role("button", name="Colours: as the system")).to_be_visible()
