@@ -11,6 +11,7 @@ from benchmarks import (
     engine,
     gate,
     http,
+    jobs,
     loading,
     passing,
     proxy,
@@ -31,6 +32,7 @@ ALL = {
     "passing": passing.measure,
     "classifying": classifying.measure,
     "http": http.measure,
+    "jobs": jobs.measure,
     "proxy": proxy.measure,
     "adapt": adapt.measure,
 }

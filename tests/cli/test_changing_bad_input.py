@@ -221,7 +221,7 @@ def test_completion_is_printed_for_each_shell(cli: Cli):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("headgate c", {"capacity", "cancel", "cap", "cooldown", "config", "completion"}),
+        ("headgate c", {"capacity", "cancel", "cap", "cooldown", "config", "completion", "clean"}),
         ("headgate cap ", {"set", "rm", "reset", "ls", "import"}),
         ("headgate pause x --kind ", {"agents", "requests"}),
         ("headgate acquire --no", {"--no-wait"}),

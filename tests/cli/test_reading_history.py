@@ -43,6 +43,13 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Renewed("i", 301_000, ME, "/w"), "i was renewed by its client, by way of process 42 on box"),
     (ev.Returned("i"), "i did not take its seat"),
     (ev.Asked("i"), "i stands in line again"),
+    (ev.Offered("i", ME, "box"), "process 42 on box would run i: it stands in line"),
+    (ev.Withdrawn("i"), "nobody offers to run i any more"),
+    (ev.Held("i", "aider"), "i is held until it is approved [aider]"),
+    (ev.Approved("i", "root"), "i was approved by root"),
+    (ev.Approved("i"), "i was approved"),
+    (ev.JobEnded("i", "failed", 3, "exit 1", "nightly", 1), "job i (nightly) failed after 3 attempts: exit 1"),
+    (ev.JobEnded("i", "lost", 1), "job i is lost"),
     (ev.Released("i", "ok", OPUS, 1, 90_000, exit_code=0), f"i ended: ok, exit 0; held {OPUS} for 1m"),
     (
         ev.Released("i", "local_error", "", 1, 1, signal=9, evidence="oom"),

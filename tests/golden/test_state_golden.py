@@ -48,7 +48,7 @@ HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
-        "seq": 63,
+        "seq": 79,
         "at": T0 + 26_000,
         "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
@@ -299,6 +299,30 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
     yield T0 + 22_900, [ev.UsageAsked("requests", "umans@work", BOB)]
     yield T0 + 23_000, [ev.Paused("requests", "umans@work", FOREVER)]
     yield T0 + 24_000, [ev.Resumed("requests", "umans@work"), ev.Reserved("kept", (OPUS_POOL, HOST))]
+    # Jobs: nobody's until a worker offers, held until approved, run, and all their ends.
+    job: dict[str, Any] = {"job": True, "away": True, "any_host": True}
+    idle = Reason("no_worker", "no worker runs that could take it; start one with `headgate worker`")
+    yield (
+        T0 + 24_500,
+        [
+            ev.Queued(ticket("job", Spec(), T0 + 24_500, "", **job, confirm=True), idle),
+            ev.Queued(ticket("late", Spec(), T0 + 24_500, "", **job, not_before=T0 + 60_000), idle),
+            ev.Queued(ticket("asked-for", Spec(), T0 + 24_500, "", **job, confirm=True, held=True), idle),
+            ev.Offered("job", BOB, "h1", "/run/b.wake", ("umans@work",)),
+            ev.Withdrawn("job"),
+            ev.Offered("job", BOB, "h1"),
+            ev.Held("job", "codex exec"),
+            ev.Approved("job", "me"),
+            ev.Offered("job", BOB, "h1"),
+            ev.Granted("job", "", 10_000),
+            ev.Reclaimed("job", "lost", "", 5_000, job=True),
+            ev.JobEnded("job", "lost", 2, "its worker died", "nightly", 1),
+            ev.Cancelled("late", "me", job=True),
+            ev.Expired("asked-for", 86_400_000, job=True),
+            ev.Granted("ran", "", 10_000, ticket=ticket("ran", Spec(), T0 + 24_500, BOB, job=True)),
+            ev.Released("ran", "ok", "", 0, 5_000, job=True),
+        ],
+    )
     # A limit that is learned: one call is accepted, a second refused, a third is under way.
     glm = Spec(models=("zai/glm",), kind="requests")
     yield T0 + 25_000, [ev.Granted("first", "zai/glm", 10_000, ticket=ticket("first", glm, T0 + 25_000))]

@@ -336,7 +336,7 @@ class Book:
     def take(self, event: ev.Event, now: int) -> None:
         assert now >= self.now
         self.now = now
-        if not isinstance(event, ev.Granted | ev.Reserved | ev.UsageAnswered):
+        if not isinstance(event, ev.Granted | ev.Reserved | ev.UsageAnswered | ev.Held):
             self.room.clear()  # an answer is used at once or not at all
         handler = getattr(self, f"_{type(event).__name__.lower()}", None)
         if handler is not None:
@@ -352,7 +352,7 @@ class Book:
     def _queued(self, event: ev.Queued) -> None:
         ticket = event.ticket
         self._new(ticket)
-        assert not ticket.away
+        assert ticket.away == ticket.job, "J2: a job asks for nothing until a worker offers"
         self.tickets[ticket.id] = ticket
         assert ticket.stalled_at == (0 if self.free(ticket.spec) else self.now)
 
@@ -442,12 +442,49 @@ class Book:
 
     def _returned(self, event: ev.Returned) -> None:
         held = self.leases.pop(event.id)
-        assert not held.claimed
-        self.tickets[event.id] = replace(held.ticket, away=True)
+        job = held.ticket.job
+        assert not held.claimed or (job and not held.child), "J2: what runs is not handed back"
+        self.tickets[event.id] = self._nobodys(held.ticket) if job else replace(held.ticket, away=True)
         self._probe_over(event.id)
+
+    def _nobodys(self, ticket: Ticket) -> Ticket:
+        spec = replace(ticket.spec, host="") if ticket.any_host else ticket.spec
+        return replace(ticket, away=True, spec=spec, holder="", wake="", asks=())
+
+    def _offered(self, event: ev.Offered) -> None:
+        ticket = self.tickets[event.id]
+        assert ticket.job
+        assert ticket.away
+        assert not ticket.held, "J5: what is held is not offered for"
+        assert ticket.not_before <= self.now, "J3: not before its pause is over"
+        assert ticket.spec.host in ("", event.host)
+        spec = replace(ticket.spec, host=event.host)
+        self.tickets[event.id] = replace(ticket, away=False, spec=spec, holder=event.holder, asks=event.asks)
+
+    def _withdrawn(self, event: ev.Withdrawn) -> None:
+        ticket = self.tickets[event.id]
+        assert ticket.job
+        assert not ticket.away
+        self.reserved.pop(event.id, None)
+        self.tickets[event.id] = self._nobodys(ticket)
+
+    def _held(self, event: ev.Held) -> None:
+        ticket = self.tickets[event.id]
+        assert ticket.confirm
+        assert not ticket.away
+        free = [model for model in self.candidates(ticket.spec) if not self.blocked(ticket.spec, model, ticket.id)]
+        assert free, "J5: held before its turn"
+        self.reserved.pop(event.id, None)
+        self.tickets[event.id] = replace(self._nobodys(ticket), held=True)
+
+    def _approved(self, event: ev.Approved) -> None:
+        ticket = self.tickets[event.id]
+        assert ticket.confirm
+        self.tickets[event.id] = replace(ticket, confirm=False, held=False)
 
     def _asked(self, event: ev.Asked) -> None:
         assert self.tickets[event.id].away
+        assert not self.tickets[event.id].job, "J2: a job has no holder that could speak"
         self.tickets[event.id] = replace(self.tickets[event.id], away=False)
 
     def _released(self, event: ev.Released) -> None:

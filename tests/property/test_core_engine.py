@@ -21,7 +21,7 @@ from headgate.core import events as ev
 from headgate.core.engine import Engine
 from headgate.core.errors import HeadgateError, InternalError
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Rule, Spec
+from headgate.core.records import Rule, Spec, Ticket
 from headgate.core.settling import RESERVE_AFTER_MS
 from headgate.core.state import State
 from tests.property.harness import START, through_json
@@ -169,6 +169,10 @@ illegal = st.one_of(
 )
 
 
+def _offerable(ticket: Ticket, now: int) -> bool:
+    return ticket.job and ticket.away and not ticket.held and ticket.not_before <= now
+
+
 class Gate(RuleBasedStateMachine):
     """Two processes on one log, and the model that watches them."""
 
@@ -260,6 +264,48 @@ class Gate(RuleBasedStateMachine):
         since = None if age_ms is None else self.now - age_ms
         holder = "me" if mine else f"p{self.asked % 4}"
         self.do(cmd.Acquire(f"r{self.asked}", spec, holder, since=since, **rest))
+
+    @rule(
+        pick=picks,
+        number=st.integers(1, 4),
+        any_host=st.booleans(),
+        confirm=seldom,
+        pause_ms=st.sampled_from([0, 0, 0, 5_000]),
+    )
+    def submit(self, pick: int, number: int, any_host: bool, confirm: bool, pause_ms: int) -> None:
+        """Jobs are left in the line."""
+        spec = self.palette[pick % len(self.palette)]
+        spec = replace(spec, kind="agents", host="" if any_host else "h1")
+        not_before = self.now + pause_ms if pause_ms else 0
+        for _ in range(number):
+            self.asked += 1
+            self.do(
+                cmd.Acquire(
+                    f"r{self.asked}", spec, "", job=True, any_host=any_host, confirm=confirm, not_before=not_before
+                )
+            )
+
+    @rule(by=st.sampled_from(["p0", "p1", "me"]), host=st.sampled_from(HOSTS), number=st.integers(1, 3))
+    def offer(self, by: str, host: str, number: int) -> None:
+        """A worker offers to run the first jobs that there are."""
+        for ticket in self.engine.state.shelf.heads(self.now)[:number]:
+            expected = min(
+                (
+                    each
+                    for each in self.book.tickets.values()
+                    if each.spec == ticket.spec and _offerable(each, self.now)
+                ),
+                key=lambda each: (each.order, each.arrival),
+            )
+            assert ticket.id == expected.id, "the first of its kind"
+            self.do(cmd.Offer(ticket.id, by, host))
+
+    @precondition(lambda self: any(ticket.job for ticket in self.book.tickets.values()))
+    @rule(pick=picks, command=st.sampled_from([cmd.Withdraw("?", "p0"), cmd.Withdraw("?", "me"), cmd.Approve("?")]))
+    def speak_of_a_job(self, pick: int, command: cmd.Withdraw | cmd.Approve) -> None:
+        jobs = [ident for ident, ticket in self.book.tickets.items() if ticket.job]
+        jobs += [ident for ident, held in self.book.leases.items() if held.ticket.job]
+        self.do(replace(command, id=self.some(jobs, pick)))
 
     @rule(
         picks=st.lists(picks, min_size=1, max_size=4),

@@ -1,4 +1,4 @@
-"""`headgate cancel`: take tickets out of the line (SPEC A9)."""
+"""`headgate cancel`: take tickets out of the line, and end jobs (SPEC A9, J4)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from headgate.cli import exits
 from headgate.cli.listing import note, say_json
 from headgate.cli.targets import entered_text, json_option, opened_gate, tell, whoami
 from headgate.core import commands as cmd
-from headgate.core.errors import BadRequest
+from headgate.core.errors import BadRequest, NotFound
 from headgate.core.records import Ticket
 from headgate.core.state import State
+from headgate.gate.direct import DirectGate
+from headgate.jobs import changing, store
 from headgate.present.targets import find_id, whose
 
 
-@click.command(short_help="Take tickets out of the line.")
+@click.command(short_help="Take tickets out of the line; end jobs.")
 @click.argument("idents", metavar="ID…", nargs=-1, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
-    """Take tickets out of the line. Whoever waits with them is told, and exits 75.
+    """Take tickets out of the line, and end jobs. Whoever waits with a ticket is told, and exits 75.
 
     The beginning of an id is enough; `headgate queue` lists them. If one of several is not in line, none is cancelled.
 
@@ -30,10 +32,16 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     """
     gate = opened_gate(configured=False)
     state = gate.read()
-    tickets = {ticket.id: ticket for ticket in (_ticket(state, ident) for ident in idents)}
+    jobs = {ident: _job(gate, state, ident) for ident in idents}
+    tickets = {ticket.id: ticket for ticket in (_ticket(state, ident) for ident in idents if not jobs[ident])}
     by = whoami(gate.host)
-    decided = gate.decide([cmd.Cancel(ident, by) for ident in tickets])
     cancelled, code = [], exits.OK
+    for ident in dict.fromkeys(filter(None, jobs.values())):
+        came_of_it = changing.cancel(gate, ident, by)
+        cancelled.append(ident)
+        if not as_json:
+            tell(f"job {ident} {'is being ended' if came_of_it == 'ending' else 'was cancelled'}")
+    decided = gate.decide([cmd.Cancel(ident, by) for ident in tickets]) if tickets else []
     for ticket, each in zip(tickets.values(), decided, strict=True):
         if each.error is not None:  # it entered, or left, since we looked
             note(str(each.error))
@@ -45,6 +53,18 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         say_json({"cancelled": cancelled})
     return code
+
+
+def _job(gate: DirectGate, state: State, prefix: str) -> str:
+    """The job that is meant; "" where a ticket is."""
+    try:
+        ident = find_id(state, prefix)
+    except NotFound:
+        try:
+            return store.find_job(gate, prefix)
+        except NotFound:
+            return ""
+    return ident if store.find(gate.log, ident) is not None else ""
 
 
 def _ticket(state: State, prefix: str) -> Ticket:

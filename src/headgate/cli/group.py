@@ -16,6 +16,17 @@ from headgate.cli import exits
 # Name -> module below headgate.cli that has it as `command`.
 COMMANDS = {
     "run": "run_command",
+    "submit": "submit",
+    "jobs": "jobs",
+    "show": "show",
+    "logs": "logs",
+    "wait": "wait",
+    "retry": "retry",
+    "approve": "approve",
+    "clean": "clean",
+    "worker": "worker",
+    "dispatch": "dispatch",
+    "notify": "notify",
     "acquire": "acquire",
     "release": "release",
     "status": "status",

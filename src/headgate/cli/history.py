@@ -239,5 +239,6 @@ _STYLES: dict[type, str] = {
     ev.Refused: "red",
     ev.BackedOff: "red",
     ev.BackoffEnded: "green",
+    ev.Held: "yellow",
     ev.Bypassed: "magenta",
 }

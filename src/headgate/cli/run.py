@@ -19,18 +19,18 @@ from headgate.config.environment import Environment
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.core.names import parse_model
 from headgate.core.records import Lease, Reason
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.log.protocol import StoreError
 from headgate.runner.child import CannotRun, Child, tappable
+from headgate.runner.filling import filled_in
 from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
 
 if TYPE_CHECKING:
     from headgate.cli.proxying import Proxying
-    from headgate.cli.watching import Watch
+    from headgate.runner.watching import Watch
 
 _UPKEEP_S = 10.0
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
@@ -138,9 +138,9 @@ def _under_lease(
     """
     child = session = None
     try:
-        command = _filled_in(options.command, lease.model)
+        command = filled_in(options.command, lease.model)
         if lease.ticket.session:
-            from headgate.cli.resuming import Session
+            from headgate.runner.resuming import Session
             from headgate.signals.agents import agent_for
 
             session = Session(gate, lease, agent_for(command, options.classify), fresh=fresh)
@@ -148,7 +148,7 @@ def _under_lease(
         env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
         if proxying is not None:
             command = proxying.put(command, env, lease.id)
-        argv = [*_filled_in(_wrapper(gate, environment), lease.model), *command]
+        argv = [*filled_in(_wrapper(gate, environment), lease.model), *command]
         taps = () if options.classify == "none" else tappable()
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
@@ -164,7 +164,7 @@ def _under_lease(
         gate.leave(lease.id, "local_error")
         raise
     lease = gate.state.leases[lease.id]
-    from headgate.cli.watching import SILENCE_S, Watch  # the agent runs: now there is time
+    from headgate.runner.watching import SILENCE_S, Watch  # the agent runs: now there is time
 
     silence_s = _silence_s(options) or SILENCE_S
     watch = Watch(
@@ -175,6 +175,7 @@ def _under_lease(
         silence_s=silence_s,
         read=bool(taps),
         credential=credential,
+        say=say,
         session=session,
     )
     end = supervise(
@@ -201,20 +202,6 @@ def _proxying(gate: DirectGate) -> Proxying:
 def _wrapper(gate: DirectGate, environment: Environment) -> list[str]:
     """The sandbox that the config puts before the command, if any (SPEC R7)."""
     return [] if environment.sandbox_disabled else list(gate.settings.wrap)
-
-
-def _filled_in(argv: list[str], model: str) -> list[str]:
-    """`{model}` and its parts in the arguments, replaced by the chosen model's."""
-    if not model or not any("{" in word for word in argv):
-        return argv
-    parts = parse_model(model)
-    values = {"{model}": model, "{provider}": parts.provider, "{account}": parts.account, "{name}": parts.name}
-    filled = []
-    for word in argv:
-        for placeholder, value in values.items():
-            word = word.replace(placeholder, value)
-        filled.append(word)
-    return filled
 
 
 def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
@@ -247,7 +234,7 @@ def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int
         say(f"bypass not recorded: {error}")
     status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))
     env = {**os.environ, "HEADGATE_MODEL": model}
-    child = Child.prepare(_filled_in(options.command, model), env, own_group=not has_terminal())
+    child = Child.prepare(filled_in(options.command, model), env, own_group=not has_terminal())
     child.start()
     end = supervise(child)
     status.write(exit_code=end.code, signal=end.signal)

@@ -86,6 +86,24 @@ concurrency_token = true
 hosts = ["gate.example.org"]
 access_log = false
 
+# Jobs: how long those that have ended are kept, and how much of what one prints.
+[jobs]
+keep = "3d"
+output = "16MiB"
+
+# Whom to tell of what happens: a chat whose URL is in the environment, and a command.
+[[notify]]
+name = "team"
+url_env = "TEAM_CHAT_URL"
+events = ["failed", "login", "auto_reduced"]
+per_hour = 10
+
+[[notify]]
+url = "https://example.org/hook"
+
+[[notify]]
+command = ["notify-send", "Headgate"]
+
 # How long events are kept.
 [history]
 keep = "30d"

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.config.errors import BadValue, Path
 from headgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Table
-from headgate.config.settings import HostAuto, Provider, Serve, Settings
+from headgate.config.settings import HostAuto, Jobs, Notify, Provider, Serve, Settings
 from headgate.config.units import found
 from headgate.config.values import APIS
 from headgate.core.checks import ADAPT_IS_FOR
@@ -33,6 +33,11 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     for name in providers:
         _check_provider(document["providers"][name], ("providers", name), problems)
     host, serve = said.get("agents", {}).get("host", {}), said.get("serve", {})
+    jobs, targets = said.get("jobs", {}), said.get("notify", ())
+    for at, target in enumerate(targets):
+        _check_target(target, ("notify", at), problems)
+        if target.get("name") in [other.get("name", "") for other in targets[:at]]:
+            problems.append((("notify", at, "name"), f"{shown(target['name'])} is the name of another one, too"))
     if host:
         _check_host(document["agents"]["host"], host, problems)
     return Settings(
@@ -48,6 +53,8 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             serve.get("concurrency_token", False), tuple(serve.get("hosts", ())), serve.get("access_log", True)
         ),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
+        notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),
+        jobs=Jobs(jobs.get("keep", Jobs().keep_ms), jobs.get("output", Jobs().output_bytes)),
     )
 
 
@@ -166,6 +173,19 @@ def _check_provider(written: dict[str, Any], path: Path, problems: Problems) -> 
     for one, other in (("usage_path", "usage_field"), ("usage_field", "usage_path"), ("usage_path", "base_url")):
         if one in written and other not in written:
             problems.append(((*path, one), f"{one} needs {other} as well"))
+
+
+def _check_target(target: dict[str, Any], path: Path, problems: Problems) -> None:
+    """Somebody is told in one way."""
+    ways = [name for name in ("url", "url_env", "command") if target.get(name)]
+    if len(ways) != 1:
+        problems.append((path, f"found {' and '.join(ways) or 'none'}; valid is one of url, url_env and command"))
+
+
+def _target(target: dict[str, Any], number: int) -> Notify:
+    said: dict[str, Any] = {"name": str(number), **target}
+    listed: dict[str, Any] = {name: tuple(said[name]) for name in ("command", "events") if name in said}
+    return Notify(**(said | listed))
 
 
 def shown_path(path: Path) -> str:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from headgate.config import values as v
 from headgate.config.errors import BadValue
-from headgate.config.settings import HostAuto, Provider, Settings
+from headgate.config.settings import TOLD, TOLD_BY_DEFAULT, HostAuto, Jobs, Notify, Provider, Settings
 from headgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
 from headgate.core.names import KINDS, shown
 from headgate.core.rules import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
@@ -378,6 +378,84 @@ SCHEMA = Table(
             ),
             "The HTTP service.",
             "{ concurrency_token = true }",
+        ),
+        Key(
+            "jobs",
+            Table(
+                "jobs",
+                (
+                    Key(
+                        "keep",
+                        Scalar("duration", v.read_some_duration_ms),
+                        "How long a job that has ended is kept, with what it printed.",
+                        '"7d"',
+                        format_duration(Jobs().keep_ms),
+                    ),
+                    Key(
+                        "output",
+                        _SOME_SIZE,
+                        "The most that is kept of what one job prints; the oldest is dropped.",
+                        '"64MiB"',
+                        format_size(Jobs().output_bytes),
+                    ),
+                ),
+            ),
+            "What is kept of jobs.",
+            '{ keep = "7d" }',
+        ),
+        Key(
+            "notify",
+            Array(
+                "array of tables",
+                Table(
+                    "somebody to be told",
+                    (
+                        Key(
+                            "name",
+                            Scalar("name", v.read_target_name),
+                            "What `headgate notify` calls it.",
+                            '"team"',
+                            "its number in the file",
+                        ),
+                        Key(
+                            "url",
+                            Scalar("URL", v.read_target_url),
+                            "Where to send messages: `https://…` is a webhook that gets JSON; other schemes are those "
+                            "of Apprise (Telegram, Slack, mail…), with the extra `notify`. Never shown or logged.",
+                            '"tgram://…"',
+                        ),
+                        Key(
+                            "url_env",
+                            Scalar("name of an environment variable", v.read_key_env),
+                            "The variable that holds the URL, instead of `url`.",
+                            '"TEAM_CHAT_URL"',
+                        ),
+                        Key(
+                            "command",
+                            Array("array of text", Scalar("text", v.read_argument)),
+                            "A command that is run for each message instead, with the message as JSON on its stdin.",
+                            '["notify-send", "Headgate"]',
+                        ),
+                        Key(
+                            "events",
+                            Array("array of events", Scalar("event", v.read_told)),
+                            f"What to tell: any of {', '.join(f'`{name}`' for name in TOLD)}.",
+                            '["failed", "login"]',
+                            ", ".join(f"`{name}`" for name in TOLD_BY_DEFAULT),
+                        ),
+                        Key(
+                            "per_hour",
+                            Scalar("whole number from 1", v.read_cap),
+                            "The most messages in an hour; what is over is summed up in one.",
+                            "20",
+                            str(Notify().per_hour),
+                        ),
+                    ),
+                ),
+            ),
+            "Whom to tell of what happens. Sent by `headgate worker` and `headgate notify run`.",
+            '[{ url_env = "TEAM_CHAT_URL" }]',
+            "nobody",
         ),
         Key(
             "history",

@@ -39,6 +39,29 @@ class Serve(Struct, frozen=True):
     access_log: bool = True  # of the proxy
 
 
+class Jobs(Struct, frozen=True):
+    """What is kept of jobs that have ended, and of what they print."""
+
+    keep_ms: int = 7 * 86_400_000
+    output_bytes: int = 64 * 1024**2  # of one job, in all its files
+
+
+# What people can be told of (SPEC T1), and what that means. The first ones are told unless a target says otherwise.
+TOLD_BY_DEFAULT = ("held", "expired", "failed", "rate_limited", "auto_reduced", "recovered", "login")
+TOLD = (*TOLD_BY_DEFAULT, "queued", "started", "succeeded")
+
+
+class Notify(Struct, frozen=True):
+    """Somebody to be told: by URL or by a command."""
+
+    name: str = ""
+    url: str = ""  # never shown: it may hold a secret
+    url_env: str = ""
+    command: tuple[str, ...] = ()
+    events: tuple[str, ...] = TOLD_BY_DEFAULT
+    per_hour: int = 20
+
+
 class Settings(Struct, frozen=True):
     """Everything that a config file can say."""
 
@@ -51,4 +74,6 @@ class Settings(Struct, frozen=True):
     wrap: tuple[str, ...] = ()
     keep_ms: int = 30 * 86_400_000
     serve: Serve = Serve()
+    jobs: Jobs = Jobs()
+    notify: tuple[Notify, ...] = ()
     fallback: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what the proxy tries instead of a model

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from headgate.config.errors import BadValue
+from headgate.config.settings import TOLD
 from headgate.config.units import found, parse_duration_ms, parse_size
 from headgate.core.limits import POLICIES
 from headgate.core.names import account_of, parse_model, parse_selector, shown
@@ -209,3 +210,22 @@ def _nearly(text: str, word: str) -> bool:
         or word in {text[:at] + text[at + 1 :] for at in range(len(text))}
         or text in {word[:at] + word[at + 1 :] for at in range(len(word))}
     )
+
+
+def read_target_url(value: object) -> str:
+    """Where messages go. Never shown: tokens are part of such URLs."""
+    if isinstance(value, str) and value.isprintable() and value == value.strip():
+        scheme, found, rest = value.partition("://")
+        if found and rest and scheme.isascii() and scheme.replace("+", "a").isalnum():
+            return value
+    raise BadValue('not a URL, for example "https://example.org/hook" or "tgram://TOKEN/CHAT"')
+
+
+def read_target_name(value: object) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 40 and value.isascii() and value.replace("-", "a").isalnum():
+        return value
+    raise _invalid(value, 'a name of letters, digits and -, for example "team"')
+
+
+def read_told(value: object) -> str:
+    return _choice(value, TOLD)

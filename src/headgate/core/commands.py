@@ -29,6 +29,45 @@ class Acquire(Struct, tag="acquire", omit_defaults=True):
     client: str = ""  # who asks through the holder
     renew_ms: int = 0  # how often the client will renew; 0: it lives as long as its process
     asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for
+    job: bool = False  # a job: with `wait` it stands aside, without a holder, until a worker offers to run it
+    any_host: bool = False
+    confirm: bool = False
+    not_before: int = 0  # log time
+
+
+class Offer(Struct, tag="offer", omit_defaults=True):
+    """A worker with a free hand would run this job: from now on its ticket asks, in the worker's name (SPEC J2)."""
+
+    id: str
+    holder: str
+    host: str
+    wake: str = ""
+    asks: tuple[str, ...] = ()
+
+
+class Withdraw(Struct, tag="withdraw"):
+    """The worker will not run this job after all: it goes back to its place, also if it was just let in."""
+
+    id: str
+    holder: str
+
+
+class Approve(Struct, tag="approve", omit_defaults=True):
+    """A job that was to be confirmed may run (SPEC J5)."""
+
+    id: str
+    by: str = ""
+
+
+class EndJob(Struct, tag="end_job", omit_defaults=True):
+    """A job has reached a final state: for the history."""
+
+    id: str
+    state: str
+    attempts: int = 0
+    why: str = ""
+    name: str = ""
+    exit_code: int | None = None
 
 
 class Ask(Struct, tag="ask"):
@@ -42,6 +81,7 @@ class Claim(Struct, tag="claim", omit_defaults=True):
 
     id: str
     child: str = ""
+    holder: str = ""  # only if the grant is this process's
 
 
 class Renew(Struct, tag="renew", omit_defaults=True):
@@ -65,6 +105,7 @@ class Release(Struct, tag="release", omit_defaults=True):
     scope: str = ""  # of a backoff, where the outcome names it: model, family, account
     family: str = ""  # the models of that family, as a glob
     credential: str = ""  # salted hash of the credential that was used
+    holder: str = ""  # only if the lease is this process's: a job's id is lent again and again
     identity: str = ""  # whose account it names, see Credential
 
 
@@ -238,6 +279,10 @@ class Tick(Struct, tag="tick"):
 
 Command = (
     Acquire
+    | Offer
+    | Withdraw
+    | Approve
+    | EndJob
     | Ask
     | Claim
     | Renew

@@ -24,9 +24,10 @@ from headgate.core.checks import check_cap, check_rule
 from headgate.core.errors import BadRequest, InternalError, NotFound
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import KINDS, Model, account_of, parse_model, parse_selector, shown
+from headgate.core.offering import Offering
 from headgate.core.order import MAX_PRIORITY, order_key
 from headgate.core.pools import Pool
-from headgate.core.reasons import reason_for, taken
+from headgate.core.reasons import reason_for, reason_of_job, taken
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import UNLIMITED
 from headgate.core.settling import FOREVER, Settling
@@ -60,11 +61,16 @@ class Engine:
         self.address = address
         self._timers = Timers(self.state)
         self._line = Settling(self.state, self._timers, self._grant_head, self._emit)
+        offering = Offering(self.state, self._emit)
         self._out: list[ev.Event] = []
         self._now = 0
         self._followed_to = 0  # another process has done what was due by then
         self._handlers: dict[type, Callable[[Any, int], None]] = {
             cmd.Acquire: self._acquire,
+            cmd.Offer: offering.offer,
+            cmd.Withdraw: offering.withdraw,
+            cmd.Approve: offering.approve,
+            cmd.EndJob: offering.end,
             cmd.Ask: self._ask,
             cmd.Claim: self._claim,
             cmd.Renew: self._renew,
@@ -151,6 +157,10 @@ class Engine:
         if has_one is not None:
             self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
             return
+        if command.job and command.wait:
+            ticket = self._ticket(command, queue, now)
+            self._emit(ev.Queued(ticket, reason_of_job(state, queue, now, ticket)))
+            return
         if not queue.waiting:
             candidate = self._line.choose(queue, now)
             if candidate is not None:
@@ -206,6 +216,11 @@ class Engine:
             renew_by=now + keep_ms(command.renew_ms) if command.renew_ms else 0,
             asks=command.asks,
             stalled_at=0 if queue.usable else now,
+            job=command.job,
+            away=command.job and command.wait,
+            any_host=command.any_host,
+            confirm=command.confirm,
+            not_before=command.not_before,
         )
 
     def _check_spec(self, spec: Spec) -> None:
@@ -236,7 +251,10 @@ class Engine:
         raise BadRequest(f"needs {spec.seats} seats of {pool}, whose cap is {most}: ask for fewer or raise the cap")
 
     def _grant_head(self, ticket: Ticket, candidate: Candidate, now: int) -> None:
-        self._grant(ticket, candidate, now, from_line=True)
+        if ticket.confirm:
+            self._emit(ev.Held(ticket.id, ticket.command))
+        else:
+            self._grant(ticket, candidate, now, from_line=True)
 
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
         claimed = not from_line or (ticket.holder == self.me and ticket.wake == self.address)
@@ -263,17 +281,19 @@ class Engine:
 
     def _ask(self, command: cmd.Ask, now: int) -> None:
         ticket = self.state.tickets.get(command.id)
-        if ticket is not None and ticket.away:
+        if ticket is not None and ticket.away and not ticket.job:
             self._emit(ev.Asked(command.id))
 
     def _claim(self, command: cmd.Claim, now: int) -> None:
         lease = self.state.leases.get(command.id)
         if lease is None:
             ticket = self.state.tickets.get(command.id)
-            if ticket is None:
+            if ticket is None or ticket.job:
                 raise NotFound(f"no lease {command.id}: it was reclaimed or never granted")
             if ticket.away:
                 self._emit(ev.Asked(command.id))
+        elif command.holder and command.holder != lease.ticket.holder:
+            raise NotFound(f"no lease {command.id} of this process: it is another's by now")
         elif not lease.claimed or (command.child and command.child != lease.child):
             self._emit(ev.Claimed(command.id, command.child))
 
@@ -292,7 +312,7 @@ class Engine:
 
     def _release(self, command: cmd.Release, now: int) -> None:
         lease = self.state.leases.get(command.id)
-        if lease is None:
+        if lease is None or (command.holder and command.holder != lease.ticket.holder):
             return
         ticket = lease.ticket
         held = self.state.held[command.id]
@@ -319,6 +339,7 @@ class Engine:
                 role=ticket.role,
                 session=ticket.session,
                 evidence=command.evidence,
+                job=ticket.job,
             )
         )
 
@@ -331,9 +352,10 @@ class Engine:
         self._take(lease, command.cause, now, command.by)
 
     def _take(self, lease: Lease, cause: str, now: int, by: str = "") -> None:
-        spec = lease.ticket.spec
+        ticket = lease.ticket
+        spec = ticket.spec
         held_ms = now - lease.granted_at
-        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project))
+        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job))
 
     def _cancel(self, command: cmd.Cancel, now: int) -> None:
         lease = self.state.leases.get(command.id)
@@ -342,7 +364,7 @@ class Engine:
         ticket = self.state.tickets.get(command.id)
         if ticket is None:
             raise NotFound(f"no ticket {shown(command.id)} in line: see `headgate queue`")
-        self._emit(ev.Cancelled(ticket.id, command.by, ticket.holder, ticket.wake, ticket.command))
+        self._emit(ev.Cancelled(ticket.id, command.by, ticket.holder, ticket.wake, ticket.command, ticket.job))
 
     def _bump(self, command: cmd.Bump, now: int) -> None:
         state = self.state
@@ -363,11 +385,14 @@ class Engine:
             if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
-                self._emit(ev.Dropped(ident))
+                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident))
         for lease in list(self.state.leases.values()):
             nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
-                self._take(lease, "lost", now)
+                if lease.ticket.job and not lease.child:
+                    self._emit(ev.Returned(lease.id))  # it never ran
+                else:
+                    self._take(lease, "lost", now)
         for pool in self.state.gates:
             if pool.upstream.asked_by in gone:
                 self._answered(pool, None, WITHDRAWN, now)
@@ -649,7 +674,8 @@ class Engine:
             self._level_accepted(pool, pool.adapt.belief.unproven)
         elif what == EXPIRY:
             ticket = state.tickets[name]
-            self._emit(ev.Expired(name, now - ticket.queued_at, ticket.holder, ticket.wake, ticket.command))
+            after_ms = now - ticket.queued_at
+            self._emit(ev.Expired(name, after_ms, ticket.holder, ticket.wake, ticket.command, ticket.job))
         elif what == CLAIM:
             self._emit(ev.Returned(name))
         elif what == HOLD:

@@ -67,6 +67,47 @@ class Asked(Struct, tag="asked"):
     id: str
 
 
+class Offered(Struct, tag="offered", omit_defaults=True):
+    """A worker would run this job: its ticket stands in line, in the worker's name and for its host."""
+
+    id: str
+    holder: str
+    host: str
+    wake: str = ""
+    asks: tuple[str, ...] = ()
+
+
+class Withdrawn(Struct, tag="withdrawn"):
+    """Nobody offers to run this job any more: it keeps its place and asks for nothing."""
+
+    id: str
+
+
+class Held(Struct, tag="held", omit_defaults=True):
+    """The turn of a job has come that somebody must approve first; it takes no seat until then."""
+
+    id: str
+    command: str = ""
+
+
+class Approved(Struct, tag="approved", omit_defaults=True):
+    """A job that was to be confirmed may run."""
+
+    id: str
+    by: str = ""
+
+
+class JobEnded(Struct, tag="job_ended", omit_defaults=True):
+    """A job has run for the last time. `state`: succeeded, failed, cancelled, lost."""
+
+    id: str
+    state: str
+    attempts: int = 0
+    why: str = ""
+    name: str = ""
+    exit_code: int | None = None
+
+
 class Released(Struct, tag="released", omit_defaults=True):
     """A lease ended; the facts of the run."""
 
@@ -83,6 +124,7 @@ class Released(Struct, tag="released", omit_defaults=True):
     role: str = ""
     session: str = ""
     evidence: str = ""
+    job: bool = False
 
 
 class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
@@ -95,6 +137,7 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     by: str = ""
     kind: str = "agents"
     project: str = "default"
+    job: bool = False
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
@@ -105,6 +148,7 @@ class Cancelled(Struct, tag="cancelled", omit_defaults=True):
     holder: str = ""  # whom to tell, and where
     wake: str = ""
     command: str = ""
+    job: bool = False
 
 
 class Expired(Struct, tag="expired", omit_defaults=True):
@@ -115,6 +159,7 @@ class Expired(Struct, tag="expired", omit_defaults=True):
     holder: str = ""
     wake: str = ""
     command: str = ""
+    job: bool = False
 
 
 class Dropped(Struct, tag="dropped", omit_defaults=True):
@@ -299,6 +344,11 @@ Event = (
     | Renewed
     | Returned
     | Asked
+    | Offered
+    | Withdrawn
+    | Held
+    | Approved
+    | JobEnded
     | Released
     | Reclaimed
     | Cancelled

@@ -2,7 +2,8 @@
 
 A position is 1 + how many would enter first if the line moved now: those ahead in the pool that blocks a ticket,
 unless something else that does not block this ticket holds them back. It can rise. An estimate is given only where
-holds were observed: pause left + position x (mean hold + cooldown) / limit, spread as a range.
+holds were observed: pause left + position x (mean hold + cooldown) / limit, spread as a range. Jobs that no worker has
+offered to run yet are among them, at the places that they keep.
 
 The line is walked from its front: a part of it costs what is before its end, not what stands behind. What pools and
 rules have a say in is noted down at the beginning, so that a walk may go on in another thread while the state changes.
@@ -19,9 +20,10 @@ from msgspec import Struct
 
 from headgate.core.line import Queue
 from headgate.core.pools import Pool
-from headgate.core.reasons import reason_for
+from headgate.core.reasons import of_job_aside, reason_for, reason_of_job
 from headgate.core.records import Reason, Ticket
 from headgate.core.rules import UNLIMITED
+from headgate.core.shelf import Entry
 from headgate.core.state import State
 
 _ENDLESS_MS = 10**11  # a pause until somebody resumes
@@ -56,8 +58,12 @@ class Line:
 
     def __init__(self, state: State, now: int) -> None:
         self._size = len(state.tickets)
-        self._stands = {spec: _Stand(state, queue, now) for spec, queue in state.queues.items() if queue.waiting}
-        self._away = [ticket for ticket in state.tickets.values() if ticket.away]
+        self._now = now
+        jobs = state.shelf.kinds(now)
+        queues = {spec: queue for spec, queue in state.queues.items() if queue.waiting}
+        queues |= {spec: state.queue(spec) for spec in jobs}
+        self._stands = {spec: _Stand(state, queue, now, jobs.get(spec, [])) for spec, queue in queues.items()}
+        self._away = [ticket for ticket in state.tickets.values() if not _takes_part(ticket, now)]
         self._shares = {stand.row: stand.shares for stand in self._stands.values() if stand.row is not None}
 
     def page(self, offset: int = 0, limit: int | None = None) -> list[TicketView]:
@@ -71,17 +77,22 @@ class Line:
 
     def view(self, ticket: Ticket) -> TicketView:
         """One ticket of the line."""
-        if ticket.away:
+        if not _takes_part(ticket, self._now):
             return self._view(ticket, self._size)
-        row = self._stands[ticket.spec].row
+        stand = self._stands[ticket.spec]
+        row = stand.row
         if row is None:
-            return self._view(ticket, 1)
+            return self._view(ticket, next(each.position for each in _all_first(stand) if each.ticket is ticket))
         return self._view(ticket, next(place for place, each in enumerate(self._served(row), 1) if each is ticket))
 
     def _view(self, ticket: Ticket, position: int) -> TicketView:
-        if ticket.away:
-            return TicketView(ticket, position, _PASSED_OVER, None)
+        if not _takes_part(ticket, self._now):
+            return TicketView(ticket, position, of_job_aside(ticket) if ticket.job else _PASSED_OVER, None)
         stand = self._stands[ticket.spec]
+        if ticket.away and stand.of_jobs.code == "no_worker":
+            return TicketView(ticket, position, stand.of_jobs, None)
+        if ticket.away:
+            return TicketView(ticket, position, stand.of_jobs, estimate(stand.pace, position))
         return TicketView(ticket, position, stand.reason, estimate(stand.pace, position))
 
     def _of_row(self, row: Row) -> Iterator[Placed]:
@@ -121,13 +132,15 @@ class Line:
 class _Stand:
     """One queue, as it is noted down."""
 
-    def __init__(self, state: State, queue: Queue, now: int) -> None:
+    def __init__(self, state: State, queue: Queue, now: int, jobs: list[Entry]) -> None:
         held_by = blocking(queue, now)
         at = held_by[0] if held_by else next(iter(queue.pools), None)
         self.flow = queue.flow
         self.pools = frozenset(pool.key for pool in queue.pools)
         self.blocks = frozenset(pool.key for pool in held_by)
         self.reason = reason_for(state, queue, now)
+        # Of those that no worker offers to run.
+        self.of_jobs = reason_of_job(state, queue, now) if jobs else self.reason
         self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.seats
         self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # that is not up to us
         self.row: Row | None = None  # all of them are first
@@ -137,14 +150,25 @@ class _Stand:
             self.shares = ({flow: share.start for flow, share in at.shares.items()}, at.virtual)
         self._queue = queue
         self._entries = queue.entries()
+        self._shelf, self._jobs = state.shelf, jobs
 
     def tickets(self) -> Iterator[Ticket]:
         """The oldest first."""
-        return self._queue.in_order(self._entries)
+        asking = self._queue.in_order(self._entries)
+        return (
+            merge(asking, self._shelf.in_order(self._queue.spec, list(self._jobs)), key=_age) if self._jobs else asking
+        )
+
+
+def _takes_part(ticket: Ticket, now: int) -> bool:
+    """Whether a ticket has a position: it asks, or would if a worker had a hand for it."""
+    return not ticket.away or (ticket.job and not ticket.held and ticket.not_before <= now)
 
 
 def _all_first(stand: _Stand) -> Iterator[Placed]:
-    return (Placed(1, ticket.order, ticket.arrival, ticket) for ticket in stand.tickets())
+    """Those who wait for no pool. All are first, but jobs, which wait for a worker one after the other."""
+    for place, ticket in enumerate(stand.tickets(), 1):
+        yield Placed(place if ticket.away else 1, ticket.order, ticket.arrival, ticket)
 
 
 def _age(ticket: Ticket) -> tuple[int, int]:

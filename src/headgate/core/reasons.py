@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.core.line import Queue
 from headgate.core.pools import Pool
-from headgate.core.records import Reason
+from headgate.core.records import Reason, Ticket
 from headgate.core.rules import UNLIMITED
 from headgate.core.state import State
 
@@ -21,6 +21,10 @@ CODES = {
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
+    "no_worker": "a job, and no worker runs that could take it: `headgate worker` starts one",
+    "no_hand": "a job, and every hand of the workers is busy",
+    "held": "a job whose turn came, and that somebody must approve: `headgate approve`",
+    "retry_pause": "a job that failed, and is tried again in a while",
     "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
 
@@ -55,6 +59,25 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         limit=limit_of(pool, own_limit),
         model=model,
     )
+
+
+def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = None) -> Reason:
+    """Why a job does not run that no worker offers to run; without a ticket, of one that is new."""
+    if ticket is not None and (ticket.held or ticket.not_before > now):
+        return of_job_aside(ticket)
+    reason = reason_for(state, queue, now)
+    if reason.code != "behind":
+        return reason
+    if any(lease.ticket.job for lease in state.leases.values()):
+        return Reason("no_hand", "every hand of the workers is busy; more: `headgate worker -n N`", model=reason.model)
+    return Reason("no_worker", "no worker runs that could take it; start one with `headgate worker`")
+
+
+def of_job_aside(ticket: Ticket) -> Reason:
+    """Why no worker may even offer to run a job: it must be approved, or has failed a moment ago."""
+    if ticket.held:
+        return Reason("held", f"its turn came; it waits for `headgate approve {ticket.id}`")
+    return Reason("retry_pause", "it failed, and is tried again", until=ticket.not_before)
 
 
 def _of_usage(pool: Pool, model: str) -> Reason:
@@ -128,7 +151,8 @@ def taken(state: State, key: str, session: str, host: str) -> Reason | None:
 def _whose(state: State, ident: str) -> str:
     lease = state.leases.get(ident)
     holder = lease.lives_with if lease is not None else state.tickets[ident].holder
-    return f"{'running' if lease is not None else 'in line'} as {ident} (process {_pid(holder)})"
+    who = f"process {_pid(holder)}" if holder else "a job"
+    return f"{'running' if lease is not None else 'in line'} as {ident} ({who})"
 
 
 def _pid(process: str) -> str:

@@ -46,6 +46,11 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     renew_ms: int = 0  # how often its client renews it: it is judged by that, and by no process
     renew_by: int = 0  # let go of then, if nobody has heard of the client
     asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for (SPEC G3)
+    job: bool = False  # a job's: away, and nobody's, until a worker offers to run it (SPEC J2)
+    any_host: bool = False  # of a job: it runs where the worker is
+    confirm: bool = False  # of a job: when its turn comes it is held until somebody approves it (SPEC J5)
+    held: bool = False  # its turn came, and nobody has approved it yet
+    not_before: int = 0  # of a job that failed: no worker may offer to run it earlier
 
 
 class Lease(Struct, omit_defaults=True, gc=False):

@@ -23,6 +23,7 @@ from headgate.core.names import parse_model
 from headgate.core.pools import Pool
 from headgate.core.records import Lease, Rule, Spec, Ticket
 from headgate.core.rules import Need, Rules
+from headgate.core.shelf import Shelf
 from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot, UpstreamRecord
 from headgate.core.usage import Upstream
 
@@ -61,6 +62,7 @@ class State:
         self.backoffs: dict[str, Backoff] = {}
         self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
         self.gates: list[Pool] = []  # those whose provider is asked
+        self.shelf = Shelf(self.tickets)  # jobs that wait for a worker
         self.fresh: dict[Spec, Queue] = {}
         self.dirty: dict[str, Pool] = {}
         self._apply: dict[type, Callable[[Any, int], None]] = {
@@ -71,6 +73,11 @@ class State:
             ev.Renewed: self._renewed,
             ev.Returned: self._returned,
             ev.Asked: self._asked,
+            ev.Offered: self._offered,
+            ev.Withdrawn: self._withdrawn,
+            ev.Held: self._was_held,
+            ev.Approved: self._approved,
+            ev.JobEnded: _nothing,
             ev.Released: self._ended,
             ev.Reclaimed: self._ended,
             ev.Cancelled: self._left,
@@ -183,6 +190,8 @@ class State:
         self._take_keys(ticket)
         if not ticket.away:
             self._stand(ticket)
+        elif ticket.job:
+            self.shelf.put(ticket, at)
 
     def _stand(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask."""
@@ -220,10 +229,47 @@ class State:
         if not old.away:
             self._step_back(old)
             self._stand(new)
+        elif new.job:
+            self.shelf.put(new, at)
 
     def _asked(self, event: ev.Asked, at: int) -> None:
         ticket = self.tickets[event.id] = replace(self.tickets[event.id], away=False)
         self._stand(ticket)
+
+    # Jobs: nobody's until a worker offers to run them.
+
+    def _offered(self, event: ev.Offered, at: int) -> None:
+        old = self.tickets[event.id]
+        spec = replace(old.spec, host=event.host)
+        new = replace(old, away=False, spec=spec, holder=event.holder, wake=event.wake, asks=event.asks)
+        self._forget_keys(old)  # a session's key is one host's
+        self._take_keys(new)
+        self.tickets[event.id] = new
+        self._stand(new)
+
+    def _withdrawn(self, event: ev.Withdrawn, at: int) -> None:
+        self._lay_aside(self.tickets[event.id], at)
+
+    def _was_held(self, event: ev.Held, at: int) -> None:
+        self._lay_aside(self.tickets[event.id], at, held=True)
+
+    def _lay_aside(self, old: Ticket, at: int, *, held: bool = False) -> None:
+        self.tickets[old.id] = replace(self._nobodys(old), held=held)
+        self._step_back(old)
+        self.shelf.put(self.tickets[old.id], at)
+
+    def _nobodys(self, old: Ticket) -> Ticket:
+        """A job's ticket without the worker that spoke for it."""
+        spec = replace(old.spec, host="") if old.any_host else old.spec
+        new = replace(old, away=True, spec=spec, holder="", wake="", asks=())
+        self._forget_keys(old)
+        self._take_keys(new)
+        return new
+
+    def _approved(self, event: ev.Approved, at: int) -> None:
+        ticket = self.tickets[event.id] = replace(self.tickets[event.id], confirm=False, held=False)
+        if ticket.away:
+            self.shelf.put(ticket, at)
 
     def _take_keys(self, ticket: Ticket) -> None:
         if ticket.key:
@@ -290,7 +336,10 @@ class State:
         candidate = self.held.pop(event.id)
         spec = lease.ticket.spec
         self._probe_over(event.id)
-        self.tickets[event.id] = self._timed(replace(lease.ticket, away=True), at)
+        ticket = self._nobodys(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
+        self.tickets[event.id] = ticket = self._timed(ticket, at)
+        if ticket.job:
+            self.shelf.put(ticket, at)
         for pool, _ in candidate.needs:
             pool.give_back(event.id, spec.seats, spec.project, -lease.charge_ms * spec.seats, at)
             pool.upstream.freed(at, 0)
@@ -567,6 +616,7 @@ class State:
     def _attach(self) -> None:
         """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
         self.queues, self.fresh, self.dirty = {}, {}, {}
+        self.shelf.fill(self.at)
         self._count_foreign()
         for pool in self.pools.values():
             self._see(pool)

@@ -19,9 +19,9 @@ from headgate.core.state import State
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
 from headgate.gate.surroundings import Surroundings, Turns, lost
-from headgate.gate.transaction import Decided, Replica, Wake
+from headgate.gate.transaction import Decided, Replica, Side, Wake
 from headgate.gate.usage import Questions, Usage
-from headgate.log.protocol import Log, LogReplaced, SideWrite
+from headgate.log.protocol import Log, LogReplaced
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
@@ -63,17 +63,17 @@ class DirectGate:
         """What to add to a log time to get wall time, for display."""
         return time_ns() // 1_000_000 - self.log.now()
 
-    def decide(
-        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
-    ) -> list[Decided]:
+    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
         """Run commands in one transaction; the config file's caps come first if they are news.
 
-        `side` is written beside the log with it, whatever the commands come to.
+        `side` is written beside the log with it, whatever the commands come to, unless it is a function of that.
         """
         prelude = self._news()
+        skipped = len(prelude)
+        writes = (lambda decided: side(decided[skipped:])) if callable(side) else side
         self.before_lock()
         try:
-            decided = self.replica.decide([*prelude, *commands], durable=durable, side=side)
+            decided = self.replica.decide([*prelude, *commands], durable=durable, side=writes)
         finally:
             self.after_lock()
         self._look_for_the_unheard()

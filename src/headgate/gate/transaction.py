@@ -25,6 +25,9 @@ from headgate.core.state import State
 from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
+JOB_ENDS = (
+    "job_ends"  # beside the log: jobs whose ticket or lease ended by somebody else's hand, until jobs/ sees to it
+)
 KEEP_MS = 30 * 86_400_000
 SOON_MS = 2_000  # the head of the line is told of a deadline so near; of others it learns by its poll
 _STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
@@ -40,6 +43,11 @@ class Decided(NamedTuple):
 
     events: list[ev.Event]
     error: HeadgateError | None = None
+
+
+# What is written beside the log with a decision; or how to tell that from what the commands came to, under the lock.
+# What the latter raises undoes the whole transaction.
+Side = Sequence[SideWrite] | Callable[[list[Decided]], Sequence[SideWrite]]
 
 
 class Wake(NamedTuple):
@@ -89,9 +97,7 @@ class Replica:
             engine = self.engine
         return engine.state
 
-    def decide(
-        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
-    ) -> list[Decided]:
+    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
         """Run commands in one transaction, waiting for the lock. `side` is written with it, whatever they come to."""
         if monotonic() - self._fed_at > _STALE_S:
             self.catch_up()
@@ -104,7 +110,7 @@ class Replica:
             return None
         return self._locked(commands, durable)
 
-    def _locked(self, commands: Sequence[cmd.Command], durable: bool, side: Sequence[SideWrite] = ()) -> list[Decided]:
+    def _locked(self, commands: Sequence[cmd.Command], durable: bool, side: Side = ()) -> list[Decided]:
         try:
             for _ in range(_TRIES):
                 try:
@@ -121,9 +127,7 @@ class Replica:
                 self._send(wake)
         return decided
 
-    def _transact(
-        self, commands: Sequence[cmd.Command], durable: bool, side: Sequence[SideWrite]
-    ) -> tuple[list[Decided], list[Wake]]:
+    def _transact(self, commands: Sequence[cmd.Command], durable: bool, side: Side) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine
         engine.address = self.address
         log = self.log
@@ -148,10 +152,11 @@ class Replica:
                     events = events + out if events else out
                     decided.append(Decided(out))
             due = engine.next_deadline()
-            if not events and due == self.due and not side:
+            writes = side(decided) if callable(side) else side
+            if not events and due == self.due and not writes:
                 log.rollback()
                 return decided, []
-            self.position = log.append(self.position, now, events, due, [*self._told(events), *side])
+            self.position = log.append(self.position, now, events, due, [*self._told(events), *writes])
             self.made = events
         except BaseException:
             self._engine = None
@@ -228,6 +233,9 @@ class Replica:
                     side.append(SideWrite(TOLD, event.id, b"granted"))  # type: ignore[union-attr]
             elif kind is ev.Claimed or kind is ev.Returned:
                 side.append(SideWrite(TOLD, event.id, None))  # type: ignore[union-attr]
+            elif getattr(event, "job", False):
+                if kind is not ev.Released:
+                    side.append(SideWrite(JOB_ENDS, event.id, _encode(event)))  # type: ignore[union-attr]
             elif kind is ev.Expired:
                 side.append(SideWrite(TOLD, event.id, b"expired"))  # type: ignore[union-attr]
             elif kind is ev.Cancelled and event.wake != self.address:  # type: ignore[union-attr]

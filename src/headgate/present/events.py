@@ -19,6 +19,7 @@ from headgate.present.times import utc
 from headgate.present.words import count, span
 
 _COMMAND = 60
+_STATES = {"cancelled": "was cancelled", "lost": "is lost"}  # the others are words that fit a sentence
 
 TYPES = {cls.__struct_config__.tag: cls for cls in get_args(ev.Event)}
 
@@ -43,7 +44,7 @@ def _fields(record: Struct, moments: Moments) -> Json:
         value = getattr(record, name)
         if name == "wake":
             continue  # an address that means something to its process alone
-        if name in ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by"):
+        if name in ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"):
             value = moments.utc(value)
         elif name == "modified":
             value = utc(value)  # of a file: wall time already
@@ -97,6 +98,13 @@ def _released(event: ev.Released) -> str:
     end = f"signal {event.signal}" if event.signal else f"exit {event.exit_code}" if event.exit_code is not None else ""
     what = ", ".join(part for part in (event.outcome, end, event.evidence) if part)
     return f"{event.id} ended: {what}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+
+
+def _job_ended(event: ev.JobEnded) -> str:
+    name = f" ({event.name})" if event.name else ""
+    tries = f" after {count(event.attempts, 'attempt')}" if event.attempts > 1 else ""
+    why = f": {event.why}" if event.why else ""
+    return f"job {event.id}{name} {_STATES.get(event.state, event.state)}{tries}{why}"
 
 
 def _reclaimed(event: ev.Reclaimed) -> str:
@@ -239,6 +247,11 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Renewed: _renewed,
     ev.Returned: lambda event: f"{event.id} did not take its seat: passed over until its process speaks",
     ev.Asked: lambda event: f"{event.id} stands in line again",
+    ev.Offered: lambda event: f"{_process(event.holder)} would run {event.id}: it stands in line",
+    ev.Withdrawn: lambda event: f"nobody offers to run {event.id} any more: it keeps its place",
+    ev.Held: lambda event: f"{event.id} is held until it is approved{_quoted(event.command)}",
+    ev.Approved: lambda event: f"{event.id} was approved{f' by {event.by}' if event.by else ''}",
+    ev.JobEnded: _job_ended,
     ev.Released: _released,
     ev.Reclaimed: _reclaimed,
     ev.Cancelled: _cancelled,

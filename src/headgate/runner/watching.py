@@ -7,19 +7,19 @@ agents keep of their sessions.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from time import time_ns
 
-from headgate.cli.progress import say
-from headgate.cli.resuming import Session
 from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
 from headgate.gate.credentials import Held
 from headgate.gate.direct import DirectGate
-from headgate.log.protocol import LogReplaced, StoreError
+from headgate.log.protocol import LogReplaced, SideWrite, StoreError
 from headgate.present.times import local_and_utc, utc
 from headgate.runner.ending import Ending
+from headgate.runner.resuming import Session
 from headgate.runner.supervise import End
 from headgate.signals.agents import agent_for
 from headgate.signals.outcome import AUTH, LOCAL_ERROR, OVERLOADED, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
@@ -33,7 +33,7 @@ _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
 
 
 class Watch:
-    """One agent that runs, from its start to its release."""
+    """One agent that runs, from its start to its release. `say` is how a person is told something."""
 
     def __init__(
         self,
@@ -44,11 +44,13 @@ class Watch:
         classify: str,
         silence_s: float,
         read: bool,
+        say: Callable[[str], None],
         credential: Held,
         session: Session | None = None,
     ) -> None:
         self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
+        self._say = say
         self._gate = gate
         self._lease = lease
         self._agent = agent_for(argv, classify)
@@ -104,9 +106,13 @@ class Watch:
         side = [] if self._session is None else self._session.ended(self.reader, end)
         durable = self._session is not None and self._session.changed
         try:
-            self._gate.decide([self._release(self.outcome, end)], durable=durable, side=side)
+            self.give_back(self._release(self.outcome, end), end, side, durable=durable)
         except StoreError as error:  # the agent has run, and its code is what counts
-            say(f"its seat will be found free by whoever asks next, as now {error}")
+            self._say(f"its seat will be found free by whoever asks next, as now {error}")
+
+    def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
+        """Release the lease, and write down what goes with it."""
+        self._gate.decide([release], durable=durable, side=side)
 
     def _judge(self, end: End) -> Outcome:
         if self.reader is None:
@@ -178,7 +184,7 @@ class Watch:
     def tell(self) -> None:
         """Say on stderr what held it up, if something did."""
         if self._session is not None and self._session.told:
-            say(self._session.told)
+            self._say(self._session.told)
         judged = self.outcome
         if judged is None or not self._refused:
             return
@@ -186,7 +192,7 @@ class Watch:
         until = f"; it may be used again at {retry_at}" if retry_at else ""
         if judged.kind == USAGE_WINDOW and judged.wait_ms is not None:
             until = f"; {self._window(judged)} resets at {local_and_utc(time_ns() // 1_000_000 + judged.wait_ms)}"
-        say(f"{self._lease.model or 'the agent'}: {judged.kind}: {judged.evidence or judged.rule}{until}")
+        self._say(f"{self._lease.model or 'the agent'}: {judged.kind}: {judged.evidence or judged.rule}{until}")
 
     def _window(self, judged: Outcome) -> str:
         """What is used up, as a backoff names it."""

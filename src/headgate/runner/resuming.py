@@ -1,4 +1,4 @@
-"""`headgate run --session KEY`: the agent's session, resumed and remembered (SPEC R9).
+"""An agent's session, resumed and remembered: `--session KEY` of `run` and `submit` (SPEC R9).
 
 What is resumed is what the last run with this key said its session was, on the same host, by the same agent, with the
 same provider and account. A session that is no longer there is forgotten, and the agent started once more without it.

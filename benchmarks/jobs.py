@@ -1,0 +1,107 @@
+"""Jobs: submitting in a batch and one by one, how soon one starts when a seat is free; and with 100,000 queued.
+
+The baseline of one by one is what a synced commit of one row costs SQLite on this disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from time import perf_counter, sleep, time_ns
+
+from benchmarks.report import Row, percentile
+from headgate.core import commands as cmd
+from headgate.core.records import Rule
+from headgate.gate.direct import DirectGate
+from headgate.jobs import store, submitting
+from headgate.jobs.records import JobSpec
+from headgate.log import open_log
+
+BATCH = 1_000
+ALONE = 200
+STARTS = 60
+QUEUED = 100_000
+
+
+def bare_commits(folder: str) -> float:
+    """Synced commits of one row in a second."""
+    db = sqlite3.connect(f"{folder}/bare.db", isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("CREATE TABLE jobs (id INTEGER PRIMARY KEY, spec TEXT)")
+    began = perf_counter()
+    for _ in range(ALONE):
+        db.execute("INSERT INTO jobs (spec) VALUES (?)", ("x" * 500,))
+    return ALONE / (perf_counter() - began)
+
+
+class Bench:
+    """A store with so many jobs in it that no worker takes."""
+
+    def __init__(self, folder: str, queued: int) -> None:
+        self.gate = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)
+        self.gate.one(cmd.SetRule(Rule("agents", "host", cap=8)))
+        self.folder = folder
+        for start in range(0, queued, 5_000):
+            self.submit(min(5_000, queued - start), project="idle")
+        self.gate.maintain()
+
+    def submit(self, number: int, project: str = "default") -> list[str]:
+        specs = [JobSpec(("true",), "/", self.gate.host, project=project) for _ in range(number)]
+        return [each.id for each in submitting.submit(self.gate, specs)]
+
+    def batch_a_second(self) -> float:
+        began = perf_counter()
+        self.submit(BATCH, "idle")
+        return BATCH / (perf_counter() - began)
+
+    def alone_a_second(self) -> float:
+        began = perf_counter()
+        for _ in range(ALONE):
+            self.submit(1, "idle")
+        return ALONE / (perf_counter() - began)
+
+    def start_ms(self) -> list[float]:
+        """From the call of submit to the start of the process, by the job's own row."""
+        env = {**os.environ, "HEADGATE_HOME": self.folder, "HEADGATE_CONFIG": f"{self.folder}/none.toml"}
+        with open(f"{self.folder}/none.toml", "w") as file:
+            file.write("")
+        command = [f"{os.path.dirname(sys.executable)}/headgate", "worker", "-n", "4", "--project", "default"]
+        with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
+            try:
+                self._run_one()  # the hands are there
+                return [self._run_one() for _ in range(STARTS)]
+            finally:
+                worker.terminate()
+
+    def _run_one(self) -> float:
+        began = time_ns() // 1_000_000
+        (ident,) = self.submit(1)
+        while (job := store.find(self.gate.log, ident)) is None or job.state != "succeeded":
+            sleep(0.002)
+        sleep(0.02)
+        return job.started_at - began
+
+
+def measure() -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        bare = bare_commits(folder)
+    for queued in (0, QUEUED):
+        what = f", {queued:,} queued" if queued else ""
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(folder, queued)
+            rows.append(Row(f"jobs: submit in a batch{what}", f"{bench.batch_a_second():,.0f}/s", "1,000/s"))
+            alone = bench.alone_a_second()
+            synced = f"{bare:,.0f}/s synced commits of a row"
+            rows.append(
+                Row(f"jobs: submit one by one{what}", f"{alone:,.0f}/s, {alone / bare:.2f} times", "200/s", synced)
+            )
+            waits = bench.start_ms()
+            told = f"p50 {percentile(waits, 0.5):.0f}, p99 {percentile(waits, 0.99):.0f} ms"
+            rows.append(Row(f"jobs: from submit to its start, a seat free{what}", told, "p50 under 20 ms"))
+            bench.gate.close()
+    return rows

@@ -1,0 +1,120 @@
+"""`headgate jobs`: what runs, what waits and why, and what has ended (SPEC J4, O8)."""
+
+from __future__ import annotations
+
+from time import time_ns
+
+import click
+
+from headgate.cli import exits
+from headgate.cli.drawing import Cell, Column, Screen
+from headgate.cli.listing import current, opened, say_json
+from headgate.cli.targets import json_option, read_duration_ms
+from headgate.core.errors import BadRequest
+from headgate.core.names import shown
+from headgate.jobs import states, store
+from headgate.jobs.shapes import job_json
+from headgate.jobs.store import JobView
+from headgate.present.moments import Moments
+from headgate.present.words import span, spans
+
+_DAY_MS = 86_400_000
+_COLUMNS = (
+    Column("ID"),
+    Column("STATE"),
+    Column("POS", right=True),
+    Column("TRY", right=True, spare=True),
+    Column("NAME", least=12),
+    Column("MODEL", least=14, name=True),
+    Column("WHY", least=12, long=True),
+    Column("STARTS", spare=True),
+    Column("AGE", right=True),
+    Column("PROJECT", least=7, spare=True),
+)
+_STYLES = {
+    states.RUNNING: "green",
+    states.QUEUED: "yellow",
+    states.HELD: "magenta",
+    states.FAILED: "red",
+    states.LOST: "red",
+    states.EXPIRED: "red",
+}
+
+
+@click.command(short_help="What runs, what waits and why, what has ended.")
+@click.option("--all", "everything", is_flag=True, help="Also those that ended more than a day ago.")
+@click.option("--state", "wanted", metavar="STATE,…", help="Only those in these states.")
+@click.option("--project", metavar="NAME", help="Only those of this project.")
+@click.option("--name", metavar="TEXT", help="Only those whose name has this in it.")
+@click.option("--since", metavar="DURATION", help="Only those submitted within this time.")
+@json_option
+def command(
+    everything: bool, wanted: str | None, project: str | None, name: str | None, since: str | None, as_json: bool
+) -> int:
+    """List jobs: those that run, those that wait and why, and those that ended in the last day.
+
+    \b
+    headgate jobs
+    headgate jobs --all --state failed,lost
+    headgate jobs --json | jq -r '.jobs[] | select(.state == "failed") | .id'
+    """
+    chosen = _states(wanted)
+    within_ms = read_duration_ms("--since", since)
+    with opened() as gate:
+        current(gate, reap=True)
+        moments = Moments(gate)
+        now = time_ns() // 1_000_000
+        oldest = 0 if everything or chosen else now - _DAY_MS
+        views = [
+            view
+            for view in store.views(gate)
+            if (not chosen or view.state in chosen)
+            and (view.state not in states.FINAL or view.job.finished_at >= oldest)
+            and (project is None or view.job.spec.project == project)
+            and (name is None or name in view.job.title)
+            and (within_ms is None or view.job.submitted_at >= now - within_ms)
+        ]
+        if as_json:
+            say_json({"jobs": [job_json(view, moments) for view in views]})
+            return exits.OK
+        screen = Screen()
+        if views:
+            screen.table(_COLUMNS, [_row(view, moments, now) for view in views])
+        else:
+            screen.line("no jobs (to leave one: headgate submit -- COMMAND…; older ones: headgate jobs --all)")
+        screen.show()
+    return exits.OK
+
+
+def _states(given: str | None) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in given.split(",")) if given else ()
+    for word in words:
+        if word not in states.STATES:
+            raise BadRequest(f"--state {shown(word)}: valid are {', '.join(states.STATES)}")
+    return words
+
+
+def _row(view: JobView, moments: Moments, now: int) -> list[str | Cell]:
+    job = view.job
+    models = job.model if job.model and view.position is None else ", ".join(job.spec.models)
+    began = job.started_at if view.state == states.RUNNING else job.finished_at or job.submitted_at
+    return [
+        view.id,
+        Cell(view.state, _STYLES.get(view.state, "")),
+        "" if view.position is None else str(view.position),
+        str(job.attempt) if job.attempt > 1 else "",
+        job.title,
+        models,
+        why(view, moments),
+        f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "",
+        span(max(now - began, 0)),
+        "" if job.spec.project == "default" else job.spec.project,
+    ]
+
+
+def why(view: JobView, moments: Moments) -> str:
+    """Why it waits, or what became of it."""
+    if view.reason is None:
+        return view.job.why
+    left = moments.left(view.reason.until) if view.reason.until is not None else None
+    return f"{view.reason.code}{f' {left}' if left else ''}"

@@ -1,0 +1,75 @@
+"""`headgate notify`: tell people what happens (SPEC T1)."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli import exits
+from headgate.cli.listing import note, opened
+from headgate.cli.opening import load_config, open_gate
+from headgate.cli.progress import say
+from headgate.cli.targets import tell
+from headgate.config.settings import Notify
+from headgate.core.errors import BadRequest
+from headgate.core.names import shown
+from headgate.notify.messages import Message
+from headgate.notify.senders import NotSent, sender, way
+from headgate.notify.telling import Teller
+
+
+@click.group(short_help="Tell people what happens: by chat, mail, webhook or command.", no_args_is_help=True)
+def command() -> None:
+    """Tell people what happens, as `[[notify]]` in the config file says.
+
+    \b
+    headgate notify test
+    headgate notify run
+    """
+
+
+@command.command("test", short_help="Send a test message.")
+@click.argument("names", metavar="[NAME…]", nargs=-1)
+def test(names: tuple[str, ...]) -> int:
+    """Send a test message to every target, or to those that are named, and say what came of it.
+
+    Exit: 0; 69 when one could not be sent; 64 when nobody is to be told.
+    """
+    with opened() as gate:
+        targets = _targets(gate.settings.notify, names)
+        teller = Teller(gate, note)
+        message = Message("test", f"a test message of headgate on {gate.host}: it works")
+        code = exits.OK
+        for target in targets:
+            try:
+                sender(target)(teller.title(message), teller.document(message))
+                tell(f"{target.name}: sent ({way(target)})")
+            except NotSent as error:
+                note(f"{target.name}: {error}")
+                code = exits.UNAVAILABLE
+    return code
+
+
+def _targets(known: tuple[Notify, ...], names: tuple[str, ...]) -> tuple[Notify, ...]:
+    if not known:
+        raise BadRequest("nobody is to be told: add a [[notify]] to the config file, see docs/notifications.md")
+    for name in names:
+        if not any(target.name == name for target in known):
+            raise BadRequest(f"{shown(name)}: no such target; valid are {', '.join(target.name for target in known)}")
+    return tuple(target for target in known if not names or target.name in names)
+
+
+@command.command("run", short_help="Tell people what happens, until Ctrl-C.")
+def run() -> int:
+    """Tell people what happens from now on. `headgate worker` does so by itself; two never tell the same twice.
+
+    Where it is in the history is kept: what happens while nobody tells is told later.
+    """
+    loaded = load_config()
+    gate = open_gate(loaded)
+    targets = _targets(gate.settings.notify, ())
+    say(f"telling {', '.join(f'{target.name} ({way(target)})' for target in targets)}; Ctrl-C stops it")
+    try:
+        Teller(gate, say).run()
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    return exits.OK

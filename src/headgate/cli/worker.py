@@ -1,0 +1,52 @@
+"""`headgate worker`: run the jobs that wait, as seats free up (SPEC J2)."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from headgate.cli.listing import whole_number
+from headgate.cli.opening import load_config, open_gate
+from headgate.cli.progress import say
+from headgate.config.load import Loaded
+from headgate.core.errors import BadRequest
+from headgate.jobs.hand import Wants
+from headgate.jobs.worker import Worker
+
+_HANDS = 3
+_MOST = 1000
+
+
+@click.command(short_help="Run the jobs that wait, as seats free up.")
+@click.option("-n", "--hands", metavar="N", help=f"How many jobs to run at once at most (default {_HANDS}).")
+@click.option("--project", "projects", metavar="NAME", multiple=True, help="Only jobs of these projects.")
+@click.option("--models", metavar="GLOB", multiple=True, help="Only jobs that name such a model.")
+@click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
+def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...], now: bool) -> int:
+    """Run the jobs that `headgate submit` left, each in its own process under a lease, as everyone else in line.
+
+    Any number of workers share one queue. SIGTERM or Ctrl-C lets what runs finish; a second one hands it back.
+
+    \b
+    headgate worker
+    headgate worker -n 8 --project blue --models 'anthropic/*'
+    """
+    number = whole_number("-n", hands) if hands is not None else _HANDS
+    if not number or number > _MOST:
+        raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")
+    loaded = load_config()
+    wants = Wants(projects=projects, models=models)
+    say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
+    tells = loaded is not None and bool(loaded.settings.notify)
+    return Worker(
+        lambda: open_gate(loaded), number, wants, say, now=now, beside=(lambda: _tell(loaded)) if tells else None
+    ).run()
+
+
+def _tell(loaded: Loaded | None) -> None:
+    """Tell people what happens, for as long as the worker lives."""
+    from headgate.notify.telling import Teller
+
+    worker = os.getppid()
+    Teller(open_gate(loaded), say).run(until=lambda: os.getppid() != worker)

@@ -1,0 +1,272 @@
+"""One attempt of a job under its lease: start it, stay with it, judge its end, and say what follows from it.
+
+The same runner as `headgate run`: the child waits until its pid is committed, together with the row that says that
+the job runs. Its end, and what becomes of the job, are one transaction too. If the lease was taken from us meanwhile,
+nothing is written: somebody else decides about the job then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import random
+from time import sleep, time_ns
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.errors import HeadgateError
+from headgate.core.records import Lease
+from headgate.gate import processes
+from headgate.gate.credentials import Held
+from headgate.gate.direct import DirectGate
+from headgate.gate.transaction import JOB_ENDS, Decided
+from headgate.jobs import records, settling, states, store
+from headgate.jobs.output import Writer
+from headgate.jobs.records import WISHES, Job
+from headgate.jobs.verdicts import HAND_BACK, Ended, verdict
+from headgate.log.protocol import LogReplaced, SideWrite, StoreError
+from headgate.runner.child import CannotRun, Child
+from headgate.runner.ending import Ending
+from headgate.runner.filling import filled_in
+from headgate.runner.resuming import Session
+from headgate.runner.supervise import End, supervise
+from headgate.runner.watching import SILENCE_S, Watch
+from headgate.signals.agents import agent_for
+
+TICK_S = 2.0
+_UPKEEP_TICKS = 5
+_CANNOT_ENTER = 126
+
+
+class NotOurs(Exception):
+    """The lease is somebody else's by now, or nobody's."""
+
+
+class Wishes(Ending):
+    """Ends a job early: as runner/ending.py says of known agents, and when somebody wishes it."""
+
+    __slots__ = ("wish",)
+
+    def __init__(self, watch: Watch, silence_ms: int) -> None:
+        reader = watch.reader
+        assert reader is not None, "a job's output is always read"
+        records_read = reader.mode == "stream"
+        silence_s = silence_ms / 1000 if silence_ms else SILENCE_S if records_read else None
+        if records_read:
+            super().__init__(reader, silence_s=silence_s)
+        else:
+            super().__init__(reader, early_s=None, record_s=None, silence_s=silence_s)
+        self.wish = ""
+
+    def next_deadline(self) -> float:
+        return 0 if self.wish else super().next_deadline()
+
+    def verdict(self, now_ms: float) -> str:
+        return self.wish or super().verdict(now_ms)
+
+
+class Attempt:
+    """One attempt. `say` is how the worker's owner is told."""
+
+    def __init__(self, gate: DirectGate, lease: Lease, job: Job, say: Callable[[str], None]) -> None:
+        self.id = lease.id
+        self.by = ""  # who wished its end
+        self._gate = gate
+        self._lease = lease
+        self._job = job
+        self._say = say
+        self._ticks = 0
+        self._wishes: Wishes | None = None
+        self._output = Writer(gate.folder, lease.id, gate.settings.jobs.output_bytes)
+
+    def wish(self, what: str, by: str = "") -> None:
+        """End it early, for this reason."""
+        if self._wishes is not None and not self._wishes.wish:
+            self._wishes.wish, self.by = what, by
+
+    def look_for_wishes(self) -> None:
+        """Whether somebody has cancelled it, or has taken its seat back."""
+        try:
+            found = store.wish(self._gate.log, self.id)
+            lease = self._gate.replica.catch_up().leases.get(self.id)
+        except (HeadgateError, OSError):
+            return
+        if lease is None or lease.ticket.holder != self._gate.me:
+            self.wish(HAND_BACK)  # nothing is written then: see `settle`
+        if found is not None:
+            self.wish(found.what, found.by)
+
+    def run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
+        """The whole of it. `fd` is where wishes may come from, `on_readable` reads them. Raises NotOurs."""
+        try:
+            self._run(fd, on_readable)
+        finally:
+            self._output.close()
+
+    def _run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
+        spec, lease = self._job.spec, self._lease
+        command = filled_in(list(spec.argv), lease.model)
+        agent = agent_for(command, spec.classify)
+        session = None
+        if spec.session:
+            session = Session(self._gate, lease, agent, fresh=False)
+            command = session.resuming(command)
+        credential = self._gate.credentials.used_for(lease.model)
+        child = self._started(command)
+        if child is None:
+            return
+        watch = _Watch(self, command, session, credential)
+        self._wishes = Wishes(watch, spec.silence_ms)
+        self.look_for_wishes()
+        supervise(
+            child,
+            ends_in_s=self._ends_in_s(),
+            every_s=TICK_S,
+            on_tick=lambda: self._tick(watch),
+            fd=fd,
+            on_readable=on_readable,
+            on_bytes=lambda stream, data: self._take(watch, stream, data),
+            ends=self._wishes,
+            on_lingering=watch.lingers,
+            on_end=watch.ended,
+        )
+
+    def _started(self, command: list[str]) -> Child | None:
+        """The child, running, with its row and its lease; None when it cannot be run, which was then written down."""
+        gate, lease, job = self._gate, self._lease, self._job
+        wrap = [] if os.environ.get("HEADGATE_SANDBOX_DISABLED") == "1" else list(gate.settings.wrap)
+        env = {
+            **os.environ,
+            **job.spec.env,
+            "HEADGATE_MODEL": lease.model,
+            "HEADGATE_LEASE": lease.id,
+            "HEADGATE_JOB": lease.id,
+            "HEADGATE_ATTEMPT": str(job.attempt + 1),
+        }
+        try:
+            os.chdir(job.spec.cwd)
+        except OSError as error:
+            self._begin("")
+            self._cannot(_CANNOT_ENTER, f"cannot enter {job.spec.cwd}: {error.strerror}")
+            return None
+        child = None
+        try:
+            child = Child.prepare([*filled_in(wrap, lease.model), *command], env, own_group=True, taps=[(1,), (2,)])
+            self._begin(processes.identify(child.pid) or "")
+            child.start()
+        except CannotRun as error:
+            if child is None:
+                self._begin("")
+            self._cannot(error.exit_code, str(error))
+            return None
+        except BaseException:
+            if child is not None:
+                child.abandon()
+            raise
+        finally:
+            os.chdir("/")
+        return child
+
+    def _begin(self, child: str) -> None:
+        """Write down that it runs from now on, and as whom."""
+        gate, job = self._gate, self._job
+        job.state = states.follow(states.QUEUED, "start")
+        job.attempt += 1
+        job.started_at, job.finished_at = time_ns() // 1_000_000, 0
+        job.model = self._lease.model
+        job.exit_code = job.signal = None
+        job.outcome = job.why = ""
+
+        def rows(decided: list[Decided]) -> list[SideWrite]:
+            if decided[0].error is not None:
+                raise NotOurs
+            return [records.write(self.id, job)]
+
+        gate.decide([cmd.Claim(self.id, child or gate.me, gate.me)], side=rows)
+        self._lease = gate.state.leases[self.id]
+        with_model = f" on {job.model}" if job.model else ""
+        self._output.note(f"attempt {job.attempt} began{with_model}")
+        self._say(f"job {self.id} began, attempt {job.attempt}{with_model}: {job.title[:80]}")
+
+    def _cannot(self, code: int, why: str) -> None:
+        release = cmd.Release(self.id, "local_error", exit_code=code, evidence=why, holder=self._gate.me)
+        self.settle(release, Ended("local_error", why, code, hopeless=True), [])
+
+    def _ends_in_s(self) -> float | None:
+        lease, timeout_ms = self._lease, self._job.spec.timeout_ms
+        limits = [(lease.ends_at - self._gate.now())] if lease.ends_at else []
+        if timeout_ms:
+            limits.append(timeout_ms)
+        return min(limits) / 1000 if limits else None
+
+    def _take(self, watch: Watch, stream: int, data: bytes) -> None:
+        self._output.write(stream, data)
+        watch.feed(stream, data)
+
+    def _tick(self, watch: Watch) -> None:
+        self._ticks += 1
+        self.look_for_wishes()
+        if self._ticks % _UPKEEP_TICKS == 0:
+            watch.tick()
+
+    def settle(self, release: cmd.Release, ended: Ended, side: list[SideWrite]) -> None:
+        """The attempt is over: give the seat back, and move the job along, in one transaction."""
+        gate, job = self._gate, self._job
+        job.finished_at = time_ns() // 1_000_000
+        job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
+        found = verdict(job, ended, random())
+        commands = settling.follow(self.id, job, found, gate.now())
+        gone = [SideWrite(WISHES, self.id, None), SideWrite(JOB_ENDS, self.id, None)]
+
+        def rows(decided: list[Decided]) -> list[SideWrite]:
+            if not any(isinstance(event, ev.Released) for event in decided[0].events):
+                raise NotOurs
+            return [*side, *gone, records.write(self.id, job)]
+
+        gate.decide([release, *commands], durable=True, side=rows)
+        lost = f"; {self._output.lost} bytes of output could not be kept" if self._output.lost else ""
+        self._output.note(f"attempt {job.attempt}: {job.why or job.state}{lost}")
+        self._say(f"job {self.id} is {job.state}{f': {job.why}' if job.why else ''}{lost}")
+
+
+class _Watch(Watch):
+    """Watches a job's agent; its seat is given back together with what becomes of the job."""
+
+    def __init__(self, attempt: Attempt, command: list[str], session: Session | None, credential: Held) -> None:
+        spec = attempt._job.spec
+        super().__init__(
+            attempt._gate,
+            attempt._lease,
+            command,
+            classify=spec.classify,
+            silence_s=SILENCE_S,
+            read=True,
+            credential=credential,
+            say=attempt._say,
+            session=session,
+        )
+        self._attempt = attempt
+
+    def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
+        judged = self.outcome
+        assert judged is not None
+        ended = Ended(
+            judged.kind,
+            judged.evidence,
+            end.exit_code,
+            end.signal,
+            end.ended_because,
+            judged.wait_ms,
+            self._lease.model,
+            self.stale_session,
+            by=self._attempt.by,
+        )
+        release.holder = self._gate.me
+        for wait_s in (0.1, 1.0, 5.0, 15.0, None):
+            try:
+                self._attempt.settle(release, ended, side)
+                return
+            except (StoreError, LogReplaced):
+                if wait_s is None:
+                    raise
+                sleep(wait_s)

@@ -1,0 +1,89 @@
+"""What a person wants of a job: cancel it, approve it, run it anew, forget it (SPEC J4, J5)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.core import commands as cmd
+from headgate.core.errors import BadRequest
+from headgate.gate import wake
+from headgate.gate.direct import DirectGate
+from headgate.gate.transaction import JOB_ENDS, Decided
+from headgate.jobs import output, records, settling, states, store
+from headgate.jobs.records import WISHES, Wish
+from headgate.jobs.submitting import asking, ring
+from headgate.jobs.verdicts import CANCEL, Verdict
+from headgate.log.protocol import SideWrite
+
+
+def cancel(gate: DirectGate, ident: str, by: str) -> str:
+    """Cancel a job; what came of it: `cancelled`, or `ending` for one that runs and is being ended."""
+    settling.see_to_ends(gate)
+    view = store.view(gate, ident)
+    if view.state in states.FINAL:
+        raise BadRequest(f"job {ident} has ended: {view.state}")
+    lease = gate.state.leases.get(ident)
+    if lease is not None and lease.child:
+        said = SideWrite(WISHES, ident, msgspec.json.encode(Wish(CANCEL, by)))
+        gate.decide([], durable=True, side=[said])
+        wake.send(lease.ticket.wake, b"wish")
+        return "ending"
+    job = view.job
+    commands = settling.follow(ident, job, Verdict("cancel", f"cancelled by {by}"), gate.now())
+
+    def rows(decided: list[Decided]) -> list[SideWrite]:
+        if decided[0].error is not None:
+            raise decided[0].error  # it was let in, or left, since we looked
+        return [records.write(ident, job), SideWrite(JOB_ENDS, ident, None)]
+
+    gate.decide([cmd.Cancel(ident, by), *commands], durable=True, side=rows)
+    return "cancelled"
+
+
+def approve(gate: DirectGate, ident: str, by: str) -> None:
+    """Let a job run that was submitted with --confirm."""
+    gate.one(cmd.Approve(ident, by), durable=True)
+    ring(gate)
+
+
+def retry(gate: DirectGate, ident: str) -> None:
+    """Run a job anew that has ended, with all its retries; it stands in line behind those who are there."""
+    settling.see_to_ends(gate)
+    job = store.view(gate, ident).job
+    if job.state not in states.FINAL:
+        raise BadRequest(f"job {ident} has not ended: it is {store.view(gate, ident).state}")
+    job.state = states.follow(job.state, "anew")
+    job.failures = job.limits = job.losses = 0
+    job.since, job.finished_at, job.why = gate.now(), 0, "run anew"
+    job.exit_code = job.signal = None
+    job.outcome = ""
+
+    def rows(decided: list[Decided]) -> list[SideWrite]:
+        (asked,) = decided
+        if asked.error is not None:
+            raise asked.error
+        if ident not in gate.state.tickets:
+            raise BadRequest(f"job {ident} cannot run anew now: another has its key or its session")
+        return [records.write(ident, job)]
+
+    gate.decide([asking(ident, job)], durable=True, side=rows)
+    ring(gate)
+
+
+def clean(gate: DirectGate, before_ms: int) -> list[str]:
+    """Forget jobs that ended before a moment (wall time), with what they printed."""
+    settling.see_to_ends(gate)
+    jobs = store.every(gate.log)
+    old = [ident for ident, job in jobs.items() if job.state in states.FINAL and job.finished_at < before_ms]
+    for start in range(0, len(old), 500):
+        some = old[start : start + 500]
+
+        def rows(_: list[Decided], some: list[str] = some) -> list[SideWrite]:
+            kept = {ident for ident in some if ident in gate.state.tickets or ident in gate.state.leases}
+            return [records.forget(ident) for ident in some if ident not in kept]  # one may run anew since
+
+        gate.decide([], side=rows)
+    for ident in old:
+        if store.find(gate.log, ident) is None:
+            output.remove(gate.folder, ident)
+    return old

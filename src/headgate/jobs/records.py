@@ -1,0 +1,101 @@
+"""What is kept of a job, beside the log. Fields are only ever added, with defaults: old rows stay readable.
+
+No environment is kept but what `--env` names: the rest is the worker's, with its keys. Times are wall time in ms,
+except where it says otherwise.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from headgate.core.errors import HeadgateError
+from headgate.log.protocol import SideWrite
+
+JOBS = "jobs"
+WISHES = "job_wishes"  # what somebody wants of a job that runs, until its worker has seen it
+
+RETRIES = 3
+
+
+class JobSpec(Struct, frozen=True, omit_defaults=True):
+    """What to run, and how."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    host: str  # where it was submitted, and where it runs unless any host will do
+    models: tuple[str, ...] = ()
+    any: bool = False
+    any_host: bool = False
+    seats: int = 1
+    supervisor: bool = False
+    caps: tuple[tuple[str, int], ...] = ()
+    family_caps: tuple[tuple[str, int], ...] = ()
+    project: str = "default"
+    priority: int = 0
+    expires_ms: int = 0  # 0: the default of 24 h
+    retries: int = RETRIES
+    retry_on: tuple[str, ...] = ()  # exit codes and outcomes; () is every failure
+    on_lost: str = "retry"
+    key: str = ""
+    name: str = ""
+    role: str = ""
+    session: str = ""
+    classify: str = ""
+    env: dict[str, str] = {}
+    timeout_ms: int = 0  # of one attempt; 0: none
+    silence_ms: int = 0  # 0: 20 min for known agents, none for others
+    confirm: bool = False
+
+    @property
+    def command(self) -> str:
+        """For display."""
+        return " ".join(self.argv)[:200]
+
+
+class Job(Struct, omit_defaults=True):
+    """One row. `state` is as it was last written: see store.py for what it is now."""
+
+    spec: JobSpec
+    state: str
+    since: int  # log time: its age in line, kept over all attempts
+    submitted_at: int
+    by: str = ""
+    attempt: int = 0  # how often it was started
+    failures: int = 0  # retries that were spent
+    limits: int = 0  # how often a limit ended it
+    losses: int = 0  # how often its worker died
+    started_at: int = 0  # the last attempt
+    finished_at: int = 0  # the last attempt, or the end of waiting
+    model: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    outcome: str = ""
+    why: str = ""  # what became of it, in one sentence
+
+    @property
+    def title(self) -> str:
+        return self.spec.name or self.spec.command
+
+
+class Wish(Struct):
+    """What somebody wants of a job that runs."""
+
+    what: str  # cancel
+    by: str = ""
+
+
+def write(ident: str, job: Job) -> SideWrite:
+    return SideWrite(JOBS, ident, msgspec.json.encode(job))
+
+
+def forget(ident: str) -> SideWrite:
+    return SideWrite(JOBS, ident, None)
+
+
+def read(ident: str, value: bytes) -> Job:
+    """A row; an error that names it where it cannot be read."""
+    try:
+        return msgspec.json.decode(value, type=Job)
+    except msgspec.MsgspecError as error:
+        raise HeadgateError(f"job {ident} cannot be read ({error}): it was written by another version?") from error

@@ -1,0 +1,144 @@
+"""From specifications to places in line (SPEC J1, A10). Many are submitted in one transaction, all or none.
+
+The commit is on disk before anybody is told an id.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from time import monotonic, sleep, time_ns
+
+from msgspec import Struct
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.errors import HeadgateError
+from headgate.core.reasons import reason_of_job
+from headgate.core.records import Reason, Spec
+from headgate.gate import wake
+from headgate.gate.direct import DirectGate
+from headgate.gate.ids import new_id
+from headgate.gate.transaction import Decided
+from headgate.jobs import records, settling, states
+from headgate.jobs.records import Job, JobSpec
+from headgate.log.protocol import SideWrite
+
+TAKEN_UP_S = 0.3
+HANDS = "hands"  # below the runtime folder: the mailboxes of workers' hands
+
+
+class Refused(HeadgateError):
+    """A job that cannot be submitted now: its key or its session is somebody else's."""
+
+    exit_code = 75
+
+    def __init__(self, reason: Reason, name: str = "") -> None:
+        super().__init__(f"{f'{name}: ' if name else ''}not submitted: {reason.text} ({reason.code})")
+        self.reason = reason
+
+
+class Submitted(Struct):
+    """A job in line; `new` is false for one that was there before, by the same key."""
+
+    id: str
+    new: bool = True
+
+
+def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None) -> list[Submitted]:
+    """Put jobs in line, all or none. Raises what is wrong with the first that cannot be."""
+    settling.see_to_ends(gate)
+    since = gate.now() if since is None else since
+    jobs = [Job(spec, states.QUEUED, since, time_ns() // 1_000_000, by) for spec in specs]
+    asked = [asking(new_id(), job) for job in jobs]
+    submitted: list[Submitted] = []
+
+    def rows(decided: list[Decided]) -> list[SideWrite]:
+        submitted.clear()
+        writes = []
+        for command, job, each in zip(asked, jobs, decided, strict=True):
+            if each.error is not None:
+                raise each.error
+            reason = next((event.reason for event in each.events if isinstance(event, ev.Deferred)), None)
+            if reason is None:
+                writes.append(records.write(command.id, job))
+                submitted.append(Submitted(command.id))
+            else:
+                submitted.append(Submitted(_with_key(gate, job, reason), new=False))
+        return writes
+
+    gate.decide(asked, durable=True, side=rows)
+    ring(gate)
+    return submitted
+
+
+def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
+    """The job that has the key already; Refused when it is not a job's."""
+    ident = gate.state.keys.get(job.spec.key, "") if reason.code == "key_taken" else ""
+    lease = gate.state.leases.get(ident)
+    ticket = lease.ticket if lease is not None else gate.state.tickets.get(ident)
+    if ticket is None or not ticket.job:
+        raise Refused(reason, job.spec.name)
+    return ident
+
+
+def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
+    """The command that puts a job in line, the first time or again."""
+    spec = job.spec
+    return cmd.Acquire(
+        id=ident,
+        spec=needs(spec),
+        holder="",
+        since=job.since,
+        priority=spec.priority,
+        expires_ms=spec.expires_ms,
+        command=job.title,
+        key=spec.key,
+        role=spec.role,
+        session=spec.session,
+        job=True,
+        any_host=spec.any_host,
+        confirm=spec.confirm and not job.attempt,
+        not_before=not_before,
+    )
+
+
+def needs(spec: JobSpec) -> Spec:
+    return Spec(
+        models=spec.models,
+        seats=spec.seats,
+        host="" if spec.any_host else spec.host,
+        project=spec.project,
+        any=spec.any,
+        supervisor=spec.supervisor,
+        caps=spec.caps,
+        family_caps=spec.family_caps,
+    )
+
+
+def ring(gate: DirectGate) -> int:
+    """Tell the hands on this machine that there is a job; how many were there. A hint: they also look by themselves."""
+    return sum(wake.send(address, b"job") is True for address in hands(gate.folder))
+
+
+def taken_up(gate: DirectGate, ident: str) -> None:
+    """If hands are there, wait a moment for one to take a job up: who asks at once would be told that nobody is."""
+    until = monotonic() + TAKEN_UP_S
+    while hands(gate.folder) and monotonic() < until:
+        ticket = gate.replica.catch_up().tickets.get(ident)
+        if ticket is None or not ticket.away:
+            return
+        if reason_of_job(gate.state, gate.state.queue(ticket.spec), gate.now(), ticket).code != "no_worker":
+            return
+        sleep(0.005)
+
+
+def hands(folder: str) -> list[str]:
+    """Where the hands of workers on this machine are told."""
+    if not folder:
+        return []
+    try:
+        place = f"{wake.runtime_folder(folder)}/{HANDS}"
+        return [f"{place}/{name}" for name in os.listdir(place) if name.endswith(wake.SUFFIX)]
+    except OSError:
+        return []

@@ -1,0 +1,288 @@
+"""A worker: as many hands as it was given, and somebody who looks after them.
+
+Each hand is a process of its own, as the runner stays with one child at a time and a killed hand must take nothing
+with it but its own job. The worker itself runs nothing: it starts hands anew that died, ends agents whose hand was
+killed, sees to jobs that ended when nobody was by, and forgets old ones.
+
+Stopping: the first SIGTERM or SIGINT lets the hands finish what they run; a second one, or `--now`, makes them hand
+their jobs back. If the worker itself is killed, its hands finish what they run and leave.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from time import monotonic, time_ns
+
+from headgate.core.errors import HeadgateError
+from headgate.gate import processes, wake
+from headgate.gate.direct import DirectGate
+from headgate.jobs import changing, settling
+from headgate.jobs.hand import Hand, Wants
+from headgate.jobs.submitting import hands
+from headgate.log.protocol import LogReplaced
+
+LOOK_S = 1.0
+CLEAN_S = 300.0
+UPKEEP_S = 10.0
+_TELL_AGAIN_S = 0.2
+_ORPHAN_S = 3.0  # from TERM to KILL
+_RESTART_S = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+OpenGate = Callable[[], DirectGate]
+Say = Callable[[str], None]
+
+_kept: list[object] = []  # what a forked hand has of its parent's, and must not close
+
+
+class Worker:
+    """`headgate worker`. With `now`, it hands jobs back when it is told to stop.
+
+    `beside` is something else to be done as long as it runs, in a process of its own: the whole life of that.
+    """
+
+    def __init__(
+        self,
+        open_gate: OpenGate,
+        number: int,
+        wants: Wants,
+        say: Say,
+        *,
+        now: bool = False,
+        beside: Callable[[], None] | None = None,
+    ) -> None:
+        self._beside = beside
+        self._aside = 0  # the pid of that process
+        self._open_gate = open_gate
+        self._number = number
+        self._wants = wants
+        self._say = say
+        self._now = now
+        self._hands: set[int] = set()
+        self._signals = 0
+        self._told_at = 0.0
+        self._started_at = 0.0
+        self._termed: dict[int, float] = {}  # orphans that were told to end, and when
+
+    def run(self) -> int:
+        """Until it is told to stop, and all hands have left."""
+        self._life = os.pipe()
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(wake_read, False)
+        before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _nothing)
+        old_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        gate = self._open_gate()
+        _kept.append(gate)
+        try:
+            self._stay(gate, wake_read)
+        finally:
+            if self._aside:
+                _signal_group(self._aside, signal.SIGTERM)
+            signal.set_wakeup_fd(old_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for fd in (*self._life, wake_read, wake_write):
+                os.close(fd)
+            gate.close()
+            _kept.remove(gate)
+        return 0
+
+    def _stay(self, gate: DirectGate, wake_fd: int) -> None:
+        look_at = clean_at = upkeep_at = 0.0
+        while self._hands or not self._signals:
+            self._reap()
+            if not self._signals:
+                self._fill()
+            else:
+                self._tell_to_stop(gate)
+            now = monotonic()
+            try:
+                if now >= look_at:
+                    look_at = now + LOOK_S
+                    self._look_after(gate)
+                if now >= upkeep_at:
+                    upkeep_at = now + UPKEEP_S
+                    gate.maintain()
+                if now >= clean_at:
+                    clean_at = now + CLEAN_S
+                    changing.clean(gate, time_ns() // 1_000_000 - gate.settings.jobs.keep_ms)
+            except (HeadgateError, LogReplaced, OSError) as error:
+                self._say(f"{error} (still trying)")
+            if self._hands or not self._signals:
+                select.select([wake_fd], [], [], _TELL_AGAIN_S if self._signals else LOOK_S)
+                _drain(wake_fd)
+
+    def _heard(self, number: int, frame: object) -> None:
+        self._signals += 1
+
+    # Hands.
+
+    def _fill(self) -> None:
+        missing = self._number - len(self._hands)
+        if not missing and (self._aside or self._beside is None):
+            return
+        if monotonic() - self._started_at < _RESTART_S:
+            return
+        self._started_at = monotonic()
+        if self._beside is not None and not self._aside:
+            self._aside = start_beside(self._beside, self._say)
+        for _ in range(missing):
+            self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
+
+    def _reap(self) -> None:
+        while self._hands or self._aside:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._hands.clear()
+                self._aside = 0
+                return
+            if not pid:
+                return
+            if pid == self._aside:
+                self._aside = 0
+            elif pid in self._hands:
+                self._hands.discard(pid)
+                if not self._signals:
+                    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
+                    self._say(f"a hand ended by {how}: another takes its place")
+
+    def _tell_to_stop(self, gate: DirectGate) -> None:
+        if monotonic() - self._told_at < _TELL_AGAIN_S:
+            return
+        if not self._told_at and self._hands:
+            hint = "" if self._now else "; once more (Ctrl-C or SIGTERM) to hand them back"
+            self._say(f"stopping: {'jobs are handed back' if self._now else 'jobs that run are finished'}{hint}")
+        self._told_at = monotonic()
+        message = b"now" if self._now or self._signals > 1 else b"finish"
+        for address in hands(gate.folder):
+            if any(f"-{pid}-" in os.path.basename(address) for pid in self._hands):
+                wake.send(address, message)
+
+    # Upkeep.
+
+    def _look_after(self, gate: DirectGate) -> None:
+        if gate.turns.take():
+            gate.look_around()
+        self._end_orphans(gate)
+        settling.see_to_ends(gate)
+
+    def _end_orphans(self, gate: DirectGate) -> None:
+        """Agents whose hand was killed: nobody reads what they print or will know how they end."""
+        orphans = set()
+        for lease in gate.replica.catch_up().leases.values():
+            pid = processes.local_pid(lease.child) if lease.ticket.job and lease.child else None
+            if pid is None or processes.is_gone(lease.ticket.holder) is not True or processes.is_gone(lease.child):
+                continue
+            orphans.add(pid)
+            told_at = self._termed.setdefault(pid, monotonic())
+            _signal_group(pid, signal.SIGKILL if monotonic() - told_at > _ORPHAN_S else signal.SIGTERM)
+        self._termed = {pid: at for pid, at in self._termed.items() if pid in orphans}
+
+
+def start_hand(
+    open_gate: OpenGate,
+    wants: Wants,
+    life: tuple[int, int] | None,
+    say: Say | None,
+    first: Callable[[Hand], bool] | None = None,
+) -> int:
+    """Fork a hand; its pid. `first` is what it does before it begins, and whether it is to begin at all.
+
+    Without a worker (`life`, `say`) it lives for itself, and keeps no file of its parent's.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    tell = say or _unheard
+    try:
+        os.setsid()  # a Ctrl-C at the worker's terminal is not for its agents
+        if life is not None:
+            os.close(life[1])
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        tell = _own_files(say)
+        gate = open_gate()
+        hand = Hand(gate, wants, -1 if life is None else life[0], tell)
+        if first is None or first(hand):
+            hand.work()
+        code = 0
+    except HeadgateError as error:
+        tell(str(error))
+    except BaseException:
+        tell(traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def start_beside(beside: Callable[[], None], say: Say) -> int:
+    """Fork a process that does something else as long as the worker lives; its pid."""
+    worker = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        if os.getppid() == worker:
+            beside()
+    except HeadgateError as error:
+        say(str(error))
+    except BaseException:
+        say(traceback.format_exc())
+    finally:
+        os._exit(0)
+
+
+def _own_files(say: Say | None) -> Say:
+    """Nothing of the worker's files is the agents': what they print is read, and goes to files of its own."""
+    errors = -1 if say is None else os.dup(2)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    sys.stdin = sys.stdout = None
+    if say is None:
+        return _unheard
+
+    def tell(text: str) -> None:
+        os.dup2(errors, 2)
+        try:
+            say(text)
+        finally:
+            os.dup2(null, 2)
+
+    return tell
+
+
+def _unheard(text: str) -> None:
+    """Nobody is there to be told."""
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number) if os.getpgid(pid) == pid else os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 512):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _nothing(number: int, frame: object) -> None:
+    """SIGCHLD is to wake us, and no more."""

@@ -1,0 +1,72 @@
+"""Jobs in a fleet: submitting them, workers to run them, and looking at what became of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.jobs import states, store, submitting
+from headgate.jobs.records import JobSpec
+from headgate.jobs.store import JobView
+from tests.processes.fleet import HEADGATE, Fleet, Run, children_of
+
+
+class Jobs:
+    """The jobs of one fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def cli(self, *arguments: str, code: int = 0, within_s: float = 30) -> Run:
+        """A command to its end, which must be this one."""
+        run = self.fleet.start([*HEADGATE, *arguments])
+        assert run.wait(within_s) == code, run
+        return run
+
+    def submit(self, *arguments: str) -> str:
+        """`headgate submit`; the id."""
+        return self.cli("submit", *arguments).out.strip()
+
+    def quickly(self, *argv: str, **said: Any) -> str:
+        """The same without a process."""
+        return self.many([list(argv)], **said)[0]
+
+    def many(self, commands: list[list[str]], **said: Any) -> list[str]:
+        gate = self.fleet.gate
+        specs = [JobSpec(tuple(argv), str(self.fleet.folder), gate.host, **said) for argv in commands]
+        return [each.id for each in submitting.submit(gate, specs)]
+
+    def worker(self, hands: int, *options: str) -> Run:
+        return self.fleet.start([*HEADGATE, "worker", "-n", str(hands), *options])
+
+    def view(self, ident: str) -> JobView:
+        return store.view(self.fleet.gate, ident)
+
+    def state(self, ident: str) -> str:
+        return self.view(ident).state
+
+    def until(self, ident: str, *wanted: str, within_s: float = 30) -> JobView:
+        """The job, once it is in one of these states."""
+        self.fleet.until(lambda: self.state(ident) in wanted, within_s, f"{ident} {wanted}, not {self.state(ident)}")
+        return self.view(ident)
+
+    def ended(self, ident: str, within_s: float = 30) -> JobView:
+        return self.until(ident, *states.FINAL, within_s=within_s)
+
+    def hand_of(self, ident: str) -> int:
+        """The pid of the hand that runs a job."""
+        from headgate.gate import processes
+
+        pid = processes.pid_of(self.fleet.state.leases[ident].ticket.holder)
+        assert pid is not None
+        return pid
+
+    def child_of(self, ident: str) -> int:
+        from headgate.gate import processes
+
+        pid = processes.pid_of(self.fleet.state.leases[ident].child)
+        assert pid is not None
+        return pid
+
+
+def hands_of(worker: Run) -> list[int]:
+    return children_of(worker.pid)

@@ -1,0 +1,163 @@
+"""Jobs without processes: the table of states, what an end means, what is kept of output (SPEC J3, J4)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headgate.core.errors import BadRequest
+from headgate.jobs import output, states
+from headgate.jobs.output import ERR, NOTE, OUT, Reader, Writer
+from headgate.jobs.records import Job, JobSpec
+from headgate.jobs.verdicts import (
+    FIRST_PAUSE_MS,
+    LONGEST_PAUSE_MS,
+    MOST_LOSSES,
+    UNNAMED_LIMIT_MS,
+    Ended,
+    lost,
+    pause_ms,
+    valid_retry_on,
+    verdict,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+
+
+def job(failures: int = 0, losses: int = 0, **said: object) -> Job:
+    spec = JobSpec(("true",), "/", "box", **said)  # type: ignore[arg-type]
+    return Job(spec, states.RUNNING, 0, 0, attempt=failures + 1, failures=failures, losses=losses)
+
+
+# States.
+
+
+def test_j4_the_diagram_on_the_page_is_the_table():
+    drawn = re.findall(r"^    (\S+) --> (\S+): (\S+)$", PAGE, re.MULTILINE)
+    table = {(source, edge.target, name) for name, edge in states.EDGES.items() for source in edge.sources}
+    assert set(drawn) == table | {("[*]", states.QUEUED, "submit")}
+    explained = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
+    meanings = {name: text.replace("`", "") for name, text in explained if name in states.EDGES}
+    assert meanings == {name: edge.meaning for name, edge in states.EDGES.items()}
+
+
+def test_j4_final_states_are_left_only_by_a_persons_wish():
+    for final in states.FINAL:
+        assert [name for name, edge in states.EDGES.items() if final in edge.sources] == ["anew"]
+    assert set(states.STATES) == {state for edge in states.EDGES.values() for state in (*edge.sources, edge.target)}
+
+
+def test_j4_an_edge_that_does_not_begin_here_is_refused_with_what_is_valid():
+    assert states.follow(states.QUEUED, "start") == states.RUNNING
+    with pytest.raises(BadRequest, match="it is succeeded; only what is queued can start"):
+        states.follow(states.SUCCEEDED, "start")
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize("kind", ["rate_limited", "overloaded", "usage_window", "quota", "auth"])
+def test_j3_a_limit_spends_no_retry_and_waits_for_its_backoff(kind: str):
+    found = verdict(job(failures=3, retries=3), Ended(kind, exit_code=1, model="a/b"), 0.5)
+    assert (found.edge, found.pause_ms) == ("limit", 0)
+
+
+def test_j3_a_limit_of_a_job_without_a_model_pauses_by_itself():
+    assert verdict(job(), Ended("rate_limited"), 0.5).pause_ms == UNNAMED_LIMIT_MS
+    assert verdict(job(), Ended("rate_limited", wait_ms=7000), 0.5).pause_ms == 7000
+
+
+def test_j3_a_failure_spends_a_retry_until_none_is_left():
+    failed = Ended("local_error", exit_code=1)
+    assert verdict(job(failures=2, retries=3), failed, 0.5).edge == "again"
+    assert verdict(job(failures=3, retries=3), failed, 0.5) == ("fail", "exit 1", 0)
+
+
+def test_j3_pauses_grow_up_to_a_bound_and_are_jittered():
+    pauses = [pause_ms(failures, 0.5) for failures in range(12)]
+    assert pauses[:3] == [FIRST_PAUSE_MS, 2 * FIRST_PAUSE_MS, 4 * FIRST_PAUSE_MS]
+    assert pauses[-1] == LONGEST_PAUSE_MS
+    assert pause_ms(0, 0) < pause_ms(0, 0.5) < pause_ms(0, 1)
+
+
+def test_j3_only_what_is_named_is_tried_again():
+    named = job(retry_on=("75", "server_error"))
+    assert verdict(named, Ended("local_error", exit_code=75), 0).edge == "again"
+    assert verdict(named, Ended("server_error", exit_code=1), 0).edge == "again"
+    assert verdict(named, Ended("local_error", exit_code=1), 0).edge == "fail"
+    assert verdict(job(retry_on=("143",)), Ended("local_error", signal=15), 0).edge == "again"
+    assert [word for word in ("0", "1", "255", "256", "ok", "auth", "x", "²") if valid_retry_on(word)] == [
+        "1",
+        "255",
+        "auth",
+    ]
+
+
+def test_j3_the_other_ends_of_an_attempt():
+    assert verdict(job(), Ended("ok", exit_code=0), 0) == ("finish", "", 0)
+    assert verdict(job(), Ended("ok", exit_code=0, ended_because="cancel"), 0).edge == "cancel"
+    assert verdict(job(), Ended("local_error", signal=15, ended_because="hand_back"), 0).edge == "hand_back"
+    assert verdict(job(), Ended("local_error", exit_code=127, hopeless=True), 0).edge == "fail"
+    assert verdict(job(retries=0), Ended("local_error", exit_code=1, stale_session=True), 0).edge == "limit"
+    overstayed = verdict(job(retries=0), Ended("local_error", signal=15, ended_because="overstayed"), 0)
+    assert overstayed.why == "ended by its time-out"
+    assert verdict(job(retries=0), Ended("server_error"), 0).why == "server_error"
+
+
+def test_j2_a_job_that_takes_its_worker_down_each_time_is_lost_in_the_end():
+    assert lost(job(on_lost="fail")).edge == "lose"
+    assert lost(job()).edge == "requeue"
+    assert lost(job(losses=MOST_LOSSES - 1)).edge == "lose"
+
+
+# Output.
+
+
+def put_together(reader: Reader, mark: bytes) -> bytes:
+    return b"".join(piece.data for piece in reader.read() if piece.mark == mark)
+
+
+def test_j4_output_is_put_together_as_it_was_printed(tmp_path: Path):
+    folder = str(tmp_path)
+    writer = Writer(folder, "job", 1 << 20)
+    out = [b"one\ntwo", b" more\n", b"\xff\r\x00\n\n", b"y" * 150_000, b"\nend"]
+    for part in out:
+        writer.write(1, part)
+        writer.write(2, b"e\n")
+    writer.note("a note\nof ours")
+    writer.close()
+    assert put_together(Reader(folder, "job"), OUT) == b"".join(out)
+    assert put_together(Reader(folder, "job"), ERR) == b"e\n" * len(out)
+    assert put_together(Reader(folder, "job"), NOTE) == b"a note of ours\n"
+
+
+def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(tmp_path: Path):
+    folder = str(tmp_path)
+    writer, reader = Writer(folder, "job", 40_000), Reader(folder, "job")
+    seen = b""
+    for number in range(40):
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
+        if number % 7 == 0:
+            seen += put_together(reader, OUT)
+    seen += put_together(reader, OUT)
+    assert [int(line[:5]) for line in seen.splitlines()] == list(range(40))
+    reader.close()
+    for number in range(40, 400):
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
+    writer.close()
+    kept = [int(line[:5]) for line in put_together(Reader(folder, "job"), OUT).splitlines()]
+    assert kept == list(range(kept[0], 400))
+    assert kept[0] > 0
+    output.remove(folder, "job")
+    assert not output.files(folder, "job")
+
+
+def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path):
+    (tmp_path / "jobs").write_text("in the way")
+    writer = Writer(str(tmp_path), "job", 1 << 20)
+    writer.write(1, b"hello\n")
+    writer.note("lost")
+    writer.close()
+    assert writer.lost > 0

@@ -1,0 +1,170 @@
+"""T1: what is told, once per incident, limited per hour, tried again, in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.config.settings import TOLD, TOLD_BY_DEFAULT, Notify
+from headgate.core import events as ev
+from headgate.core.records import Reason, Spec, Ticket
+from headgate.log.protocol import Commit
+from headgate.notify.messages import Message, messages_of, wanted
+from headgate.notify.senders import NotSent, sender, way
+from headgate.notify.targets import GIVE_UP_S, HOUR_S, Saved, Target
+
+OPUS = "anthropic/claude-opus-4-6"
+AT = 1_000_000
+
+
+def told(*events: ev.Event, kinds: tuple[str, ...] = TOLD) -> list[tuple[str, str]]:
+    commit = Commit(1, "c", AT, len(events), None, list(events))
+    found = wanted(messages_of(commit, lambda ident: 3), kinds)
+    return [(message.kind, message.text) for message in found if message.kind]
+
+
+class Box:
+    """A target whose messages land here."""
+
+    def __init__(self, **said: object) -> None:
+        self.got: list[str] = []
+        self.troubles: list[str] = []
+        self.broken = False
+        config = Notify(name="box", url="https://x", **said)  # type: ignore[arg-type]
+        self.target = Target(config, Saved(), self._deliver, self.troubles.append)
+        self._seq = 0
+
+    def _deliver(self, message: Message) -> None:
+        if self.broken:
+            raise NotSent("down")
+        self.got.append(message.text)
+
+    def tell(self, text: str, now: float, kind: str = "failed", **said: str) -> bool:
+        self._seq += 1
+        return self.again(text, now, kind, **said)
+
+    def again(self, text: str, now: float, kind: str = "failed", **said: str) -> bool:
+        return self.target.tell(Message(kind, text, self._seq, **said), now)  # type: ignore[arg-type]
+
+
+def backed_off(reason: str, until: int = AT + 60_000, manual: bool = False) -> ev.BackedOff:
+    return ev.BackedOff("anthropic", "account", reason, AT, until, manual=manual)
+
+
+def test_t1_each_kind_of_event_is_told_in_a_sentence():
+    ticket = Ticket("i", Spec(), "p", 0, 1, AT, AT, AT + 1, command="aider")
+    full = Reason("concurrency_cap", "3 of 3 seats are taken")
+    assert told(ev.Queued(ticket, full)) == [
+        ("queued", "i waits for a seat: 3 of 3 seats are taken [aider], position 3")
+    ]
+    assert told(ev.Granted("i", OPUS, 1)) == [("started", f"i got {OPUS}")]
+    assert told(ev.Expired("i", 86_400_000)) == [("expired", "i left the line: expired after 1d")]
+    assert told(ev.Held("i", "aider")) == [("held", "i is held until it is approved [aider]: headgate approve i")]
+    assert told(ev.JobEnded("i", "lost", 1)) == [("failed", "job i is lost")]
+    assert told(ev.JobEnded("i", "succeeded", 1)) == [("succeeded", "job i succeeded")]
+    assert told(ev.JobEnded("i", "cancelled", 1)) == []
+    assert told(backed_off("auth"))[0][0] == "login"
+    assert "needs a person (log in again)" in told(backed_off("auth"))[0][1]
+    assert told(backed_off("usage_window"))[0][0] == "rate_limited"
+    assert told(backed_off("auth", manual=True)) == []
+    assert told(ev.BackoffEnded("anthropic", "time"))[0][0] == "recovered"
+
+
+def test_t1_ends_of_runs_are_told_and_attempts_of_jobs_are_not():
+    failed = ev.Released("i", "local_error", OPUS, 1, 1, exit_code=1)
+    assert [kind for kind, _ in told(failed)] == ["failed"]
+    assert told(ev.Released("i", "local_error", OPUS, 1, 1, job=True)) == []
+    assert told(ev.Released("i", "rate_limited", OPUS, 1, 1)) == []
+    assert told(ev.Released("i", "local_error", OPUS, 1, 1, kind="requests")) == []
+
+
+def test_t1_model_calls_and_jobs_back_in_line_are_not_told_as_queued():
+    reason = Reason("behind", "others are ahead")
+    call = Ticket("i", Spec(kind="requests"), "p", 0, 1, AT, AT, AT + 1)
+    again = Ticket("i", Spec(), "", 0, 1, AT - 5, AT, AT + 1, job=True, away=True)
+    assert told(ev.Queued(call, reason), ev.Queued(again, reason)) == []
+
+
+def test_t1_a_rate_limit_that_lowers_a_limit_is_one_message():
+    incident = (
+        ev.Paused("requests", "umans", AT + 30_000, "rate_limited", incident=True),
+        ev.Reduced("requests", "umans", 3, 4),
+    )
+    assert [kind for kind, _ in told(*incident)] == ["auto_reduced"]
+    assert [kind for kind, _ in told(*incident, kinds=("rate_limited",))] == ["rate_limited"]
+    assert told(ev.Paused("requests", "umans", AT + 60_000, "rate_limited")) == [], "the same incident, longer"
+    assert told(ev.Paused("requests", "umans", AT + 60_000)) == [], "a person's pause"
+
+
+def test_t1_an_incident_is_told_once_and_its_end_once():
+    box = Box()
+    for text in ("first", "extended", "once more"):
+        assert box.tell(text, 0, opens="backoff anthropic")
+    box.tell("over", 0, closes="backoff anthropic")
+    box.tell("over again", 0, closes="backoff anthropic")
+    box.tell("anew", 0, opens="backoff anthropic")
+    assert box.got == ["first", "over", "anew"]
+
+
+def test_t1_what_is_over_the_limit_of_an_hour_is_summed_up():
+    box = Box(per_hour=2)
+    for number in range(5):
+        box.tell(f"m{number}", float(number))
+    assert box.got == ["m0", "m1"]
+    assert not box.target.sum_up(HOUR_S - 1)
+    assert box.target.sum_up(HOUR_S + 0.5)
+    assert box.got[2] == "not told in the last hour, as there was too much: 3 failed; headgate history --since 2"
+    assert not box.target.sum_up(2 * HOUR_S + 5)
+
+
+def test_t1_a_message_that_was_not_taken_is_tried_again_after_growing_pauses_and_nothing_overtakes_it():
+    box = Box()
+    box.broken = True
+    assert not box.tell("m", 0)
+    first = box.target.retry_at
+    assert not box.again("m", first)
+    assert box.target.retry_at - first > first
+    assert box.troubles == ["box: down (tried again)"]
+    box.broken = False
+    assert box.again("m", box.target.retry_at)
+    assert box.again("m", box.target.retry_at), "seen to already"
+    assert box.got == ["m"]
+
+
+def test_t1_an_incident_that_could_not_be_told_is_still_told_later():
+    box = Box()
+    box.broken = True
+    assert not box.tell("down", 0, opens="backoff x")
+    box.broken = False
+    assert box.again("down", 10, opens="backoff x")
+    assert box.got == ["down"]
+
+
+def test_t1_a_target_that_takes_nothing_for_hours_is_given_up_for_a_summary():
+    box = Box()
+    box.broken = True
+    box.tell("old", 0)
+    assert box.again("old", GIVE_UP_S + 1)
+    box.broken = False
+    assert box.target.sum_up(box.target.retry_at)
+    assert "1 failed" in box.got[0]
+
+
+def test_t1_what_happens_most_is_told_only_to_those_who_ask_for_it():
+    assert set(TOLD) - set(TOLD_BY_DEFAULT) == {"queued", "started", "succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (Notify(command=("false",)), "false ended with 1"),
+        (Notify(command=("no-such-program",)), "cannot run no-such-program"),
+        (Notify(url_env="NO_SUCH_VARIABLE"), "$NO_SUCH_VARIABLE is not set"),
+        (Notify(url="http://127.0.0.1:9/secret-token"), "the webhook cannot be reached"),
+        (Notify(url="nonsense://secret-token"), "Apprise does not understand this nonsense URL"),
+    ],
+)
+def test_t1_what_cannot_be_sent_says_why_and_shows_no_secret(target: Notify, says: str):
+    with pytest.raises(NotSent) as error:
+        sender(target)("title", {"event": "test", "text": "hello"})
+    assert says in str(error.value)
+    assert "secret" not in str(error.value) + way(target)
