@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import adapt, classifying, contention, engine, gate, http, loading, passing, start, waiting, wakeup
+from benchmarks import (
+    adapt,
+    classifying,
+    contention,
+    engine,
+    gate,
+    http,
+    loading,
+    passing,
+    proxy,
+    start,
+    waiting,
+    wakeup,
+)
 from benchmarks.report import Row, environment, table
 
 ALL = {
@@ -18,6 +31,7 @@ ALL = {
     "passing": passing.measure,
     "classifying": classifying.measure,
     "http": http.measure,
+    "proxy": proxy.measure,
     "adapt": adapt.measure,
 }
 

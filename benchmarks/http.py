@@ -46,6 +46,37 @@ def service() -> Iterator[tuple[int, str, int, float]]:
             process.wait()
 
 
+BARE = """
+import socket
+import uvicorn, uvloop
+BODY = b'{"lease":"' + b"x" * 12 + b'","padding":"' + b"y" * 90 + b'"}'
+
+async def app(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY})
+
+sock = socket.create_server(("127.0.0.1", 0))
+print(sock.getsockname()[1], flush=True)
+config = uvicorn.Config(app, http="httptools", loop="uvloop", lifespan="off", access_log=False, log_level="critical")
+uvloop.run(uvicorn.Server(config).serve(sockets=[sock]))
+"""
+
+
+@contextmanager
+def bare_service() -> Iterator[int]:
+    """uvicorn with an application that does nothing, for comparison."""
+    process = subprocess.Popen([sys.executable, "-c", BARE], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait()
+
+
 async def _client(port: int, token: str, until: float, times: list[float]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n".encode()
@@ -91,15 +122,25 @@ def measure() -> list[Row]:
         times = uvloop.run(_pairs(port, token, CLIENTS))
         wall = monotonic() - began
         per_core = len(times) / (_cpu_s(pid) - before)
-    p50, p99 = (1000 * percentile(times, part) for part in (0.5, 0.99))
-    pairs = f"{len(times) / wall:.0f} pairs/s; p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+    with bare_service() as port:
+        uvloop.run(_pairs(port, "x", 4))
+        began = monotonic()
+        bare = uvloop.run(_pairs(port, "x", CLIENTS))
+        bare_wall = monotonic() - began
+    pairs, bare_pairs = _figures(times, wall), _figures(bare, bare_wall)
+    ratio = percentile(times, 0.99) / percentile(bare, 0.99)
     return [
         Row("`headgate serve`: start until it answers", f"{took:.2f} s", "under 1 s"),
         Row("the same, idle", f"{idle:.1f} % CPU", "under 1 %"),
         Row(
             f"acquire + release over HTTP, {CLIENTS} clients on the same machine",
-            pairs,
+            f"{pairs}, {ratio:.1f} times",
             "1500 pairs/s on one core, p99 under 20 ms",
-            f"by the service's own CPU time: {per_core:.0f} pairs/s on one core",
+            f"bare uvicorn: {bare_pairs}; by the service's own CPU time: {per_core:.0f} pairs/s on one core",
         ),
     ]
+
+
+def _figures(times: list[float], wall: float) -> str:
+    p50, p99 = (1000 * percentile(times, part) for part in (0.5, 0.99))
+    return f"{len(times) / wall:.0f} pairs/s; p50 {p50:.1f} ms, p99 {p99:.1f} ms"

@@ -53,7 +53,8 @@ def asking(gate: Node, ident: str, *, wait: bool = True, renew_ms: int = 60_000)
 
 async def ended(gate: Node, kind: type) -> ev.Event:
     while True:
-        found = [event for _, _, event in await gate.history(0, 10_000) if isinstance(event, kind)]
+        history = await gate.with_log(lambda log: list(log.history()))
+        found = [event for _, _, event in history if isinstance(event, kind)]
         if found:
             return found[0]
         await asyncio.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,14 +11,16 @@ import pytest
 
 from headgate.api import feed as feeds
 from headgate.api import stream as streams
+from headgate.api.archive import Archive
 from headgate.api.feed import Feed, Listener, Notice, Told
 from headgate.api.stream import Stream
 from headgate.core import commands as cmd
-from headgate.core import events as ev
 from headgate.core.records import Rule
 from headgate.gate.node import Node
 from headgate.log.memory import MemoryLog
 from headgate.log.protocol import StoreError
+from headgate.log.sqlite import SqliteLog
+from headgate.testing import FakeClock
 
 
 class Service:
@@ -29,6 +32,7 @@ class Service:
     def __init__(self, gate: Node) -> None:
         self.gate = gate
         self.feed = Feed(gate)
+        self.archive = Archive(gate)
 
 
 class Wire:
@@ -111,16 +115,18 @@ async def test_h2_a_reader_that_takes_nothing_at_all_is_let_go(monkeypatch: pyte
         await service.feed.stop()
 
 
-async def test_h2_what_is_no_longer_kept_is_said():
-    async with Node(MemoryLog()) as gate:
+async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
+    folder = str(tmp_path / "store")
+    clock = FakeClock(1_700_000_000_000)
+    log = SqliteLog(folder, clock)
+    async with Node(log, None, folder) as gate:
         service, wire = Service(gate), Wire()
         for number in range(1, 6):
             await cap(gate, number)
-
-        async def pruned(since: int, most: int) -> list[tuple[int, int, ev.Event]]:
-            return [(seq, at, event) for seq, at, event in await Node.history(gate, since, most) if seq > 3]
-
-        gate.history = pruned  # type: ignore[method-assign]
+            if number > 3:  # two snapshots: what is behind the older one may go
+                log.save_snapshot(msgspec.json.encode((await gate.read()).export()), await gate.position())
+        clock.advance(2)
+        log.maintain(keep_ms=1)
         await service.feed.start()
         running = asyncio.ensure_future(Stream(service, 1, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
         told = await wire.until("pruned")
@@ -131,6 +137,23 @@ async def test_h2_what_is_no_longer_kept_is_said():
         wire.gone.set()
         await running
         await service.feed.stop()
+        service.archive.close()
+
+
+async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_one_of_another_log():
+    async with Node(MemoryLog()) as gate:
+        service, wire = Service(gate), Wire()
+        await service.feed.start()
+        await service.feed.stop()  # as far as it has read, the log is empty
+        await cap(gate, 1)
+        running = asyncio.ensure_future(Stream(service, 1, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
+        await wire.until("hello")
+        await cap(gate, 2)
+        await service.feed._read()
+        assert (await wire.until("rule_set"))["seq"] == 2
+        assert [name for name, _ in wire.events()] == ["hello", "rule_set"]
+        wire.gone.set()
+        await running
 
 
 async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +203,7 @@ async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.Monke
     monkeypatch.setattr(feeds, "_MOST_PENDING", 2)
     listener = Listener(0)
     for seq in (1, 2, 3, 4):
-        listener.put(Told(seq, "x", b""))
+        listener.tell([Told(seq, "x", b"")])
     assert listener.behind
     assert not listener.pending
     assert listener.seq == 2

@@ -133,6 +133,28 @@ def test_h2_a_number_that_the_log_has_not_reached_is_said_to_be_of_another_log(f
         assert reader.next().event == "rule_set"
 
 
+def test_h2_a_log_that_is_replaced_while_it_is_told_is_said_and_told_from_there_on(fresh: Served):
+    fresh.cap("umans", 1)
+    backup = {name: (fresh.home / name).read_bytes() for name in ("headgate.db", "headgate.db-wal")}
+    with stream(fresh) as reader:
+        reader.next()
+        for cap in (2, 3):
+            fresh.cap("umans", cap)
+            last = reader.until("rule_set").data["seq"]
+        for name in (*backup, "headgate.db-shm"):
+            (fresh.home / name).unlink()
+        for name, data in backup.items():
+            (fresh.home / name).write_bytes(data)
+        reset = reader.until("reset")
+        assert reset.data["seq"] < last
+        assert "replaced" in reset.data["text"]
+        fresh.cap("umans", 4)
+        told = reader.until("rule_set")
+        assert (told.data["seq"], told.data["rule"]["cap"]) == (reset.data["seq"] + 1, 4)
+    caps = [event["rule"]["cap"] for event in fresh.events("rule_set")]
+    assert caps == [1, 4]  # those who read the past see the log that is in place, too
+
+
 @pytest.mark.parametrize(
     ("query", "headers"),
     [("?types=nonsense", {}), ("?since=-1", {}), ("?since=x", {}), ("", {"Last_Event_ID": "x"})],

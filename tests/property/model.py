@@ -17,6 +17,7 @@ from headgate.core import events as ev
 from headgate.core.records import Rule, Spec, Ticket
 
 CLAIM_MS = 10_000
+KEEP_MS = 300_000
 BUILT_IN = {("agents", "host"): 3, ("agents", "*/claude-opus-*"): 4}
 COOLDOWN_MS = {"agents": 0, "requests": 350}
 MAX_HOLD_MS = {"agents": 0, "requests": 1_800_000}
@@ -363,9 +364,28 @@ class Book:
             since = max(since, ticket.queued_at - self.seniority_ms)
         assert ticket.order == max(since - 12_000 * ticket.priority, 0), "A4: the key of the line"
         assert ticket.queued_at == self.now
+        assert ticket.renew_by == (self.now + self._kept_ms(ticket) if ticket.renew_ms else 0), "H2: the long clock"
         others = [*self.tickets.values(), *(held.ticket for held in self.leases.values())]
         assert all(other.arrival < ticket.arrival for other in others), "arrivals tell who came first"
         assert not ticket.key or all(other.key != ticket.key for other in others), "A10: one at a time for each key"
+
+    def _kept_ms(self, ticket: Ticket) -> int:
+        """H2: how long a client's place or lease outlives the last that was heard of it."""
+        return max(KEEP_MS, 3 * ticket.renew_ms)
+
+    def _renewed(self, event: ev.Renewed) -> None:
+        held = self.leases.get(event.id)
+        ticket = held.ticket if held is not None else self.tickets[event.id]
+        assert ticket.renew_ms, "only clients renew"
+        assert event.until == self.now + self._kept_ms(ticket)
+        speaks = (event.holder or ticket.holder, event.wake if event.holder else ticket.wake)
+        early = 2 * (ticket.renew_by - self.now) >= self._kept_ms(ticket)
+        assert not early or speaks != (ticket.holder, ticket.wake), "H2: written down for nothing"
+        ticket = replace(ticket, renew_by=event.until, holder=speaks[0], wake=speaks[1])
+        if held is not None:
+            self.leases[event.id] = held._replace(ticket=ticket)
+        else:
+            self.tickets[event.id] = ticket
 
     def _granted(self, event: ev.Granted) -> None:
         ticket = event.ticket
@@ -439,6 +459,12 @@ class Book:
             assert held.ends_at, "L5: nothing limits its hold"
             assert held.ends_at <= self.now
             assert not held.child, "L5: a child is ended by its runner first"
+        ticket = self.leases[event.id].ticket
+        if event.cause == "unrenewed":
+            assert ticket.renew_ms, "H2: nobody has to renew it"
+            assert ticket.renew_by <= self.now, "H2: its client had time left"
+        if event.cause == "lost":
+            assert not ticket.renew_ms, "H2: a client does not live with the process that speaks for it"
         self._end(event.id, event.cause, event.held_ms)
 
     def _end(self, ident: str, how: str, held_ms: int) -> None:
@@ -457,6 +483,12 @@ class Book:
         self._leave(event.id, "cancelled")
 
     def _dropped(self, event: ev.Dropped) -> None:
+        ticket = self.tickets[event.id]
+        if event.why == "unrenewed":
+            assert ticket.renew_ms, "H2: nobody has to renew it"
+            assert ticket.renew_by <= self.now, "H2: its client had time left"
+        else:
+            assert not ticket.renew_ms, "H2: its client may come back through another process"
         self._leave(event.id, "dropped")
 
     def _expired(self, event: ev.Expired) -> None:
@@ -621,6 +653,8 @@ class Book:
                 for candidate in self.candidates(ticket.spec):
                     cause = self.blocked(ticket.spec, candidate, ident)
                     assert cause, f"{ident} waits and nothing keeps it from {candidate or 'entering'}"
+        for ticket in [*self.tickets.values(), *(held.ticket for held in self.leases.values())]:
+            assert not ticket.renew_ms or ticket.renew_by > now, f"H2: {ticket.id} was not renewed"
         for key, backoff in self.backoffs.items():
             assert backoff.until > now or backoff.by_probe_alone, f"B2: {key} is over"
         for ident, held in self.leases.items():

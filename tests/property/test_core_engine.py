@@ -70,7 +70,7 @@ UNIVERSE = [
 kinds = st.sampled_from(KINDS)
 picks = st.integers(0, 1_000)
 steps_ms = st.one_of(
-    st.sampled_from([1, 100, 350, 1_000, 5_000, 10_000, 30_000, 60_000]),
+    st.sampled_from([1, 100, 350, 1_000, 5_000, 10_000, 30_000, 60_000, 150_000]),
     st.sampled_from([1, 350, 5_000, 10_000, 600_000, 1_800_000, 90_000_000]),
 )
 own_caps = st.lists(st.tuples(st.sampled_from(SELECTORS), st.integers(1, 6)), max_size=2, unique_by=lambda own: own[0])
@@ -131,6 +131,7 @@ sayings = st.fixed_dictionaries(
         "key": st.sampled_from(["k1", "k2"]),
         "bound": st.just("script"),
         "asks": st.sampled_from([(), ("umans",), ("umans", "umans@work")]),
+        "renew_ms": st.sampled_from([0, 1, 60_000, 60_000, 200_000]),
     },
 )
 
@@ -147,6 +148,8 @@ illegal = st.one_of(
     _asking(family_caps=st.just((("opus", 0),))),
     st.builds(cmd.Acquire, st.just("x"), specs, st.just("p"), priority=st.sampled_from([101, -101])),
     st.builds(cmd.Acquire, st.just("x"), specs, st.just("p"), expires_ms=st.just(-1)),
+    st.builds(cmd.Acquire, st.just("x"), specs, st.just("p"), renew_ms=st.sampled_from([-1, 10**12])),
+    st.sampled_from([cmd.Renew("x"), cmd.Renew("x", "p0", "w")]),
     st.sampled_from([cmd.Claim("x"), cmd.Reclaim("x", "y"), cmd.Cancel("x"), cmd.Bump("x"), cmd.Report("x")]),
     st.builds(cmd.Report, kind=kinds, target=st.sampled_from(["", "host", "host:h1", "no/*"])),
     st.builds(cmd.Report, kind=st.just("cats"), target=st.sampled_from(MODELS)),
@@ -324,12 +327,60 @@ class Gate(RuleBasedStateMachine):
 
     @rule(process=st.sampled_from(["p0", "p1", "p2", "p3", "script", "c1", "c2", "nobody"]))
     def lose(self, process: str) -> None:
+        self.tick()
+        clients = self.clients()
         self.do(cmd.Lost((process,)))
+        assert self.clients() == clients, "H2: who speaks for a client may be lost, and the client not"
         for ticket in self.book.tickets.values():
-            assert process not in (ticket.holder, ticket.bound)
+            assert ticket.renew_ms or process not in (ticket.holder, ticket.bound)
         for held in self.book.leases.values():
-            assert process != (held.child or held.ticket.bound or held.ticket.holder)
-            assert held.claimed or process != held.ticket.holder
+            if not held.ticket.renew_ms:
+                assert process != (held.child or held.ticket.bound or held.ticket.holder)
+                assert held.claimed or process != held.ticket.holder
+
+    def clients(self) -> set[str]:
+        tickets = [*self.book.tickets.values(), *(held.ticket for held in self.book.leases.values())]
+        return {ticket.id for ticket in tickets if ticket.renew_ms}
+
+    @precondition(lambda self: self.clients())
+    @rule(picks=st.lists(picks, min_size=1, max_size=5), by=st.sampled_from(["", "p0", "p1", "me"]), late=st.booleans())
+    def renew(self, picks: list[int], by: str, late: bool) -> None:
+        """Clients are heard of, by the process that speaks for them or by another, some in the last moment."""
+        for pick in picks:
+            if late and (ends := [at for at in self.renewals() if at > self.now]):
+                self.now = max(min(ends) - 1, self.now)
+                self.tick()
+            if not self.clients():
+                return
+            ident = self.some(self.clients(), pick)
+            self.do(cmd.Renew(ident, by, f"/{by}" if by else ""))
+            held = self.book.leases.get(ident)
+            ticket = held.ticket if held is not None else self.book.tickets[ident]
+            assert 2 * (ticket.renew_by - self.now) >= max(300_000, 3 * ticket.renew_ms)
+            assert not by or (ticket.holder, ticket.wake) == (by, f"/{by}")
+
+    @rule(
+        number=st.integers(2, 5),
+        renew_ms=st.sampled_from([1, 60_000, 200_000]),
+        by=st.sampled_from(["p0", "me"]),
+        silent=st.booleans(),
+    )
+    def clients_change_hands(self, number: int, renew_ms: int, by: str, silent: bool) -> None:
+        """Clients in line and with a seat: all who spoke for them are lost, and another takes over in time."""
+        self.do(cmd.SetRule(Rule("requests", "umans", 2, cooldown_ms=0)))
+        for _ in range(number):
+            self.acquire(Spec(("umans/coder",), "requests", host="h1"), {"renew_ms": renew_ms}, mine=False)
+        for process in ("p0", "p1", "p2", "p3"):
+            self.lose(process)
+        self.renew(list(range(number)), by, late=True)
+        self.all_is_well()
+        if silent:
+            self.now += max(300_000, 3 * renew_ms)
+            self.all_is_well()
+
+    def renewals(self) -> list[int]:
+        tickets = [*self.book.tickets.values(), *(held.ticket for held in self.book.leases.values())]
+        return [ticket.renew_by for ticket in tickets if ticket.renew_ms]
 
     @rule(
         host=st.sampled_from(HOSTS),

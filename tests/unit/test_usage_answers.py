@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headgate.config.settings import Provider, Settings
 from headgate.gate.upstream import Unknown, number_at
@@ -56,8 +57,8 @@ def test_g4_no_document_raises_anything_else_or_gives_a_negative_count(document:
 def test_g3_each_account_is_asked_with_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORK_KEY", "sk-2")
     monkeypatch.delenv("HOME_KEY", raising=False)
-    told = {"base_url": "https://a.test", "usage_path": "/usage", "usage_field": "n"}
-    accounts = {"umans": Provider(key_env="HOME_KEY", **told), "umans@work": Provider(key_env="WORK_KEY", **told)}
+    told = Provider(base_url="https://a.test", usage_path="/usage", usage_field="n")
+    accounts = {"umans": replace(told, key_env="HOME_KEY"), "umans@work": replace(told, key_env="WORK_KEY")}
     usage = Usage(Settings(providers=accounts))
     assert usage.accounts(["umans/a", "umans@work/a", "umans@work/b", "groq/c"]) == ("umans@work",)
     monkeypatch.setenv("HOME_KEY", "sk-1")

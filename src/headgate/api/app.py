@@ -26,6 +26,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 from headgate.api import concurrency, files, health, lease_routes, managing, reading, stream
+from headgate.api.beside import Beside
 from headgate.api.errors import ErrorShape, Refused, refusal
 from headgate.api.guard import App, Guard
 from headgate.api.quick import Quick
@@ -74,7 +75,8 @@ def build(service: Service, connections: Callable[[], int]) -> App:
         logging_config=None,
         debug=False,
     )
-    return Guard(Quick(app, service), service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
+    guard = Guard(Quick(app, service), service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
+    return guard if service.beside is None else Beside(guard, service.beside)
 
 
 def _documented() -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import UNSET, Struct, UnsetType
 
 from headgate.config.errors import ConfigError
@@ -52,6 +54,13 @@ def conflict(sentence: str) -> Refused:
     return Refused(409, "conflict", sentence)
 
 
+def _in_fields(sentence: str) -> str:
+    """Sentences shared with the command line name its options: here they are fields. Whole commands stay."""
+    parts = sentence.split("`")
+    parts[::2] = [re.sub("(?<![^ ])--([a-z])", r"\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
 def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
     """Status, body and headers for whatever went wrong."""
     if isinstance(error, Refused):
@@ -64,9 +73,9 @@ def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
         headers = {"retry-after": str(RETRY_AFTER_S)}
         return 503, ErrorShape(str(error), "store_unavailable"), headers
     if isinstance(error, NotFound):
-        return 404, ErrorShape(str(error), "not_found"), {}
+        return 404, ErrorShape(_in_fields(str(error)), "not_found"), {}
     if isinstance(error, BadName | BadRequest | ConfigError):
-        return 400, ErrorShape(str(error), "bad_request"), {}
+        return 400, ErrorShape(_in_fields(str(error)), "bad_request"), {}
     if isinstance(error, UnicodeDecodeError):
         return 400, ErrorShape("the body is not JSON: it is not UTF-8 text", "bad_json"), {}
     if isinstance(error, HeadgateError) and not isinstance(error, InternalError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from headgate.present.moments import Moments
 
 POLL_S = 0.5
 _PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
+_PAUSE_EACH_S = 0.002  # and this for each who listens: writing to many takes its time
 _IDLE_PAUSE_S = 0.25
 _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
@@ -32,7 +33,7 @@ class Told(NamedTuple):
 
     seq: int
     type: str
-    data: bytes
+    lines: bytes
 
 
 class Notice(NamedTuple):
@@ -49,17 +50,25 @@ class Listener:
         self.seq = seq  # the last that was put here
         self.behind = False
         self.pending: deque[Told | Notice] = deque()
+        self.events_only = True  # nothing but these is pending
         self.ready = asyncio.Event()
 
-    def put(self, one: Told | Notice) -> None:
-        if len(self.pending) >= _MOST_PENDING:
+    def put(self, some: Sequence[Told | Notice]) -> None:
+        if len(self.pending) + len(some) > _MOST_PENDING:
             self.behind = True
             self.pending.clear()
         if not self.behind:
-            self.pending.append(one)
-            if isinstance(one, Told):
-                self.seq = one.seq
+            self.pending.extend(some)
+            self.events_only = self.events_only and isinstance(some[0], Told)
         self.ready.set()
+
+    def tell(self, some: Sequence[Told]) -> None:
+        """What it does not have yet of these, which are in order."""
+        if some and some[-1].seq > self.seq:
+            new = some if some[0].seq > self.seq else [one for one in some if one.seq > self.seq]
+            self.put(new)
+            if not self.behind:
+                self.seq = new[-1].seq
 
 
 class Feed:
@@ -106,18 +115,12 @@ class Feed:
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
 
-    def words(self, seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
-        """An event as it is sent."""
-        document = event_json(seq, at, event, moments)
-        document["text"] = sentence(event, at)
-        return Told(seq, str(document["type"]), msgspec.json.encode(document))
-
     async def _run(self) -> None:
         while True:
             try:
                 if not await self._read():
                     await self._gate.wait_for_change(POLL_S)
-                await asyncio.sleep(_PAUSE_S if self._listeners else _IDLE_PAUSE_S)
+                await asyncio.sleep(self._pause_s())
             except LogReplaced:
                 self._position = await self._gate.position()
                 text = "the log was replaced, by a restored backup perhaps: read everything anew"
@@ -130,26 +133,38 @@ class Feed:
             except HeadgateError:
                 return  # the gate is closed
 
+    def _pause_s(self) -> float:
+        listening = len(self._listeners)
+        return min(_PAUSE_S + _PAUSE_EACH_S * listening, _IDLE_PAUSE_S) if listening else _IDLE_PAUSE_S
+
     async def _read(self) -> bool:
         assert self._position is not None
         commits = await self._gate.commits(self._position)
         self._in_trouble = False
         moments = Moments(self._gate) if self._listeners else None
+        told = []
         for commit in commits:
             first = commit.seq - len(commit.events) + 1
             for seq, event in enumerate(commit.events, first):
                 for hearer in self._hearers:
                     hearer(event)
                 if moments is not None:
-                    told = self.words(seq, commit.at, event, moments)
-                    for listener in self._listeners:
-                        if seq > listener.seq:
-                            listener.put(told)
+                    told.append(words(seq, commit.at, event, moments))
             self._position = commit.position
+        for listener in self._listeners:
+            listener.tell(told)
         return bool(commits)
 
     def _tell_all(self, notice: Notice) -> None:
         for listener in self._listeners:
-            listener.put(notice)
+            listener.put([notice])
             if notice.type == "reset":
                 listener.seq = self.seq
+
+
+def words(seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
+    """An event as it is sent."""
+    document = event_json(seq, at, event, moments)
+    document["text"] = sentence(event, at)
+    type = str(document["type"])
+    return Told(seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document)))

@@ -25,6 +25,7 @@ BODY_BYTES = 64 * 1024
 HEAD_BYTES = 16 * 1024
 PATH_BYTES = 4 * 1024
 
+_MOST_HOSTS = 16
 _HEALTH = frozenset(("/healthz", "/readyz"))
 _PAGES = frozenset(("/", "/login", "/docs"))  # what a link from elsewhere may lead to
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -59,6 +60,7 @@ class Guard:
         self._access = access
         self._connections = connections
         self._most_connections = most_connections
+        self._hosts: set[bytes] = set()  # some that were found right
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,15 +107,24 @@ class Guard:
         if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
             raise Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
 
+    def check_source(self, scope: Scope) -> None:
+        """Only that it is meant for us and does not come from a page elsewhere. Refused."""
+        found = {name: value for name, value in scope["headers"] if name in _HEADERS}
+        self._check_host(found.get(b"host", b""))
+        self._check_origin(scope, scope["path"], found)
+
     def _check_host(self, host: bytes) -> None:
+        if host in self._hosts:
+            return
         text = host.decode("latin-1").lower()
         name = text.rpartition(":")[0] if not text.endswith("]") and ":" in text else text
-        if name in self._access.names:
-            return
-        try:
-            ip_address(name.strip("[]"))
-        except ValueError:
-            raise _wrong_host(text or "none") from None
+        if name not in self._access.names:
+            try:
+                ip_address(name.strip("[]"))
+            except ValueError:
+                raise _wrong_host(text or "none") from None
+        if len(self._hosts) < _MOST_HOSTS:
+            self._hosts.add(host)
 
     def _check_origin(self, scope: Scope, path: str, found: dict[bytes, bytes]) -> None:
         """The browser says where a request comes from; programs say nothing."""

@@ -8,11 +8,13 @@ from typing import Any
 from headgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
 from headgate.api.errors import conflict
 from headgate.api.service import Service
+from headgate.api.shared import Begun
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
+from headgate.core.places import Line, TicketView
 from headgate.core.records import Lease
-from headgate.core.views import ticket_view
+from headgate.core.state import State
 from headgate.gate.clients import InLine
 from headgate.gate.handles import Deferred
 from headgate.gate.ids import ALPHABET, LENGTH
@@ -43,17 +45,24 @@ async def ask(
 
 
 async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+    places: dict[str, TicketView] = await service.shared.answer("places", _places)
     state, moments = await service.look()
     lease = state.leases.get(answer.id)
     if lease is not None and lease.claimed and stays:
         return 201, lease_answer(lease, service)  # in the last moment
-    view = ticket_view(state, answer.id, moments.now)
-    if view is None:
+    view = places.get(answer.id)
+    if view is None or answer.id not in state.tickets:
         raise NotFound(f"{answer.id} has left the line")
     reason, estimate = reason_json(view.reason, moments), seconds(view.estimate_ms)
     if not stays:
         return 200, DeferredAnswer(True, False, None, reason, view.position, estimate, None)
     return 202, DeferredAnswer(True, True, answer.id, reason, view.position, estimate, service.clients.grace_s)
+
+
+def _places(state: State, moments: Moments) -> Begun:
+    """Where everybody stands: when many wait, many polls end at the same time."""
+    line = Line(state, moments.now)
+    return Begun(len(state.tickets), lambda: {view.ticket.id: view for view in line.page()})
 
 
 def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:

@@ -1,7 +1,11 @@
-"""uvicorn's HTTP protocol with an end to how much of a head it takes in: it has none of its own with httptools."""
+"""uvicorn's HTTP protocol with an end to how much of a head it takes in, and one write for a short answer.
+
+With httptools it has no such end of its own; and it writes head and body one by one, which wakes its client twice.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,6 +20,35 @@ _REFUSAL = (
 )
 
 
+class Together:
+    """A transport that keeps the head of an answer until its body comes, or until the loop's next turn."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
+
 class Protocol(HttpToolsProtocol):
     """Counts the bytes of a head that does not end."""
 
@@ -23,6 +56,10 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head = 0
         self._in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        together: Any = Together(transport, self.loop)
+        super().connection_made(together)
 
     def on_message_begin(self) -> None:
         self._in_head = True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, get
 from litestar.params import Parameter
+from msgspec import Raw
 
+from headgate.api.archive import unhurried
 from headgate.api.bodies import (
     CapsAnswer,
     ConfigAnswer,
@@ -25,14 +27,15 @@ from headgate.api.bodies import (
 )
 from headgate.api.series import SeriesShape
 from headgate.api.service import Service
+from headgate.api.shared import Begun
 from headgate.config.environment import Environment
 from headgate.config.schema import read_cap_selector
-from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import parse_model, shown
+from headgate.core.places import Line
 from headgate.core.records import Spec, Ticket
 from headgate.core.state import State
-from headgate.core.views import capacity, lease_views, ticket_view, ticket_views
+from headgate.core.views import LeaseView, capacity, lease_views, ticket_view
 from headgate.gate import processes
 from headgate.log.protocol import Log
 from headgate.present import caps, listings
@@ -53,8 +56,6 @@ from headgate.present.shapes import (
 from headgate.present.sums import Sums, SumsShape, seq_before, sums_json
 from headgate.present.targets import find_id, kind_for
 
-_AT_ONCE = 1_000
-
 Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
 Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
 Models = Annotated[str, Parameter(max_length=2_000, description="candidates, separated by commas")]
@@ -74,13 +75,29 @@ async def status(service: Service) -> StatusShape:
 
 @get("/v1/overview", summary="Status, line, leases and session in one answer")
 async def overview(service: Service, request: Request[Any, Any, Any], tickets: Limit = 200) -> OverviewAnswer:
-    state, moments = await service.look()
-    return OverviewAnswer(
-        listings.status(state, moments, service.gate.host),
-        [ticket_json(view, moments) for view in islice(ticket_views(state, moments.now), tickets)],
-        listings.leases(state, moments),
-        session_of(service, request),
-    )
+    def begin(state: State, moments: Moments) -> Begun:
+        status = _encode(listings.status(state, moments, service.gate.host))
+        line, held = Line(state, moments.now), lease_views(state, moments.now)
+
+        def finish() -> tuple[Raw, Raw, Raw]:
+            return status, _tickets(line, moments, 0, tickets), _leases(held, moments)
+
+        return Begun(min(tickets, len(state.tickets)) + len(held), finish)
+
+    status, line, held = await service.shared.answer(("overview", tickets), begin)
+    return OverviewAnswer(status, line, held, session_of(service, request))
+
+
+def _tickets(line: Line, moments: Moments, offset: int, limit: int) -> Raw:
+    return _encode([ticket_json(view, moments) for view in line.page(offset, limit)])
+
+
+def _leases(held: list[LeaseView], moments: Moments) -> Raw:
+    return _encode([lease_json(view, moments) for view in held])
+
+
+def _encode(shape: object) -> Raw:
+    return Raw(msgspec.json.encode(shape))
 
 
 @get("/v1/session", summary="What this client may do, and which service it talks to")
@@ -102,10 +119,16 @@ def session_of(service: Service, request: Request[Any, Any, Any]) -> SessionShap
 
 @get("/v1/tickets", summary="The line, by position")
 async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> TicketsAnswer:
-    state, moments = await service.look()
-    views = ticket_views(state, moments.now)
-    shown_ones = [ticket_json(view, moments) for view in views[offset : offset + limit]]
-    return TicketsAnswer(shown_ones, listings.backoffs(state, moments), len(views), state.seq)
+    def begin(state: State, moments: Moments) -> Begun:
+        line, backoffs = Line(state, moments.now), listings.backoffs(state, moments)
+        total, seq = len(state.tickets), state.seq
+        return Begun(
+            min(offset + limit, total),
+            lambda: TicketsAnswer(_tickets(line, moments, offset, limit), backoffs, total, seq),  # type: ignore[arg-type]
+        )
+
+    answer: TicketsAnswer = await service.shared.answer(("tickets", limit, offset), begin)
+    return answer
 
 
 @get("/v1/tickets/{ident:str}", summary="One ticket")
@@ -119,8 +142,12 @@ async def ticket(service: Service, ident: str) -> TicketShape:
 
 @get("/v1/leases", summary="Every lease")
 async def leases(service: Service) -> LeasesAnswer:
-    state, moments = await service.look()
-    return LeasesAnswer(listings.leases(state, moments), state.seq)
+    def begin(state: State, moments: Moments) -> Begun:
+        held, seq = lease_views(state, moments.now), state.seq
+        return Begun(len(held), lambda: LeasesAnswer(_leases(held, moments), seq))  # type: ignore[arg-type]
+
+    answer: LeasesAnswer = await service.shared.answer("leases", begin)
+    return answer
 
 
 @get("/v1/leases/{ident:str}", summary="One lease")
@@ -236,19 +263,23 @@ def selected(
 async def history(service: Service, since: Seq = 0, limit: Limit = 500, types: Types = "") -> HistoryAnswer:
     wanted = event_types(types)
     state, moments = await service.look()
-    last, seq = state.seq, since
-    found: list[tuple[int, int, ev.Event]] = []
+    last = state.seq
+    return await service.archive.read(lambda log: _history(log, since, limit, wanted, moments, last))
+
+
+def _history(log: Log, since: int, limit: int, wanted: tuple[type, ...], moments: Moments, last: int) -> HistoryAnswer:
+    told: list[object] = []
     first_seq = None
-    while len(found) <= limit:
-        told = await service.gate.history(seq, _AT_ONCE)
-        if told and first_seq is None:
-            first_seq = told[0][0]
-        found += [one for one in told if not wanted or isinstance(one[2], wanted)]
-        if len(told) < _AT_ONCE:
+    more = False
+    for seq, at, event in unhurried(log.history(since)):
+        first_seq = first_seq or seq
+        if wanted and not isinstance(event, wanted):
+            continue
+        if len(told) == limit:
+            more = True
             break
-        seq = told[-1][0]
-    events = [{**event_json(seq, at, event, moments), "text": sentence(event, at)} for seq, at, event in found[:limit]]
-    return HistoryAnswer(events, last, first_seq, len(found) > limit)
+        told.append({**event_json(seq, at, event, moments), "text": sentence(event, at)})
+    return HistoryAnswer(_encode(told), last, first_seq, more)  # type: ignore[arg-type]
 
 
 def event_types(text: str) -> tuple[type, ...]:
@@ -264,18 +295,18 @@ def event_types(text: str) -> tuple[type, ...]:
 async def get_sums(service: Service, hours: Hours = 24.0) -> SumsShape:
     state, moments = await service.look()
     since = moments.now - int(hours * 3_600_000)
-    sums, since = await service.gate.with_log(lambda log: _summed(log, since, state.seq))
-    return sums_json(hours, since, sums, moments)
+    last = state.seq
+    return await service.archive.read(lambda log: _sums(log, hours, since, last, moments))
 
 
-def _summed(log: Log, since: int, last: int) -> tuple[Sums, int]:
+def _sums(log: Log, hours: float, since: int, last: int, moments: Moments) -> SumsShape:
     kept = next(iter(log.history()), None)
     if kept is not None and kept[0] > 1 and kept[1] > since:
         since = kept[1]
     sums = Sums()
-    for _, _, event in log.history(seq_before(log, since, last)):
+    for _, _, event in unhurried(log.history(seq_before(log, since, last))):
         sums.add(event)
-    return sums, since
+    return sums_json(hours, since, sums, moments)
 
 
 @get("/v1/series", summary="The recent past, for charts")

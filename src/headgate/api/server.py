@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 
@@ -17,6 +18,7 @@ import uvloop
 from msgspec import Struct
 
 from headgate.api.app import build
+from headgate.api.beside import Other
 from headgate.api.files import FILES
 from headgate.api.guard import Access
 from headgate.api.protocol import Protocol
@@ -32,8 +34,11 @@ from headgate.gate.address import Address, remove_address, write_address
 from headgate.gate.node import Node
 from headgate.log import open_log
 
+MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
+
 GRACEFUL_S = 5
 _BACKLOG = 2048
+_GARBAGE = (5_000, 20, 50)  # new objects before a look through the young; and how many of these before the older ones
 
 
 class CannotListen(HeadgateError):
@@ -48,7 +53,7 @@ class Options(Struct):
     new_token: bool = False
 
 
-def serve(options: Options, loaded: Loaded | None) -> int:
+def serve(options: Options, loaded: Loaded | None, beside: MakeOther | None = None) -> int:
     """Run until a signal says stop; the exit code."""
     environment = Environment.read()
     folder = state_folder()
@@ -56,13 +61,18 @@ def serve(options: Options, loaded: Loaded | None) -> int:
     try:
         loopback = _is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
-        return uvloop.run(_run(sock, access, loaded, environment, folder))
+        return uvloop.run(_run(sock, access, loaded, environment, folder, beside))
     finally:
         sock.close()
 
 
 async def _run(
-    sock: socket.socket, access: Access, loaded: Loaded | None, environment: Environment, folder: str
+    sock: socket.socket,
+    access: Access,
+    loaded: Loaded | None,
+    environment: Environment,
+    folder: str,
+    beside: MakeOther | None,
 ) -> int:
     url = store_url()
     gate = Node(open_log(url), loaded, sqlite_folder(url) or "")
@@ -70,9 +80,13 @@ async def _run(
         service = Service(gate, access, loaded, environment)
         service.url = _url(sock)
         service.dashboard = FILES.find("index.html") is not None
+        if beside is not None:
+            service.beside = beside(gate, access, folder)
+            await service.beside.start()
         server = _Server(build_config(service))
         server.service = service
         await service.start()
+        _settle_down()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
@@ -84,6 +98,8 @@ async def _run(
         finally:
             remove_address(folder, gate.me)
             await service.stop()
+            if service.beside is not None:
+                await service.beside.stop()
     return 0
 
 
@@ -188,6 +204,13 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
     return Access(
         Tokens(token), loopback=loopback, names=frozenset(names), concurrency_token=settings.concurrency_token
     )
+
+
+def _settle_down() -> None:
+    """What is there after the start stays: looking through all of it for garbage would stop everybody for a while."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE)
 
 
 def _say(text: str) -> None:

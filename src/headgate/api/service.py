@@ -10,12 +10,15 @@ import os
 from time import time
 
 from headgate import __version__
+from headgate.api.archive import Archive
 from headgate.api.asking import Asking
+from headgate.api.beside import Other
 from headgate.api.counters import Counters
 from headgate.api.errors import Refused
 from headgate.api.feed import Feed
 from headgate.api.guard import Access
 from headgate.api.series import Series
+from headgate.api.shared import Shared
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded, load
@@ -48,8 +51,11 @@ class Service:
         self.counters = Counters(gate)
         self.series = Series(gate, self.feed)
         self.asking = Asking(gate)
+        self.shared = Shared(gate)
+        self.archive = Archive(gate)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
+        self.beside: Other | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 
@@ -75,6 +81,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.shared.close()
+        self.archive.close()
 
     def say_goodbye(self) -> None:
         """Streams and long polls end now; nobody new is taken on."""

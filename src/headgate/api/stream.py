@@ -8,6 +8,8 @@ from its last `id`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -17,11 +19,13 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import HeaderParameter, Parameter
 from litestar.types import ASGIApp
 
+from headgate.api.archive import unhurried
 from headgate.api.errors import Refused
-from headgate.api.feed import Listener, Notice, Told
+from headgate.api.feed import Listener, Notice, Told, words
 from headgate.api.guard import Receive, Scope, Send
 from headgate.api.reading import Types, event_types
 from headgate.api.service import Service
+from headgate.log.protocol import Log
 from headgate.present.events import TYPES
 from headgate.present.moments import Moments
 
@@ -99,7 +103,7 @@ class Stream:
         since = last if self._since is None else self._since
         hello = {"seq": last, "since": since, "version": service.version, "started_at": service.started_at}
         await self._put(notice("hello", hello))
-        if since > last:
+        if since > last and since > (await service.gate.read()).seq:  # else it is the feed that has not read so far
             text = f"the log ends at {last}, before {since}: it is another one, or was restored; read everything anew"
             await self._put(notice("reset", {"seq": last, "text": text}))
             since = last
@@ -111,16 +115,24 @@ class Stream:
         """What the log has from where the reader was to where the live part begins."""
         first = True
         while self._seq < last:
-            told = [one for one in await self._service.gate.history(self._seq, _AT_ONCE) if one[0] <= last]
-            start = told[0][0] if told else last + 1
+            told = await self._service.archive.read(self._part(last))
+            start = told[0].seq if told else last + 1
             if first and start > self._seq + 1:
                 text = f"events {self._seq + 1} to {start - 1} are no longer kept: read everything anew"
                 await self._put(notice("pruned", {"from": self._seq + 1, "to": start - 1, "text": text}))
             first = False
-            moments = Moments(self._service.gate)
-            lines = [self._line(self._service.feed.words(seq, at, event, moments)) for seq, at, event in told]
-            self._seq = told[-1][0] if told else last
-            await self._put(b"".join(lines))
+            self._seq = told[-1].seq if told else last
+            await self._put(b"".join(self._line(one) for one in told))
+
+    def _part(self, last: int) -> Callable[[Log], list[Told]]:
+        """The next events up to `last`, put into words."""
+        since, moments = self._seq, Moments(self._service.gate)
+
+        def read(log: Log) -> list[Told]:
+            part = islice(unhurried(log.history(since)), _AT_ONCE)
+            return [words(seq, at, event, moments) for seq, at, event in part if seq <= last]
+
+        return read
 
     async def _follow(self, listener: Listener) -> None:
         while True:
@@ -138,6 +150,12 @@ class Stream:
                 return
             lines = []
             stops = False
+            if listener.events_only and not self._wanted:  # what busy streams spend their time with
+                seen = self._seq
+                lines = [one.lines for one in listener.pending if one.seq > seen]  # type: ignore[union-attr]
+                self._seq = max(listener.seq, seen)
+                listener.pending.clear()
+            listener.events_only = True
             while listener.pending:
                 one = listener.pending.popleft()
                 if isinstance(one, Notice):
@@ -154,7 +172,7 @@ class Stream:
     def _line(self, told: Told) -> bytes:
         if self._wanted and told.type not in self._wanted:
             return b""
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (told.seq, told.type.encode(), told.data)
+        return told.lines
 
     async def _put(self, data: bytes) -> None:
         if data:

@@ -39,6 +39,7 @@ COMMANDS = {
     "metrics": "metrics",
     "config": "config",
     "serve": "serve",
+    "env": "env",
     "open": "open",
     "doctor": "doctor",
     "completion": "completion",

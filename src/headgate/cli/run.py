@@ -29,6 +29,7 @@ from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
 
 if TYPE_CHECKING:
+    from headgate.cli.proxying import Proxying
     from headgate.cli.watching import Watch
 
 _UPKEEP_S = 10.0
@@ -57,12 +58,13 @@ def _run(options: RunOptions, status: Status) -> int:
         return _bypass(options, request.models, status)
     _check_watching(options)
     gate = open_gate(loaded)
+    proxying = _proxying(gate) if options.proxied else None
     asked = ask(gate, request)
     tries, fresh = 0, False
     while isinstance(asked.lease, Lease):
         lease = asked.lease
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
-        ended = _under_lease(gate, options, environment, lease, fresh)
+        ended = _under_lease(gate, options, environment, lease, fresh, proxying)
         if ended is not None:
             end, watch = ended
             if watch.stale_session and not fresh:
@@ -122,7 +124,12 @@ def _silence_s(options: RunOptions) -> float | None:
 
 
 def _under_lease(
-    gate: DirectGate, options: RunOptions, environment: Environment, lease: Lease, fresh: bool
+    gate: DirectGate,
+    options: RunOptions,
+    environment: Environment,
+    lease: Lease,
+    fresh: bool,
+    proxying: Proxying | None,
 ) -> tuple[End, Watch] | None:
     """Start the agent and stay with it. None when the lease was gone before it could start.
 
@@ -138,8 +145,10 @@ def _under_lease(
 
             session = Session(gate, lease, agent_for(command, options.classify), fresh=fresh)
             command = session.resuming(command)
-        argv = [*_filled_in(_wrapper(gate, environment), lease.model), *command]
         env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
+        if proxying is not None:
+            command = proxying.put(command, env, lease.id)
+        argv = [*_filled_in(_wrapper(gate, environment), lease.model), *command]
         taps = () if options.classify == "none" else tappable()
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
@@ -180,6 +189,13 @@ def _under_lease(
     )
     watch.ended(end)
     return end, watch
+
+
+def _proxying(gate: DirectGate) -> Proxying:
+    """The proxy that the agent is to use; raises before anybody waits for a seat."""
+    from headgate.cli.proxying import Proxying
+
+    return Proxying(gate.settings)
 
 
 def _wrapper(gate: DirectGate, environment: Environment) -> list[str]:

@@ -38,6 +38,7 @@ OPTIONS = (
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
     Option(("--classify",), "classify", "Whose output this is, if not guessed: claude, codex, …, none.", "AGENT"),
     Option(("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"),
+    Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `headgate serve`."),
     Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
     Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
@@ -63,6 +64,7 @@ class RunOptions(Struct):
     role: str = ""
     classify: str = ""
     silence: str = ""
+    proxied: bool = False
     supervisor: bool = False
     status_file: str = ""
     json: bool = False

@@ -34,8 +34,15 @@ def command(host: str, port: int, new_token: bool) -> int:
     """
     try:
         from headgate.api.server import Options, serve
+        from headgate.proxy.app import Proxy
     except ModuleNotFoundError as error:
         raise NotInstalled(
             f"the service needs more than is installed ({error.name} is missing): pip install 'headgate[serve]'"
         ) from error
-    return serve(Options(host, port, new_token), load_config())
+    return serve(
+        Options(host, port, new_token),
+        load_config(),
+        lambda gate, access, folder: Proxy(
+            gate, loopback=access.loopback, is_token=access.tokens.is_token, folder=folder
+        ),
+    )

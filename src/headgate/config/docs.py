@@ -53,6 +53,9 @@ key_env = "UMANS_API_KEY"
 api = "openai"
 usage_path = "/usage"
 usage_field = "usage.concurrent_sessions"
+# The proxy: how long a request may wait, and how long it waits for the provider's next byte.
+hold = "5m"
+stall = "15m"
 
 [providers.anthropic]
 credential_file = "~/.claude/.credentials.json"
@@ -60,6 +63,10 @@ credential_file = "~/.claude/.credentials.json"
 # Another account of it.
 [providers."anthropic@work"]
 key_env = "WORK_ANTHROPIC_KEY"
+
+# What the proxy tries instead of a model that is rate-limited or overloaded.
+[fallback]
+"anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"]
 
 # Agents that were started without Headgate count too, where their command line matches.
 [[census]]
@@ -72,10 +79,12 @@ match = 'claude .*--model (?P<model>\\S+)'
 [run]
 wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
 
-# The HTTP service: whether changes under /concurrency/ need the token too, and the names that it is called by.
+# The HTTP service: whether changes under /concurrency/ need the token too, the names that it is called by, and
+# whether the proxy writes an access log.
 [serve]
 concurrency_token = true
 hosts = ["gate.example.org"]
+access_log = false
 
 # How long events are kept.
 [history]

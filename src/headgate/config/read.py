@@ -16,6 +16,7 @@ from headgate.core.records import Rule
 
 Problems = list[tuple[Path, str]]
 
+_PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms"}
 _AUTO_OPTIONS = ("reserve", "per_agent", "max")
 
 
@@ -39,11 +40,14 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         seniority_ms=said.get("seniority"),
         rules=tuple(rules),
         host_auto=_host_auto(host),
-        providers={name: Provider(**{"api": _api(name), **keys}) for name, keys in providers.items()},
+        providers={name: _provider(name, keys) for name, keys in providers.items()},
         census=tuple(entry["match"] for entry in said.get("census", ()) if "match" in entry),
         wrap=tuple(said.get("run", {}).get("wrap", ())),
         keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
-        serve=Serve(serve.get("concurrency_token", False), tuple(serve.get("hosts", ()))),
+        serve=Serve(
+            serve.get("concurrency_token", False), tuple(serve.get("hosts", ())), serve.get("access_log", True)
+        ),
+        fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
     )
 
 
@@ -141,6 +145,12 @@ def _host_auto(options: dict[str, Any]) -> HostAuto:
         options.get("per_agent", defaults.per_agent_bytes),
         options.get("max", defaults.max),
     )
+
+
+def _provider(name: str, keys: dict[str, Any]) -> Provider:
+    """One provider, in the names of Settings."""
+    said = {_PROVIDER_FIELDS.get(key, key): value for key, value in keys.items()}
+    return Provider(**{"api": _api(name), **said})
 
 
 def _api(provider: str) -> str:

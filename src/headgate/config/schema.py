@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from headgate.config import values as v
 from headgate.config.errors import BadValue
-from headgate.config.settings import HostAuto, Settings
+from headgate.config.settings import HostAuto, Provider, Settings
 from headgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
 from headgate.core.names import KINDS, shown
 from headgate.core.rules import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
@@ -238,6 +238,20 @@ PROVIDER = Table(
             "Where in the answer the number of calls in flight is. Goes with `usage_path`.",
             '"usage.concurrent_sessions"',
         ),
+        Key(
+            "hold",
+            _DURATION,
+            "How long the proxy lets a request wait in line, or for a rate limit to end, before it answers 429.",
+            '"10m"',
+            format_duration(Provider().hold_ms),
+        ),
+        Key(
+            "stall",
+            Scalar("duration", v.read_some_duration_ms),
+            "How long the proxy waits for the provider's next byte, or for a client to take one, before it gives up.",
+            '"15m"',
+            format_duration(Provider().stall_ms),
+        ),
     ),
 )
 
@@ -278,6 +292,19 @@ SCHEMA = Table(
             "Where providers are and where their keys are found: those of the default account. "
             'Another account has a table of its own: `[providers."NAME@ACCOUNT"]`.',
             '{ umans = { base_url = "https://api.umans.ai/v1", key_env = "UMANS_API_KEY" } }',
+            "none",
+        ),
+        Key(
+            "fallback",
+            Map(
+                "table of models",
+                "MODEL",
+                v.read_model,
+                Array("array of models", Scalar("model", v.read_model)),
+            ),
+            "What the proxy tries instead of a model that is rate-limited or overloaded, in this order. "
+            "Another provider must speak the same API, and have its `key_env`.",
+            '{ "anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"] }',
             "none",
         ),
         Key(
@@ -339,6 +366,13 @@ SCHEMA = Table(
                         "A request for another name is refused.",
                         '["gate.example.org"]',
                         "none",
+                    ),
+                    Key(
+                        "access_log",
+                        Scalar("true or false", v.read_flag),
+                        "Whether the proxy writes a line of JSON for each request to `access.log` in the state folder.",
+                        "true",
+                        "true",
                     ),
                 ),
             ),

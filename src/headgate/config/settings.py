@@ -27,6 +27,8 @@ class Provider(Struct, frozen=True):
     api: str = "openai"
     usage_path: str = ""
     usage_field: str = ""
+    hold_ms: int = 600_000  # how long the proxy lets a request wait (SPEC X2)
+    stall_ms: int = 900_000  # how long the proxy waits for the provider's next byte
 
 
 class Serve(Struct, frozen=True):
@@ -34,6 +36,7 @@ class Serve(Struct, frozen=True):
 
     concurrency_token: bool = False
     hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
+    access_log: bool = True  # of the proxy
 
 
 class Settings(Struct, frozen=True):
@@ -48,3 +51,4 @@ class Settings(Struct, frozen=True):
     wrap: tuple[str, ...] = ()
     keep_ms: int = 30 * 86_400_000
     serve: Serve = Serve()
+    fallback: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what the proxy tries instead of a model

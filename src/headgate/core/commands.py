@@ -140,11 +140,15 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
 
 
 class Pause(Struct, tag="pause", omit_defaults=True):
-    """Nobody new enters these pools for a while, or until somebody resumes them (`for_ms` None)."""
+    """Nobody new enters these pools for a while, or until somebody resumes them (`for_ms` None).
+
+    `observed`: a provider says that nothing is left for so long (SPEC X6). That shortens no pause.
+    """
 
     kind: str
     pool: str
     for_ms: int | None = None
+    observed: bool = False
 
 
 class Resume(Struct, tag="resume"):

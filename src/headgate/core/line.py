@@ -7,6 +7,7 @@ cost of a decision therefore depends neither on the length of the line nor on ho
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,23 @@ class Queue:
         if head is None:
             raise InternalError(f"{self!r} has no head")
         return head
+
+    def entries(self) -> list[tuple[int, int, str]]:
+        """Its tickets' places as they are now, for `in_order`."""
+        return self._heap.copy()
+
+    def in_order(self, entries: list[tuple[int, int, str]]) -> Iterator[Ticket]:
+        """The tickets that stand at these places and ask, from the head on. It costs what is taken."""
+        ahead = [(entry, 0) for entry in entries[:1]]
+        last = None
+        while ahead:
+            entry, index = heappop(ahead)
+            for below in range(2 * index + 1, min(2 * index + 3, len(entries))):
+                heappush(ahead, (entries[below], below))
+            ticket = self._tickets.get(entry[2])
+            if ticket is not None and entry != last and _stands(ticket, entry):
+                yield ticket
+            last = entry
 
     def can_keep(self, now: int) -> bool:
         """Whether seats that are kept for the head will let it in with the candidate it prefers."""

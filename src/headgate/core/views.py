@@ -1,20 +1,14 @@
-"""The state as people and programs see it: pools, line, leases, capacity. Reads only; times are log times.
-
-A position is 1 + how many would enter first if the line moved now (SPEC A5): those ahead in the pool that blocks a
-ticket, unless something else that does not block this ticket holds them back. It can rise. An estimate is given
-only where holds were observed: pause left + position x (mean hold + cooldown) / limit, spread as a range.
-"""
+"""The state as people and programs see it: pools, line, leases, capacity. Reads only; times are log times."""
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
-
 from msgspec import Struct
 
-from headgate.core.line import Queue
+from headgate.core.places import Line, blocking, estimate, pace_of, standing_at
+from headgate.core.places import TicketView as TicketView
 from headgate.core.pools import Pool
 from headgate.core.reasons import limit_of, reason_for
-from headgate.core.records import Lease, Reason, Spec, Ticket
+from headgate.core.records import Lease, Reason, Spec
 from headgate.core.rules import UNLIMITED
 from headgate.core.state import State
 
@@ -70,13 +64,6 @@ class PoolView(Struct):
         if self.on_429 == "adapt":
             return f"{text}: it recovers by itself (`headgate explain {self.pool}`)"
         return f"{text}: restore with `{self.restore}`"
-
-
-class TicketView(Struct):
-    ticket: Ticket
-    position: int
-    reason: Reason
-    estimate_ms: tuple[int, int] | None
 
 
 class LeaseView(Struct):
@@ -163,114 +150,13 @@ def lease_views(state: State, now: int) -> list[LeaseView]:
 
 def ticket_views(state: State, now: int) -> list[TicketView]:
     """The whole line, by position."""
-    views: list[TicketView] = []
-    line = _Line(state, now)
-    for queue in state.queues.values():
-        if queue.waiting:
-            views.extend(line.views(queue))
-    for ticket in state.tickets.values():
-        if ticket.away:
-            reason = Reason(
-                "passed_over", "a seat was offered and not taken; it keeps its place until its process speaks"
-            )
-            views.append(TicketView(ticket, len(state.tickets), reason, None))
-    return sorted(views, key=lambda view: (view.position, view.ticket.order, view.ticket.arrival))
+    return Line(state, now).page()
 
 
 def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
     """One ticket's place; None when it is not in line."""
     ticket = state.tickets.get(ident)
-    if ticket is None:
-        return None
-    if ticket.away:
-        return next(view for view in ticket_views(state, now) if view.ticket.id == ident)
-    views = _Line(state, now).views(state.queue(ticket.spec))
-    return next(view for view in views if view.ticket.id == ident)
-
-
-class _Line:
-    """Positions, worked out once for each set of queues that stand at the same pool."""
-
-    def __init__(self, state: State, now: int) -> None:
-        self.state = state
-        self.now = now
-        self.by_queue: dict[Spec, list[Ticket]] = {}
-        for ticket in state.tickets.values():
-            if not ticket.away:
-                self.by_queue.setdefault(ticket.spec, []).append(ticket)
-        self.blocking = {spec: _blocking(state.queue(spec), now) for spec in self.by_queue}
-        self.places: dict[tuple[str, frozenset[str]], dict[str, int]] = {}
-
-    def views(self, queue: Queue) -> list[TicketView]:
-        blocking = self.blocking[queue.spec]
-        reason = reason_for(self.state, queue, self.now)
-        at = blocking[0] if blocking else next(iter(queue.pools), None)
-        places = self.places_at(at, frozenset(pool.key for pool in blocking)) if at is not None else {}
-        own = self.by_queue[queue.spec]
-        views = []
-        for ticket in own:
-            position = places.get(ticket.id, 1)
-            known = None if reason.code == "usage_gate" else _estimate(at, position, self.now)  # it is not up to us
-            views.append(TicketView(ticket, position, reason, known))
-        return views
-
-    def places_at(self, at: Pool, blocking: frozenset[str]) -> dict[str, int]:
-        """Positions of all who would enter `at` if only what blocks here gave way."""
-        known = self.places.get((at.key, blocking))
-        if known is not None:
-            return known
-        flows: dict[str, list[Ticket]] = {}
-        for spec, tickets in self.by_queue.items():
-            queue = self.state.queue(spec)
-            held_back = any(pool.key not in blocking for pool in self.blocking[spec])
-            if not held_back and any(pool is at for pool in queue.pools):
-                flows.setdefault(queue.flow, []).extend(tickets)
-        places = {ident: place for place, ident in enumerate(_fair_order(self.state, at, flows), 1)}
-        self.places[at.key, blocking] = places
-        return places
-
-
-def _fair_order(state: State, pool: Pool, flows: dict[str, list[Ticket]]) -> list[str]:
-    """Ids in the order in which a pool would serve these tickets: fair between flows, by age within."""
-    order: list[str] = []
-    heads: list[tuple[int, int, int, str, int]] = []
-    for flow, tickets in flows.items():
-        tickets.sort(key=lambda ticket: (ticket.order, ticket.arrival))
-        first = tickets[0]
-        start = pool.share(flow).start
-        heads.append((-1 if first.order < 0 else start, first.order, first.arrival, flow, 0))
-    starts = {flow: pool.share(flow).start for flow in flows}
-    heapify(heads)
-    while heads:
-        _, _, _, flow, index = heads[0]
-        tickets = flows[flow]
-        ticket = tickets[index]
-        order.append(ticket.id)
-        starts[flow] += state.expected_hold_ms(ticket.spec) * ticket.spec.seats
-        if index + 1 == len(tickets):
-            heappop(heads)
-        else:
-            after = tickets[index + 1]
-            start = -1 if after.order < 0 else starts[flow]
-            heapreplace(heads, (start, after.order, after.arrival, flow, index + 1))
-    return order
-
-
-def _blocking(queue: Queue, now: int) -> list[Pool]:
-    """The pools that hold this queue back, by its preferred candidate; the narrowest first."""
-    seats = queue.spec.seats
-    return [pool for pool, own in queue.preferred.needs if pool.blocks(seats, own, queue, now)]
-
-
-def _estimate(pool: Pool | None, position: int, now: int) -> tuple[int, int] | None:
-    if pool is None or not pool.holds or pool.limit >= UNLIMITED:
-        return None
-    paused = max(pool.paused_until - now, 0)
-    if paused > 10**11:
-        return None  # until somebody resumes it
-    low = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cooldown_ms
-    high = pool.hold_mean_ms + pool.hold_dev_ms + pool.cooldown_ms
-    return (paused + position * low // pool.limit, paused + position * high // pool.limit)
+    return None if ticket is None else Line(state, now).view(ticket)
 
 
 def capacity(state: State, spec: Spec, now: int) -> Capacity:
@@ -286,16 +172,16 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         room = 0 if now < pool.paused_until else max(limit - pool.occupied(now), 0)
         free = room if free is None else min(free, room)
         ample = ample and (room >= 2 or (room == 1 and limit == 1))
-    blocking = _blocking(queue, now)
+    held_by = blocking(queue, now)
     # The line that counts is of those who would enter first: not of those whom something else holds back (SPEC A3).
-    line, keys = _Line(state, now), frozenset(pool.key for pool in blocking)
-    queued = max((len(line.places_at(pool, keys)) for pool, _ in needs), default=0)
+    blocks = frozenset(pool.key for pool in held_by)
+    queued = max((standing_at(state, pool, blocks, now) for pool, _ in needs), default=0)
     if free is None:
         return Capacity("green", None, 0, (0, 0), None)
-    wait: tuple[int, int] | None = (
-        (0, 0) if not blocking and not queued else _estimate(blocking[0] if blocking else needs[0][0], queued + 1, now)
-    )
-    reason = reason_for(state, queue, now) if blocking or queued else None
+    wait: tuple[int, int] | None = (0, 0)
+    if held_by or queued:
+        wait = estimate(pace_of(held_by[0] if held_by else needs[0][0], now), queued + 1)
+    reason = reason_for(state, queue, now) if held_by or queued else None
     if not queued and ample:
         level = "green"
     elif free == 1 or (wait is not None and wait[1] <= YELLOW_WAIT_MS):

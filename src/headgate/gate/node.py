@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import islice
 from time import time_ns
 from typing import TypeVar
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
-from headgate.core import events as ev
 from headgate.core.records import Lease
 from headgate.core.state import State
 from headgate.gate.credentials import Credentials
@@ -44,6 +42,11 @@ class Node(Gate):
     def address(self) -> str:
         """Where this gate is woken."""
         return self._replica.address
+
+    @property
+    def folder(self) -> str:
+        """Where the store is; "" when it is nowhere but in memory."""
+        return self._folder
 
     @property
     def settings(self) -> Settings:
@@ -84,11 +87,6 @@ class Node(Gate):
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
         await self._current()  # no thread is at work now
         return self._log.read(after, _COMMITS_AT_ONCE)
-
-    async def history(self, since: int, most: int) -> list[tuple[int, int, ev.Event]]:
-        """(seq, log time, event) of what came after a sequence number and is still kept."""
-        await self._current()
-        return list(islice(self._log.history(since), most))
 
     async def with_log(self, read: Callable[[Log], T]) -> T:
         """What `read` makes of the log, while nobody else here is at it. It holds up everybody else: be quick."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import localtime, strftime
 from typing import Protocol
 
+from headgate.gate import processes
 from headgate.present.times import utc
 from headgate.present.words import span
 
@@ -24,12 +25,14 @@ class Timed(Protocol):
 class Moments:
     """Times of the log as people and programs are told them.
 
-    What is added to make wall time of them is rounded to a second, so that the same event has the same time twice.
+    Made anew for each answer. What is added to make wall time of them is rounded to a second: one event has one and the
+    same time.
     """
 
     def __init__(self, gate: Timed) -> None:
         self.now = gate.now()
         self.offset_ms = (gate.wall_offset_ms() + 500) // 1000 * 1000
+        self._gone: dict[str, bool | None] = {}
 
     def utc(self, at: int | None) -> str | None:
         """RFC 3339; None for none, and for a time without end."""
@@ -41,6 +44,12 @@ class Moments:
 
     def ago(self, at: int) -> str:
         return f"{span(self.now - at)} ago"
+
+    def gone(self, process: str) -> bool | None:
+        """Whether a process is gone by now, looked at once: it may hold much."""
+        if process not in self._gone:
+            self._gone[process] = processes.is_gone(process)
+        return self._gone[process]
 
     def left(self, until: int) -> str | None:
         """How long until then; None when it has no end."""

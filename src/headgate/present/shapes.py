@@ -236,7 +236,7 @@ def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
         any=ticket.spec.any,
         key=ticket.key or None,
         role=ticket.role or None,
-        gone=None if ticket.renew_ms else processes.is_gone(ticket.holder),
+        gone=None if ticket.renew_ms else moments.gone(ticket.holder),
         client=ticket.client or None,
     )
 
@@ -258,7 +258,7 @@ def lease_json(view: LeaseView, moments: Moments) -> LeaseShape:
         flow=ticket.spec.project,
         claimed=lease.claimed,
         lives_with=process_json(lease.lives_with),
-        gone=processes.is_gone(lease.lives_with),
+        gone=moments.gone(lease.lives_with),
         ends_at=moments.utc(lease.ends_at),
         waited_s=lease.waited_ms / 1000,
         key=ticket.key or None,

@@ -1,0 +1,53 @@
+"""An application that is served beside the API, under paths of its own: the proxy. Its requests go past the routes, and
+past what the guard says about tokens and bodies; never past its look at Host and Origin (SPEC H5).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headgate.api.errors import Refused
+from headgate.api.guard import Guard, Receive, Scope, Send, refuse
+
+_MOST_HOSTS = 100
+
+
+class Other(Protocol):
+    """What can be served beside the API."""
+
+    def wants(self, scope: Scope) -> bool: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class Beside:
+    """Sorts requests by whose they are."""
+
+    def __init__(self, guard: Guard, other: Other) -> None:
+        self._guard = guard
+        self._other = other
+        self._hosts: set[bytes] = set()  # that were found good: the look at one takes longer than that at this set
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._other.wants(scope):
+            await self._guard(scope, receive, send)
+            return
+        try:
+            self._check(scope)
+        except Refused as error:
+            await refuse(error, send, close=True)
+            return
+        await self._other(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        hosts = []
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin" or name == b"sec-fetch-site":
+                hosts.append(b"")  # a browser: look closely
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            self._guard.check_source(scope)
+            if len(hosts) == 1 and len(self._hosts) < _MOST_HOSTS:
+                self._hosts.add(hosts[0])

@@ -1,0 +1,197 @@
+"""Model calls that pass through a service: a seat for each, thousands of times a second (SPEC X2-X6).
+
+The rule: whoever came in leaves once, and `leave` never waits. It goes into the next transaction; if that fails, the
+gate gives the seat back as soon as the store works. A caller that is cancelled while it waits leaves the line.
+
+When nobody waits for the seat, its return waits a moment for the next call, to be committed with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from headgate.core import commands as cmd
+from headgate.core.blame import narrowest
+from headgate.core.reasons import reason_for
+from headgate.core.records import Lease, Reason, Spec
+from headgate.core.views import ticket_view
+from headgate.gate.credentials import SALT
+from headgate.gate.handles import Deferred, NotAdmitted
+from headgate.gate.ids import new_id
+from headgate.gate.service import Gate, Waiting
+from headgate.signals.outcome import Outcome
+
+_A_MOMENT_S = 0.002
+_FIRST_LOOK_S = 0.05
+_LOOK_S = 1.0  # how often one who waits asks itself whether that is any use
+
+
+class NotInTime(NotAdmitted):
+    """No seat before the caller's time is up. `retry_ms`: when it is worth another try, if anybody knows."""
+
+    def __init__(self, reason: Reason, retry_ms: int | None) -> None:
+        super().__init__(reason.text, reason)
+        self.retry_ms = retry_ms
+
+
+class Calls:
+    """The calls of one gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._soon: asyncio.TimerHandle | None = None
+
+    def now(self) -> int:
+        """The log's time: what a call's `since` is told in."""
+        return self._gate._log.now()
+
+    def spec(self, models: tuple[str, ...], project: str, any_candidate: bool) -> Spec:
+        """What such a call needs."""
+        return self._gate._spec(models, "requests", 1, project, any_candidate)
+
+    async def enter(
+        self, spec: Spec, since: int, within_s: float, *, priority: int = 0, what: str = "", client: str = ""
+    ) -> Lease:
+        """A lease, waited for in line. NotInTime when it cannot be had within so long."""
+        gate = self._gate
+        gate._check_open()
+        asks = gate._usage.accounts(spec.models) if gate._usage else ()
+        command = cmd.Acquire(
+            new_id(),
+            spec,
+            gate._me,
+            True,
+            since,
+            priority,
+            wake=gate._replica.address,
+            command=what,
+            client=client,
+            asks=asks,
+        )
+        future: asyncio.Future[Lease | Deferred] = gate._loop.create_future()
+        gate._waiting[command.id] = Waiting(command, future)
+        if gate._mine or gate._scheduled or gate._busy:
+            gate._put(command, None)
+        else:  # nobody else is under way, to share a transaction with
+            gate._batch.append((command, None))
+            gate._flush()
+        patience = _Patience(gate, command, future, within_s)
+        try:
+            got = await future
+        except BaseException:
+            gate._leave(command.id)
+            raise
+        finally:
+            patience.handle.cancel()
+        if isinstance(got, Deferred):
+            raise NotInTime(got.reason, _ms_until(gate, got.reason))
+        return got
+
+    def leave(self, ident: str, outcome: Outcome) -> None:
+        """Give a seat back, and tell what became of the call. Harmless when done twice."""
+        gate = self._gate
+        lease = gate._mine.pop(ident, None)
+        if lease is None or gate._closed:
+            return
+        if outcome.kind == "ok":
+            command = cmd.Release(ident)
+        else:
+            # Of an account that the config names, so that a backoff ends when its credential does (SPEC B3).
+            credential = gate._credentials.used_for("" if gate._busy else lease.model)
+            command = cmd.Release(
+                ident,
+                outcome.kind,
+                outcome.wait_ms,
+                evidence=outcome.evidence,
+                scope=outcome.scope,
+                family=outcome.family,
+                credential=credential.digest,
+                identity=credential.identity,
+            )
+        if gate._waiting or gate._busy or gate._replica.state.tickets:
+            gate._put(command, None)
+            return
+        gate._batch.append((command, None))
+        if self._soon is None:
+            self._soon = gate._loop.call_later(_A_MOMENT_S, self._commit)
+
+    def _commit(self) -> None:
+        self._soon = None
+        if self._gate._batch:
+            self._gate._schedule()
+
+    def is_paused(self, model: str) -> bool:
+        """Whether a rate limit keeps everybody from this model now, as far as this process knows."""
+        gate = self._gate
+        if gate._busy:
+            return False
+        candidate = gate._replica.state.queue(self.spec((model,), "default", False)).candidates[0]
+        pool = narrowest(candidate)
+        return pool is not None and pool.paused_until > gate._now()
+
+    def used_up(self, ident: str, wait_ms: int) -> None:
+        """The provider's headers say that nothing is left for so long (SPEC X6): its pool is paused."""
+        gate = self._gate
+        if gate._busy or ident not in gate._replica.state.held:
+            return
+        pool = narrowest(gate._replica.state.held[ident])
+        if pool is not None and gate._now() + wait_ms > pool.paused_until:
+            gate._put(cmd.Pause(pool.kind, pool.id, wait_ms, observed=True), None)
+
+    def run(self, ident: str) -> tuple[str, int] | None:
+        """Project and priority of a run, by the id of its lease; None when there is none."""
+        gate = self._gate
+        lease = gate._replica.state.leases.get(ident)
+        if lease is None and not gate._busy:  # another process may have decided it since
+            gate._take_in()
+            lease = gate._replica.state.leases.get(ident)
+        return None if lease is None else (lease.ticket.spec.project, lease.ticket.priority)
+
+    async def salt(self) -> bytes:
+        """The store's salt for hashes of credentials; made by whoever needs it first."""
+        await self._gate._current()  # no thread is at work now
+        replica = self._gate._replica
+        return replica.log.side(*SALT) or replica.beside(*SALT, os.urandom(32))
+
+
+class _Patience:
+    """Ends the wait of one call when its time is up, or as soon as that will not be enough."""
+
+    __slots__ = ("_command", "_deadline", "_future", "_gate", "handle")
+
+    def __init__(
+        self, gate: Gate, command: cmd.Acquire, future: asyncio.Future[Lease | Deferred], within_s: float
+    ) -> None:
+        self._gate = gate
+        self._command = command
+        self._future = future
+        self._deadline = gate._loop.time() + within_s
+        self.handle = gate._loop.call_later(min(within_s, _FIRST_LOOK_S), self._look)
+
+    def _look(self) -> None:
+        if self._future.done():
+            return
+        gate, left_s = self._gate, self._deadline - self._gate._loop.time()
+        if left_s > 0 and (gate._busy or not self._is_no_use(left_s)):
+            self.handle = gate._loop.call_later(min(left_s, _LOOK_S), self._look)
+            return
+        reason = gate._why(self._command)
+        self._future.set_exception(NotInTime(reason, self._retry_ms(reason)))
+
+    def _is_no_use(self, left_s: float) -> bool:
+        """Whether what holds it back is known to last longer than its time."""
+        gate, spec = self._gate, self._command.spec
+        reason = reason_for(gate._replica.state, gate._replica.state.queue(spec), gate._now())
+        return reason.code == "backoff" and (_ms_until(gate, reason) or 0) > left_s * 1000
+
+    def _retry_ms(self, reason: Reason) -> int | None:
+        known = _ms_until(self._gate, reason)
+        if known is None and not self._gate._busy:
+            view = ticket_view(self._gate._replica.state, self._command.id, self._gate._now())
+            known = view.estimate_ms[1] if view is not None and view.estimate_ms is not None else None
+        return known
+
+
+def _ms_until(gate: Gate, reason: Reason) -> int | None:
+    return None if reason.until is None else max(reason.until - gate._now(), 0)

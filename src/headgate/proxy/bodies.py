@@ -1,0 +1,147 @@
+"""The body of a request: its model is read from it, and it is passed on untouched.
+
+A body is kept in memory, so that it can be sent again, up to HELD_BYTES, and all bodies together up to ALL_BYTES; of a
+larger one the beginning is kept, the rest goes straight through, and it is sent once. A client that sends slowly holds
+no seat meanwhile: a body that is kept is complete before the request gets in line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from headgate.proxy.errors import ClientGone
+
+HELD_BYTES = 24 << 20
+ALL_BYTES = 256 << 20
+_START_BYTES = 1 << 20  # kept of a body for which there is no more room
+_PIECE_BYTES = 1 << 18  # of a large body, written at once
+_AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
+_SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped to read, and sees no client leave
+
+# Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
+_MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
+_FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n')
+_PATH_MODEL = re.compile(r"/(?:models|deployments|tunedModels)/([^/:?]+)(?=[:/])")
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class Fields(Struct):
+    """All that is read of a body."""
+
+    model: str = ""
+
+
+_fields = msgspec.json.Decoder(Fields)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Store:
+    """How much of all bodies is kept now."""
+
+    def __init__(self, most: int = ALL_BYTES, each: int = HELD_BYTES) -> None:
+        self.most = most
+        self.each = each
+        self.kept = 0
+
+
+class Body:
+    """The body of one request."""
+
+    __slots__ = ("_receive", "_store", "data", "in_one_piece", "kept", "on_whole", "whole")
+
+    def __init__(self, receive: Receive, store: Store) -> None:
+        self._receive = receive
+        self._store = store
+        self.data = b""  # all of it, or its beginning
+        self.whole = False  # its end has come
+        self.kept = False  # all of it is here, and can be sent again
+        self.in_one_piece = False
+        self.on_whole: Callable[[], None] | None = None  # called when the end of a large body has come
+
+    async def read(self) -> None:
+        """Take in all of it, or as much as may be kept. ClientGone."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self.data = message.get("body", b"")
+            self.whole = self.kept = True
+            self.in_one_piece = len(self.data) < _SURELY_READ_BYTES
+            self._store.kept += len(self.data)
+            return
+        store, parts, size = self._store, [], 0
+        while True:
+            if message["type"] != "http.request":
+                store.kept -= size
+                raise ClientGone
+            part = message.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            store.kept += len(part)
+            if not message.get("more_body"):
+                self.whole = self.kept = True
+                break
+            if size >= store.each or (size >= _START_BYTES and store.kept >= store.most):
+                break
+            message = await self._receive()
+        self.data = b"".join(parts)
+
+    def forget(self) -> None:
+        """It is not needed any more."""
+        self._store.kept -= len(self.data)
+        self.data = b""
+
+    async def pieces(self, data: bytes) -> AsyncIterator[bytes]:
+        """A large body, or one whose end is still to come, in pieces."""
+        for start in range(0, len(data), _PIECE_BYTES):
+            yield data[start : start + _PIECE_BYTES]
+        while not self.whole:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientGone
+            self.whole = not message.get("more_body")
+            if self.whole and self.on_whole is not None:
+                self.on_whole()
+            if message.get("body"):
+                yield message["body"]
+
+    def is_small(self, data: bytes) -> bool:
+        return self.kept and len(data) <= _AT_ONCE_BYTES
+
+
+def model_in(body: Body, content_type: bytes) -> str:
+    """The model that a body names, or nothing."""
+    data = body.data
+    if not data:
+        return ""
+    if content_type.startswith(b"multipart/"):
+        found = _FORM_MODEL.search(data)
+        return found[1].decode("utf-8", "replace") if found else ""
+    if body.whole:
+        try:
+            return _fields.decode(data).model
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return ""  # the provider says what is wrong with it
+    found = _MODEL.search(data)
+    return found[1].decode("utf-8", "replace") if found else "unknown"
+
+
+def model_in_path(path: str) -> str:
+    """The model that a path names, as Gemini's and Azure's do, or nothing."""
+    found = _PATH_MODEL.search(path)
+    return found[1] if found else ""
+
+
+def with_model(data: bytes, model: str) -> bytes:
+    """The same body with another model; every other value stays as it is, byte for byte."""
+    members = _members.decode(data)
+    members["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(members)
+
+
+def path_with_model(path: bytes, model: str) -> bytes:
+    return _PATH_MODEL.sub(lambda found: found[0].replace(found[1], model, 1), path.decode("latin-1"), 1).encode()

@@ -1,0 +1,98 @@
+"""One request and what becomes of it: filled in on its way, and told in the answer's headers and the access log."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from headgate.proxy.bodies import Body
+from headgate.proxy.headers import Asked
+from headgate.proxy.routes import Route
+from headgate.proxy.upstreams import Upstream
+from headgate.signals.outcome import Outcome
+
+
+class Candidate(NamedTuple):
+    """Whom a request may be sent to: with another model's name, or with a key of ours."""
+
+    upstream: Upstream
+    name: str  # empty: as the client has it
+    key: str  # empty: the client's own
+
+
+class Exchange:
+    """A request of a client."""
+
+    __slots__ = (
+        "api",
+        "asked",
+        "attempts",
+        "began",
+        "body",
+        "bytes_sent",
+        "candidates",
+        "client",
+        "cycle",
+        "done",
+        "error",
+        "first_byte_s",
+        "gone",
+        "hold_s",
+        "key",
+        "lease",
+        "line_s",
+        "method",
+        "model",
+        "model_in_path",
+        "outcome",
+        "path",
+        "priority",
+        "project",
+        "query",
+        "route",
+        "since",
+        "stalled",
+        "status",
+        "upstream",
+        "upstream_s",
+        "waiting_for_client",
+        "waiting_since",
+        "watcher",
+    )
+
+    def __init__(self, method: str, query: bytes, route: Route, upstream: Upstream) -> None:
+        self.began = perf_counter()
+        self.method = method
+        self.path = route.rest  # the part for the provider
+        self.query = query
+        self.route = route
+        self.upstream = upstream
+        self.api = upstream.api
+        self.asked: Asked
+        self.body: Body
+        self.key = ""  # to be sent instead of the client's own
+        self.model_in_path = False
+        self.candidates: dict[str, Candidate] = {}  # by the model as the gate knows it; the first is what was asked for
+        self.client = ""
+        self.project = "default"
+        self.priority = 0
+        self.hold_s = 0.0
+        self.since = 0
+        self.lease = ""  # held now
+        self.model = ""  # as the gate knows it
+        self.attempts = 0
+        self.line_s = 0.0  # waited in line or for a rate limit to end
+        self.upstream_s = 0.0  # from the last attempt to the head of its answer
+        self.first_byte_s = 0.0
+        self.waiting_since = 0.0  # for the provider's next byte, or for the client to take one; 0: for neither
+        self.waiting_for_client = False
+        self.status = 0
+        self.bytes_sent = 0
+        self.outcome: Outcome | None = None
+        self.error = ""
+        self.cycle: Any = None  # the server's own view of the request, where it tells whether the client is there
+        self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
+        self.gone = False  # the client has left
+        self.stalled = False  # a wait was too long
+        self.done = False  # the last byte was handed over

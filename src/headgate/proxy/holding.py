@@ -1,0 +1,227 @@
+"""The line and the attempts (SPEC X2, X3): a request waits for a seat, is sent, and when the provider says "too many"
+before the first byte of an answer, it goes back in line with the age that it has.
+
+The rules kept here:
+
+- A seat is held while a request is at the provider, and at no other time.
+- Every attempt passes the gate, and is counted.
+- What cannot end within the request's time is passed on at once: a plan that is used up until tomorrow is told today.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from time import perf_counter, time_ns
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from headgate.gate.calls import Calls, NotInTime
+from headgate.proxy.bodies import path_with_model, with_model
+from headgate.proxy.errors import ClientGone, Refusal
+from headgate.proxy.exchange import Candidate, Exchange
+from headgate.proxy.headers import header_for, key_headers, without_key
+from headgate.signals.http import classify_response
+from headgate.signals.outcome import OK, Outcome, outcome
+
+ERROR_BYTES = 64 * 1024  # of an error that are looked at
+_SOON_OVER = frozenset(("rate_limited", "overloaded", "usage_window"))
+_ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
+_FIRST_PAUSE_S = 1.0  # after the first "overloaded" that names no time; twice as long after each further one
+_LONGEST_PAUSE_S = 60.0
+_FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.1, 10.0  # the same after a second rate limit
+_NEEDS_A_PERSON = {"auth": 401, "quota": 402}
+LEFT = outcome("local_error", "proxy.client_left", "the client left")
+NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
+
+
+class Answered(NamedTuple):
+    """A provider's answer that is to be passed on; `start` was read already."""
+
+    response: aiohttp.ClientResponse
+    start: bytes
+
+
+class Holding:
+    """Brings requests to their answers."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def answer(self, x: Exchange) -> Answered:
+        """The answer to a request, which may be an error. Refusal when it is ours to answer."""
+        fallen = False  # whether another candidate may be had for this one
+        while True:
+            candidate = await self._enter(x, fallen) if x.candidates else None
+            x.attempts += 1
+            answered = await self._try(x, candidate)
+            if answered.response.status < 400:
+                return answered
+            x.outcome = self._judged(x, answered)
+            if not self._try_again(x):
+                return answered
+            answered.response.close()
+            x.waiting_since = 0.0
+            pause_s = self._pause_s(x)
+            self.leave(x)
+            fallen = len(x.candidates) > 1
+            if pause_s and not fallen:
+                began = perf_counter()
+                await asyncio.sleep(pause_s)
+                x.line_s += perf_counter() - began
+
+    def leave(self, x: Exchange) -> None:
+        """Give the seat back, if one is held, with what became of it."""
+        if x.lease:
+            said = x.outcome or OK
+            if said.kind == "server_error" and said.wait_ms is None:
+                said = _with_wait(said, 0)  # it is passed on, and the client decides when to try again
+            self._calls.leave(x.lease, said)
+            x.lease = ""
+
+    # The line.
+
+    async def _enter(self, x: Exchange, fallen: bool) -> Candidate:
+        models = tuple(x.candidates)
+        anyone = len(models) > 1 and (fallen or self._calls.is_paused(models[0]))
+        began = perf_counter()
+        try:
+            lease = await self._calls.enter(
+                self._calls.spec(models, x.project, anyone),
+                x.since,
+                self._left_s(x),
+                priority=x.priority,
+                what=f"{x.method} {x.path[:60].decode('latin-1')}",
+                client=x.client,
+            )
+        except NotInTime as error:
+            raise _refusal(error) from None
+        finally:
+            x.line_s += perf_counter() - began
+        x.lease, x.model = lease.id, lease.model
+        x.outcome = None
+        return x.candidates[lease.model]
+
+    def _left_s(self, x: Exchange) -> float:
+        return max(x.hold_s - (perf_counter() - x.began), 0.0)
+
+    # One attempt.
+
+    async def _try(self, x: Exchange, candidate: Candidate | None) -> Answered:
+        began = x.waiting_since = perf_counter()
+        try:
+            response = await self._send(x, candidate)
+            x.upstream_s = perf_counter() - began
+            start = b"" if response.status < 400 else await _start_of(response)
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # time-outs are OSErrors
+            if isinstance(error.__cause__, ClientGone):
+                raise ClientGone from None
+            raise self.failed(x, error) from None
+        return Answered(response, start)
+
+    async def _send(self, x: Exchange, candidate: Candidate | None) -> aiohttp.ClientResponse:
+        upstream = x.upstream if candidate is None else candidate.upstream
+        path, query, data = x.path, x.query, x.body.data
+        key = x.key if candidate is None else candidate.key
+        if candidate is not None and candidate.name:
+            if x.model_in_path:
+                path = path_with_model(path, candidate.name)
+            else:
+                data = with_model(data, candidate.name)
+        headers = list(x.asked.sent)
+        if key:
+            headers.append(header_for(key, upstream.api, upstream.host))
+            query = without_key(query) if b"key=" in query else query
+        else:
+            headers += key_headers(x.asked)
+        body: Any = None
+        if x.body.is_small(data):
+            body = data or None
+        else:
+            body = x.body.pieces(data)
+            if x.body.kept:
+                headers.append(("content-length", str(len(data))))
+            elif x.asked.length is not None:
+                headers.append(("content-length", x.asked.length.decode("latin-1")))
+        return await upstream.ask(x.method, upstream.url(path.decode("latin-1"), query), headers, body)
+
+    def failed(self, x: Exchange, error: Exception) -> Refusal:
+        """The provider cannot be reached, or what it said is no answer."""
+        slow = isinstance(error, TimeoutError)
+        said = told_of(error)
+        x.outcome = outcome("server_error", "proxy.no_answer", said)
+        x.error = x.outcome.evidence
+        what = "did not answer in time" if slow else "could not be reached, or did not answer as a server does"
+        return Refusal(504 if slow else 502, "upstream_failed", f"{x.route.provider} {what} ({x.error})")
+
+    # An attempt that was refused.
+
+    def _judged(self, x: Exchange, answered: Answered) -> Outcome:
+        response = answered.response
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.raw_headers}
+        name = x.model.partition("/")[2]
+        now = time_ns() // 1_000_000
+        return classify_response(x.route.provider, response.status, headers, answered.start, now, name)
+
+    def _try_again(self, x: Exchange) -> bool:
+        """Whether the agent is spared this answer."""
+        said = x.outcome
+        if said is None or not x.candidates or not x.body.kept:
+            return False
+        if len(x.candidates) > 1 and said.kind in _ANOTHER_MAY_DO:
+            return True
+        left_s = self._left_s(x)
+        return said.kind in _SOON_OVER and left_s > 0 and (said.wait_ms or 0) / 1000 < left_s
+
+    def _pause_s(self, x: Exchange) -> float:
+        """How long to wait before getting in line again, where the line does not see to that itself.
+
+        A rate limit pauses its pool, or backs off its model, for as long as it says. One that says "at once", again and
+        again, is not believed; and neither an overload nor a used-up plan pauses a pool.
+        """
+        said = x.outcome
+        assert said is not None
+        if said.kind == "rate_limited":
+            return _growing(_FIRST_DOUBT_S, x.attempts - 1, _LONGEST_DOUBT_S) if x.attempts > 1 else 0.0
+        pause_s = _growing(_FIRST_PAUSE_S, x.attempts, _LONGEST_PAUSE_S)
+        if said.wait_ms is not None:
+            pause_s = max(said.wait_ms / 1000, pause_s if x.attempts > 1 else 0.0)
+        x.outcome = _with_wait(said, int(pause_s * 1000))
+        return min(pause_s, self._left_s(x))
+
+
+def _growing(first_s: float, times: int, most_s: float) -> float:
+    """Twice as long each time; not the same for everybody."""
+    return min(first_s * 2.0 ** min(times - 1, 20), most_s) * random.uniform(0.75, 1.25)
+
+
+def told_of(error: Exception) -> str:
+    """What went wrong with a connection, without the address: that may have a key in it."""
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def _start_of(response: aiohttp.ClientResponse) -> bytes:
+    """The beginning of an error, or all of it."""
+    parts, size = [], 0
+    while size < ERROR_BYTES:
+        part = await response.content.readany()
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _with_wait(said: Outcome, wait_ms: int) -> Outcome:
+    return Outcome(said.kind, said.scope, said.family, wait_ms, said.rule, said.evidence)
+
+
+def _refusal(error: NotInTime) -> Refusal:
+    reason = error.reason
+    retry_s = None if error.retry_ms is None else max(1, -(-error.retry_ms // 1000))
+    if reason.code == "backoff" and reason.cause in _NEEDS_A_PERSON:
+        sentence = f"{reason.text}. A person must see to it; then `headgate backoff clear` ends it at once"
+        return Refusal(_NEEDS_A_PERSON[reason.cause], reason.code, sentence, retry_s)
+    return Refusal(429, reason.code, f"no seat in time: {reason.text}", retry_s or 1)

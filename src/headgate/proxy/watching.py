@@ -1,0 +1,74 @@
+"""Looks after all requests under way: notices clients that have left (SPEC X4), and waits that have become too long.
+
+A task for each request that waits in `receive()` would notice a client's leaving at once, and cost a tenth of all that
+a request costs. So where the server tells whether a client is there (uvicorn's requests know it), one timer looks at
+all of them a hundred times a second; elsewhere, and after a large body, it is the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+from headgate.proxy.exchange import Exchange
+
+LOOK_S = 0.01
+_LOOKS_FOR_STALLS = 50  # one look in so many is for what takes too long
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class Watch:
+    """All requests under way, with the tasks that handle them."""
+
+    def __init__(self) -> None:
+        self._all: dict[Exchange, asyncio.Task[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def begin(self, x: Exchange, handler: asyncio.Task[Any]) -> None:
+        self._all[x] = handler
+        if self._timer is None:
+            self._timer = handler.get_loop().call_later(LOOK_S, self._look)
+
+    def end(self, x: Exchange) -> None:
+        del self._all[x]
+
+    def client(self, x: Exchange, receive: Receive, handler: asyncio.Task[Any], *, in_one_piece: bool) -> None:
+        """From now on, when the body has come, end the request when its client is gone."""
+        cycle = getattr(receive, "__self__", None)
+        if in_one_piece and getattr(cycle, "disconnected", None) is not None:
+            x.cycle = cycle
+        else:
+            x.watcher = handler.get_loop().create_task(_watch(receive, x, handler))
+
+    def _look(self) -> None:
+        self._timer = None
+        self._looks += 1
+        slowly = self._looks % _LOOKS_FOR_STALLS == 0
+        now = perf_counter() if slowly else 0.0
+        for x, handler in self._all.items():
+            if x.gone or x.done or x.stalled:
+                continue
+            if x.cycle is not None and x.cycle.disconnected:
+                x.gone = True
+                handler.cancel()
+            elif slowly and x.waiting_since and now - x.waiting_since > x.upstream.stall_s:
+                x.stalled = True
+                handler.cancel()
+        if self._all:
+            loop = next(iter(self._all.values())).get_loop()
+            self._timer = loop.call_later(LOOK_S, self._look)
+
+
+async def _watch(receive: Receive, x: Exchange, handler: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not x.done and not x.gone:
+        x.gone = True
+        handler.cancel()

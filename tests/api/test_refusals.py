@@ -1,0 +1,42 @@
+"""H3, Q1: refusals speak of fields, as HTTP clients know them, and not of the command line's options."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.api.errors import refusal
+from headgate.core.errors import BadRequest, NotFound
+from tests.api.served import Served
+
+
+@pytest.fixture(scope="module")
+def both(served: Served) -> Served:
+    """With a cap of each kind on one selector."""
+    for kind in ("agents", "requests"):
+        served.cap("both", 2, kind=kind)
+    served.cap("one", 2, kind="agents")
+    served.ok("POST", "/v1/caps/reset", {"selector": "one", "kind": "agents"})
+    served.cap("one", 2, kind="requests")
+    return served
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "said"),
+    [
+        ("POST", "/v1/pause", {"target": "both"}, "say kind agents or kind requests"),
+        ("POST", "/v1/pause", {"target": "one", "kind": "agents"}, "there is one with kind requests"),
+        ("DELETE", "/v1/caps?selector=one&kind=agents", None, "there is one with kind requests"),
+        ("POST", "/v1/leases", {"models": ["a/b"], "since": "yesterday"}, "since 'yesterday': valid is RFC 3339"),
+    ],
+)
+def test_q1_a_refusal_names_the_field(both: Served, method: str, path: str, body: object, said: str):
+    answer = both.request(method, path, body)
+    assert answer.status in (400, 404)
+    assert said in answer.json["error"]
+    assert "--" not in answer.json["error"]
+
+
+@pytest.mark.parametrize("error", [BadRequest, NotFound])
+def test_q1_a_whole_command_in_a_sentence_stays_one(error: type[Exception]):
+    _, shape, _ = refusal(error("no --kind here: type `headgate cap set x 4 --kind agents` and a--b"))
+    assert shape.error == "no kind here: type `headgate cap set x 4 --kind agents` and a--b"

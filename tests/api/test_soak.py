@@ -1,0 +1,74 @@
+"""Long polls, streams and much coming and going at the same time. A few seconds of it; minutes with `make soak`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import uvloop
+
+from tests.api.load import Load
+from tests.api.served import Served
+
+SOAK = bool(os.environ.get("HEADGATE_SOAK"))
+SECONDS = int(os.environ.get("HEADGATE_SOAK_S", "300" if SOAK else "6"))
+POLLING = 500 if SOAK else 60
+STREAMS = 50 if SOAK else 6
+PAIRS_A_SECOND = 2_000 if SOAK else 400
+POLL_S = 20 if SOAK else 2
+CLIENTS = 32
+
+
+def resident_mb(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) / 1024
+
+
+def total(served: Served, metric: str) -> int:
+    lines = served.get("/metrics").body.decode().splitlines()
+    return sum(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{metric}{{"))
+
+
+async def run(served: Served, sizes: list[float]) -> Load:
+    assert served.process is not None
+    load = Load(served.port, served.token)
+    until: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    since = served.get("/v1/status").json["seq"]
+    async with asyncio.TaskGroup() as listening:
+        for _ in range(STREAMS):
+            listening.create_task(load.stream(since, until))
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(POLLING):
+                clients.create_task(load.polls("narrow/x", 0.02, POLL_S))
+            for _ in range(CLIENTS):
+                clients.create_task(load.pairs("wide/x", PAIRS_A_SECOND / CLIENTS))
+            for _ in range(10):
+                await asyncio.sleep(SECONDS / 10)
+                sizes.append(resident_mb(served.process.pid))
+            load.stop.set()
+        until.set_result((await asyncio.to_thread(served.get, "/v1/status")).json["seq"])
+    return load
+
+
+def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
+    with Served(tmp_path) as served:
+        served.cap("wide", 20, cooldown_ms=0)
+        served.cap("narrow", 5, cooldown_ms=0)
+        sizes: list[float] = []
+        load = uvloop.run(run(served, sizes))
+        counts = load.counts
+        print(
+            f"{dict(counts)} in {SECONDS} s: {counts['pairs'] / SECONDS:.0f} pairs/s; MB: {[int(mb) for mb in sizes]}"
+        )
+        assert counts["pairs"]
+        assert counts["polled"]
+        assert served.get("/v1/leases").json["leases"] == []
+        assert served.get("/v1/tickets").json["total"] == 0
+        given = counts["pairs"] + counts["polled"]
+        served.wait_until(lambda: total(served, "headgate_releases_total") == given, "all releases are counted")
+        assert total(served, "headgate_grants_total") == given
+        if SOAK:  # else it is not long enough to tell
+            assert sizes[-1] < 1.1 * sizes[2] + 10, f"memory grows: {sizes}"
