@@ -41,7 +41,7 @@ def test_one_seed_gives_one_result_and_another_seed_another() -> None:
 
 def test_a_run_is_what_it_was_when_this_was_written_on_any_machine() -> None:
     result = played("E1", "adapt", 15)
-    assert (result.requests, result.refusals, result.utilisation) == (409, 1, 96.152)
+    assert (result.requests, result.refusals, result.utilisation) == (407, 1, 95.951)
 
 
 def test_every_policy_meets_the_same_work() -> None:

@@ -25,6 +25,7 @@ KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
 GRACE_MS = 2_000  # a call that was not refused for so long was accepted
 REORDER_MS = 300  # calls sent closer together may arrive in another order
 CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
+SPACING_MS = 250
 HASTE_MS = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
 BLAME_MS = 1_000  # an unproven call sent so recently may be why another was refused
 PROOF_MS = 15 * 60_000
@@ -90,7 +91,7 @@ class Adapt:
         """Whether an admission that brings the pool to `level` may be made now."""
         belief = self.belief
         if level <= limit and (level <= FLOOR or (level <= belief.proven and self._trusted(level, live, now))):
-            return True
+            return level < limit or level <= FLOOR or now >= self._spaced_at()
         if level > limit:
             if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
                 return False
@@ -98,6 +99,11 @@ class Adapt:
         if belief.unproven:
             return False
         return self.busy or now >= belief.tried_at + HASTE_MS or (not cooling and now >= self._calm_at(level))
+
+    def _spaced_at(self) -> int:
+        """When one more may be sent at the edge: where calls come seldom, not before a refusal of the last is heard."""
+        belief = self.belief
+        return belief.sent_at + SPACING_MS if belief.gap_ms >= 1_000 * 16 else 0
 
     def _trusted(self, level: int, live: int, now: int) -> bool:
         """Whether a proof of this level still counts."""
@@ -133,9 +139,9 @@ class Adapt:
 
     def changes_at(self, level: int, now: int) -> int:
         """When time alone next lets somebody in; 0: never."""
-        if self.belief.unproven:
-            return 0
-        moments = (self._calm_at(level), self.belief.tried_at + HASTE_MS, self.probe_at())
+        moments = [self._spaced_at()]
+        if not self.belief.unproven:
+            moments += [self._calm_at(level), self.belief.tried_at + HASTE_MS, self.probe_at()]
         return min((moment for moment in moments if moment > now), default=0)
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
