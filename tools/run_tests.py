@@ -1,7 +1,7 @@
-"""All tests but those of core, in two lanes at once, since a machine has two cores: python tools/run_tests.py
+"""All tests but those of core, in three lanes at once: python tools/run_tests.py
 
-One lane is of the tests that mostly wait for real processes and browsers, the other of the rest. Each is a pytest of
-its own; its output is shown when it has ended, the exit code is the worse of the two.
+Most of the time is spent waiting, for real processes and browsers, so two cores can do that. Each lane is a pytest of
+its own; its output is shown when all have ended, and the exit code is the worst.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import tempfile
 import time
 from pathlib import Path
 
-SLOW = ("processes", "dashboard", "proxy")  # folders of tests/
+# Folders of tests/; a third lane has the rest.
+LANES = {"processes": ("processes",), "service": ("api", "dashboard", "proxy")}
+    "processes": ("processes",),
+    "service": ("api", "dashboard", "proxy"),
+}  # folders of tests/; a third has the rest
 LOOK_S = 15.0
 
 
 def main(ignored: list[str]) -> int:
     """Run both lanes; `ignored` are what was run already."""
     folders = sorted(path.name for path in Path("tests").iterdir() if path.is_dir() and any(path.glob("test_*.py")))
-    slow = [f"tests/{name}" for name in folders if name in SLOW]
-    rest = [f"tests/{name}" for name in folders if name not in SLOW]
+    taken = [name for names in LANES.values() for name in names]
+    rest = [name for name in folders if name not in taken]
     with tempfile.TemporaryDirectory() as scratch:
-        lanes = [
-            _Lane(scratch, "processes", slow, []),
-            _Lane(scratch, "the rest", rest, [f"--ignore={path}" for path in ignored]),
-        ]
+        lanes = [_Lane(scratch, name, [own for own in names if own in folders], []) for name, names in LANES.items()]
+        lanes.append(_Lane(scratch, "the rest", rest, [f"--ignore={path}" for path in ignored]))
         return _run(lanes)
 
 
@@ -55,9 +57,9 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 class _Lane:
     def __init__(self, scratch: str, name: str, folders: list[str], options: list[str]) -> None:
         self.name = name
-        self.folders = folders
+        self.folders = [f"tests/{folder}" for folder in folders]
         self._path = Path(scratch) / name
-        argv = [sys.executable, "-m", "pytest", *folders, *options]
+        argv = [sys.executable, "-m", "pytest", *self.folders, *options, "--durations=12"]
         with self._path.open("wb") as file:
             self.process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT)
 
