@@ -15,9 +15,6 @@ from pathlib import Path
 
 # Folders of tests/; a third lane has the rest.
 LANES = {"processes": ("processes",), "service": ("api", "dashboard", "proxy")}
-    "processes": ("processes",),
-    "service": ("api", "dashboard", "proxy"),
-}  # folders of tests/; a third has the rest
 LOOK_S = 15.0
 
 
