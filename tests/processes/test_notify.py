@@ -107,7 +107,7 @@ def test_t1_a_flaky_webhook_gets_every_message_once_and_in_order(fleet: Fleet, h
 def test_t1_what_happens_while_nobody_tells_is_told_later_and_nothing_twice(fleet: Fleet, hook: Hook):
     configured(fleet, f'name = "team"\nurl = "{hook.url}"')
     gate = fleet.gate
-    gate.decide([cmd.SetRule(Rule("requests", "umans", cap=4))])
+    gate.decide([cmd.SetRule(Rule("requests", "umans", cap=4, on_429="step"))])
     first = Teller(gate, print)
     assert first.take_lock()
     assert not Teller(gate, print).take_lock(), "one process at a time"

@@ -413,7 +413,7 @@ class Gate(RuleBasedStateMachine):
     )
     def clients_change_hands(self, number: int, renew_ms: int, by: str, silent: bool) -> None:
         """Clients in line and with a seat: all who spoke for them are lost, and another takes over in time."""
-        self.do(cmd.SetRule(Rule("requests", "umans", 2, cooldown_ms=0)))
+        self.do(cmd.SetRule(Rule("requests", "umans", 2, cooldown_ms=0, on_429="step")))
         for _ in range(number):
             self.acquire(Spec(("umans/coder",), "requests", host="h1"), {"renew_ms": renew_ms}, mine=False)
         for process in ("p0", "p1", "p2", "p3"):
