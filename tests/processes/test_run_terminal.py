@@ -175,7 +175,7 @@ def test_r2_a_shell_under_headgate_has_the_terminal_and_job_control(fleet: Fleet
         terminal.type(CTRL_Z)
         terminal.wait("Stopped")
         terminal.wait("inner> ")
-        terminal.line("jobs; kill -KILL %1; wait %1; echo done=$((1+1))")
+        terminal.line('jobs; kill -KILL %1; while [ -n "$(jobs -sp)" ]; do sleep 0.1; done; echo done=$((1+1))')
         assert "sleep 30" in terminal.wait("done=2")
         terminal.wait("inner> ")
         terminal.line("exit 4")

@@ -373,3 +373,19 @@ def test_g3_a_question_under_way_outlives_those_who_wait_and_is_not_asked_twice(
     gate.pass_ms(500)
     assert gate.answer(1, "a") == []
     assert gate.question("b")
+
+
+def test_g1_a_gate_that_is_switched_on_while_somebody_waits_asks_first() -> None:
+    gate = Gate(1)
+    gate(cmd.SetRule(Rule("requests", "umans", usage_gate=False)))
+    held = gate.fill(1)
+    gate.ask()
+    waiter = gate.ask()
+    gate.release(held[0])  # the first in line enters
+    gate.pass_ms(9_000)
+    gate(cmd.SetRule(Rule("requests", "umans", usage_gate=True)))
+    assert gate.wanted == ["umans"]
+    assert gate.pass_ms(0) == []
+    gate.release("r2")
+    assert gate.waits(waiter)
+    assert gate.entered(0) == [waiter]

@@ -609,6 +609,8 @@ class State:
         pool.reserved_for = None
         if need.cap.usage_gate:
             self.gates.append(pool)
+            if not (before.usage_gate and before.capped):
+                pool.upstream.begin(self.at)
         for flow in pool.shares:
             pool.settled(flow).waiting = 0
         self.pools[pool.key] = pool

@@ -31,12 +31,16 @@ class Upstream:
     def joined(self, now: int) -> None:
         """Somebody who can ask stands in line."""
         self.askers += 1
-        if self.askers > 1:
-            return
+        if self.askers == 1:
+            self.begin(now)
+
+    def begin(self, now: int) -> None:
+        """From now on there is somebody to ask for: a question that was wanted long ago is none that lapses now."""
         if now >= self.asked_at + ANSWER_MS:
             self.asked_by = ""
         if not self.asked_by:
             self.asked_at = max(self.asked_at, now - EVERY_MS)  # a question is wanted now, not since long ago
+            self.prompt_at = 0
 
     def left(self) -> None:
         """Somebody who can ask stands in line no more."""
