@@ -609,7 +609,7 @@ class State:
         pool.reserved_for = None
         if need.cap.usage_gate:
             self.gates.append(pool)
-            if not (before.usage_gate and before.capped):
+            if pool.upstream.askers and not (before.usage_gate and before.capped):
                 pool.upstream.begin(self.at)
         for flow in pool.shares:
             pool.settled(flow).waiting = 0
