@@ -44,14 +44,14 @@ class Committer:
         self._owner = owner
         self._durable = False
         self._ending = self._ended = False
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
 
     def post(self, command: cmd.Command, *, durable: bool = False) -> asyncio.Future[Decided]:
         """Have a command decided, and say what became of it; with `durable` it is on disk by then."""
-        future: asyncio.Future[Decided] = self._loop.create_future()
+        future: asyncio.Future[Decided] = self.loop.create_future()
         self._durable = self._durable or durable
         self.put(command, future)
         return future
@@ -65,7 +65,7 @@ class Committer:
         """See to the next transaction, if none is under way: the one that is sees to it itself."""
         if not self.scheduled and not self.busy:
             self.scheduled = True
-            self._loop.call_soon(self.flush)
+            self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Decide what has gathered, now."""
@@ -104,7 +104,7 @@ class Committer:
                 self._go_on()
 
         try:
-            self._loop.run_in_executor(None, work).add_done_callback(back)
+            self.loop.run_in_executor(None, work).add_done_callback(back)
         except BaseException:
             self.busy = False
             raise
