@@ -68,7 +68,7 @@ def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
         before, here = cpu_s(served.process.pid), process_time()
         load = uvloop.run(run(served, sizes))
         counts = load.counts
-        print(f"{dict(counts)} in {SECONDS} s: {counts['pairs'] / SECONDS:.0f} pairs/s; MB: {[int(mb) for mb in sizes]}")
+        print(f"{dict(counts)} in {SECONDS} s: {counts['pairs'] / SECONDS:.0f} pairs/s; MB: {[*map(int, sizes)]}")
         print(f"CPU: service {cpu_s(served.process.pid) - before:.0f} s, clients {process_time() - here:.0f} s")
         assert counts["pairs"]
         assert counts["polled"]

@@ -60,7 +60,7 @@ def _tellers(kind: type[Struct]) -> list[tuple[str, Callable[[Any, Moments], obj
 
 
 @lru_cache(1024)
-def _process(value: str) -> Json | None:
+def _process_fields(value: str) -> Json | None:
     process = process_json(value)
     return None if process is None else asdict(process)
 
@@ -72,7 +72,7 @@ _TELLERS: dict[str, Callable[[Any, Moments], object]] = {
         lambda value, moments: moments.utc(value),
     ),
     "modified": lambda value, _: utc(value),  # of a file: wall time already
-    **dict.fromkeys(("holder", "child", "bound"), lambda value, _: _process(value)),
+    **dict.fromkeys(("holder", "child", "bound"), lambda value, _: _process_fields(value)),
 }
 
 
