@@ -22,7 +22,7 @@ from headgate.api.shared import Shared
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded, load
-from headgate.config.paths import config_path
+from headgate.config.paths import config_path, state_folder
 from headgate.core.errors import HeadgateError
 from headgate.core.state import State
 from headgate.gate.clients import Clients
@@ -49,7 +49,7 @@ class Service:
         self.clients = Clients(gate)
         self.feed = Feed(gate)
         self.counters = Counters(gate)
-        self.series = Series(gate, self.feed)
+        self.series = Series(gate, self.feed, f"{state_folder()}/series.json" if gate.folder else "")
         self.asking = Asking(gate)
         self.shared = Shared(gate)
         self.archive = Archive(gate)
@@ -64,6 +64,7 @@ class Service:
         for hearer in (self.clients.hear, self.counters.hear, self.series.hear):
             self.feed.hear(hearer)
         self.gate.count_batches(self.counters.batch)
+        self.series.load()
         await self.feed.start()
         await self.clients.start()
         loop = asyncio.get_running_loop()
@@ -81,6 +82,7 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.series.save()
         self.shared.close()
         self.archive.close()
 

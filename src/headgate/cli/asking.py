@@ -210,12 +210,9 @@ def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Requ
     """
     if len(request.models) < 2:
         return request
-    missing = {model: lacks for model in request.models if (lacks := gate.credentials.missing(model))}
-    if not missing:
+    left, told = gate.credentials.with_credentials(request.models)
+    if not told:
         return request
-    alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
-    told = [f"{models}: {lacks}" for lacks, models in alike.items()]
-    left = tuple(model for model in request.models if model not in missing)
     if not left:
         return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=request.models[0])
     for text in told if tell else ():

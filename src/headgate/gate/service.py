@@ -49,6 +49,7 @@ _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
 _EVENTS_AT_ONCE = 500
 _OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
 _MOST_SPECS = 1024
+_NOT_THE_PROVIDERS = ("ok", "local_error")
 
 _UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
 _CLOSED = "this gate is closed"
@@ -228,6 +229,10 @@ class Gate:
 
     async def _acquire(self, command: cmd.Acquire, timeout_s: float | None) -> Lease | Deferred:
         self._check_open()
+        if len(command.spec.models) > 1 and self._settings.providers and not command.renew_ms:
+            refused = self._pass_over(command)
+            if refused is not None:
+                return Deferred(refused)
         if timeout_s is None:
             return await self._wait_for(command)
         if timeout_s <= 0:  # no time to wait, but to enter where there is room
@@ -242,6 +247,16 @@ class Gate:
         except TimeoutError:
             reason = self._why(command)
             raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
+
+    def _pass_over(self, command: cmd.Acquire) -> Reason | None:
+        """Take out candidates that are known to have no credentials; why it is refused, when none is left (SPEC B4)."""
+        spec = command.spec
+        left, told = self._credentials.with_credentials(spec.models)
+        if not left:
+            return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=spec.models[0])
+        if told:
+            command.spec = self._spec(left, spec.kind, spec.seats, spec.project, spec.any)
+        return None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
         if not command.wait or command.key or command.spec.kind == "agents" or self._held_back:
@@ -275,7 +290,11 @@ class Gate:
             self._requests.leave(ident)
 
     async def _release(self, command: cmd.Release) -> None:
-        if self._requests.mine.pop(command.id, None) is not None and not self._closed:
+        lease = self._requests.mine.pop(command.id, None)
+        if lease is not None and not self._closed:
+            if command.outcome not in _NOT_THE_PROVIDERS and not self._commits.busy:
+                used = self._credentials.used_for(lease.model)  # so that a refusal ends when it does (SPEC B3)
+                command.credential, command.identity = used.digest, used.identity
             await self._commits.post(command)
 
     # Managing.
