@@ -143,7 +143,6 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
             seen += put_together(reader, OUT)
     seen += put_together(reader, OUT)
     assert [int(line[:5]) for line in seen.splitlines()] == list(range(40))
-    reader.close()
     for number in range(40, 400):
         writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
     writer.close()
@@ -152,6 +151,51 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
     assert kept[0] > 0
     output.remove(folder, "job")
     assert not output.files(folder, "job")
+
+
+def test_j4_a_place_in_the_output_stays_the_same_however_often_files_are_renamed(tmp_path: Path):
+    folder = str(tmp_path)
+    writer = Writer(folder, "job", 40_000)
+    for number in range(5):
+        writer.write(1, b"%05d\n" % number)
+    place = output.page(folder, "job").next
+    for number in range(5, 60):  # more than one file, all kept
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
+    writer.close()
+    writer = Writer(folder, "job", 40_000)  # the next attempt goes on in the same file
+    writer.write(2, b"00060\n")
+    found = output.page(folder, "job", place)
+    assert [int(piece.data[:5]) for piece in found.pieces] == list(range(5, 61))
+    assert (found.more, found.skipped) == (False, False)
+    assert output.page(folder, "job", found.next) == ([], found.next, False, False)
+    for number in range(61, 400):
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
+    late = output.page(folder, "job", place)
+    assert late.skipped, "what was asked for is no longer kept, and that is said"
+    numbers = [int(piece.data[:5]) for piece in late.pieces]
+    assert numbers == list(range(numbers[0], 400))
+
+
+def test_j4_output_is_read_page_by_page_and_from_its_end(tmp_path: Path):
+    folder = str(tmp_path)
+    writer = Writer(folder, "job", 4 << 20)
+    for number in range(3000):
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
+    writer.close()
+    seen, after, pages, more = [], "", 0, True
+    while more:
+        found = output.page(folder, "job", after, most=1)
+        seen += [int(piece.data[:5]) for piece in found.pieces]
+        after, more, pages = found.next, found.more, pages + 1
+    assert seen == list(range(3000))
+    assert pages > 10
+    last = output.page(folder, "job", tail=10_000)
+    assert [int(piece.data[:5]) for piece in last.pieces] == list(range(3000 - len(last.pieces), 3000))
+    assert 15 < len(last.pieces) < 20
+    assert len(output.page(folder, "job", tail=1 << 30, most=1 << 30).pieces) == 3000
+    assert output.page(folder, "none") == ([], "", False, False)
+    with pytest.raises(BadRequest, match="valid is a place"):
+        output.page(folder, "job", "yesterday")
 
 
 def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path):

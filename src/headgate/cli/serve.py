@@ -5,7 +5,12 @@ from __future__ import annotations
 import click
 
 from headgate.cli.opening import load_config
+from headgate.config.load import Loaded
+from headgate.config.paths import sqlite_folder, store_url
 from headgate.core.errors import HeadgateError
+from headgate.gate.direct import DirectGate
+from headgate.jobs.desk import Desk
+from headgate.log import open_log
 
 
 class NotInstalled(HeadgateError):
@@ -39,10 +44,18 @@ def command(host: str, port: int, new_token: bool) -> int:
         raise NotInstalled(
             f"the service needs more than is installed ({error.name} is missing): pip install 'headgate[serve]'"
         ) from error
+    loaded = load_config()
     return serve(
         Options(host, port, new_token),
-        load_config(),
+        loaded,
         lambda gate, access, folder: Proxy(
             gate, loopback=access.loopback, is_token=access.tokens.is_token, folder=folder
         ),
+        Desk(_gate_of_jobs, loaded),
     )
+
+
+def _gate_of_jobs(loaded: Loaded | None) -> DirectGate:
+    """A gate beside the service's own, for threads: nothing here is about signals."""
+    url = store_url()
+    return DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
