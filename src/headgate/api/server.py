@@ -54,15 +54,21 @@ class Options(Struct):
     new_token: bool = False
 
 
-def serve(options: Options, loaded: Loaded | None, beside: MakeOther | None = None, jobs: Jobs | None = None) -> int:
-    """Run until a signal says stop; the exit code."""
+def serve(
+    options: Options,
+    loaded: Loaded | None,
+    beside: MakeOther | None = None,
+    jobs: Jobs | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> int:
+    """Run until a signal says stop; the exit code. `on_ready` is called once everything is open."""
     environment = Environment.read()
     folder = state_folder()
     sock = _listen(options)
     try:
         loopback = _is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
-        return uvloop.run(_run(sock, access, loaded, environment, folder, beside, jobs))
+        return uvloop.run(_run(sock, access, loaded, environment, folder, beside, jobs, on_ready))
     finally:
         sock.close()
 
@@ -75,6 +81,7 @@ async def _run(
     folder: str,
     beside: MakeOther | None,
     jobs: Jobs | None,
+    on_ready: Callable[[], None] | None,
 ) -> int:
     url = store_url()
     gate = Node(open_log(url), loaded, sqlite_folder(url) or "")
@@ -96,6 +103,8 @@ async def _run(
         write_address(folder, Address(service.url, host, port, gate.me, service.started_at))
         try:
             _say(f"headgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)"))
+            if on_ready is not None:
+                on_ready()
             await server.serve(sockets=[sock])
         finally:
             remove_address(folder, gate.me)
