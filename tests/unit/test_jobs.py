@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.errors import BadRequest
-from headgate.jobs import output, states
+from headgate.core import commands as cmd
+from headgate.core.errors import BadRequest, NotFound
+from headgate.gate.direct import DirectGate
+from headgate.jobs import output, settling, states, store, submitting
 from headgate.jobs.output import ERR, NOTE, OUT, Reader, Writer
 from headgate.jobs.records import Job, JobSpec
 from headgate.jobs.verdicts import (
@@ -22,6 +24,9 @@ from headgate.jobs.verdicts import (
     valid_retry_on,
     verdict,
 )
+from headgate.log.protocol import START
+from headgate.log.sqlite import SqliteLog
+from headgate.notify.messages import messages_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
@@ -205,3 +210,28 @@ def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
     writer.note("lost")
     writer.close()
     assert writer.lost > 0
+
+
+# A day in line.
+
+
+def test_a8_a_job_in_line_for_a_day_expires_is_told_once_and_never_starts(tmp_path: Path):
+    now = 1_700_000_000_000
+    gate = DirectGate(SqliteLog(str(tmp_path), lambda: now), folder=str(tmp_path))
+    (one,) = submitting.submit(gate, [JobSpec(("true",), "/", gate.host, name="late")])
+    now += 86_400_000 - 1000
+    gate.decide([])
+    assert store.view(gate, one.id).state == states.QUEUED
+    now += 1000
+    gate.decide([])
+    assert store.view(gate, one.id).state == states.EXPIRED, "also before anybody has seen to it"
+    assert settling.see_to_ends(gate) == 1
+    assert settling.see_to_ends(gate) == 0
+    view = store.view(gate, one.id)
+    assert (view.state, view.job.why, view.job.attempt) == (states.EXPIRED, "expired after 1d", 0)
+    with pytest.raises(NotFound):
+        gate.one(cmd.Offer(one.id, gate.me, gate.host, "", ()))
+    commits = gate.log.read(START)
+    told = [message.kind for commit in commits for message in messages_of(commit, lambda _: None)]
+    assert told == ["queued", "expired"]
+    gate.close()
