@@ -25,7 +25,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
-from headgate.api import concurrency, files, health, lease_routes, managing, reading, stream
+from headgate.api import concurrency, files, health, job_routes, lease_routes, managing, reading, stream
 from headgate.api.beside import Beside
 from headgate.api.errors import ErrorShape, Refused, refusal
 from headgate.api.guard import App, Guard
@@ -84,7 +84,8 @@ def _documented() -> list[Any]:
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
     handlers: list[Any] = [*concurrency.ROUTES, *files.ROUTES]
-    for handler in (*reading.ROUTES, *managing.ROUTES, *lease_routes.ROUTES, *health.ROUTES, stream.events):
+    documented = (*reading.ROUTES, *managing.ROUTES, *lease_routes.ROUTES, *job_routes.ROUTES, *health.ROUTES)
+    for handler in (*documented, stream.events):
         handler.responses = {**common, **(handler.responses or {})}
         handlers.append(handler)
     return handlers

@@ -17,6 +17,7 @@ from headgate.api.counters import Counters
 from headgate.api.errors import Refused
 from headgate.api.feed import Feed
 from headgate.api.guard import Access
+from headgate.api.jobs import Jobs, JobsDesk
 from headgate.api.series import Series
 from headgate.api.shared import Shared
 from headgate.config.environment import Environment
@@ -38,7 +39,14 @@ MOST_STREAMS = 500
 class Service:
     """A running API."""
 
-    def __init__(self, gate: Node, access: Access, loaded: Loaded | None, environment: Environment) -> None:
+    def __init__(
+        self,
+        gate: Node,
+        access: Access,
+        loaded: Loaded | None,
+        environment: Environment,
+        jobs: Jobs | None = None,
+    ) -> None:
         self.gate = gate
         self.access = access
         self.loaded = loaded
@@ -53,6 +61,7 @@ class Service:
         self.asking = Asking(gate)
         self.shared = Shared(gate)
         self.archive = Archive(gate)
+        self.jobs = JobsDesk(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
         self.beside: Other | None = None
@@ -85,6 +94,7 @@ class Service:
         self.series.save()
         self.shared.close()
         self.archive.close()
+        self.jobs.close()
 
     def say_goodbye(self) -> None:
         """Streams and long polls end now; nobody new is taken on."""
@@ -132,6 +142,7 @@ class Service:
             if loaded is not None:
                 await self.gate.use(loaded)
                 self.loaded = loaded
+                await self.jobs.use(loaded)
         except (ConfigError, HeadgateError) as error:
             self.counters.complain(f"the config file is not used: {error}")
 

@@ -24,8 +24,8 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
 from headgate.gate.waiting import Left, Waiter
 from headgate.log.protocol import StoreError
+from headgate.present.asked import candidates, project_name, session_key
 from headgate.present.times import local_and_utc, parse_since_ms, utc
-from headgate.signals.agents import model_of
 
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -90,36 +90,6 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
     )
-
-
-def candidates(given: str, command: list[str], environment: Environment, loaded: Loaded | None) -> tuple[str, ...]:
-    """The models to ask for: named here, by a known agent's own flag, by the environment, or by the config file."""
-    if given:
-        models = tuple(str(parse_model(part.strip())) for part in given.split(","))
-    elif command and (own := model_of(command)) is not None:
-        models = (own,)
-    else:
-        models = environment.models or (loaded.settings.models if loaded is not None else ())
-    allowed = tuple(model for model in models if environment.allows(model))
-    if models and not allowed:
-        raise BadRequest(
-            f"{', '.join(models)}: not among the providers that {environment.providers_from} allows "
-            f"({', '.join(environment.providers)})"
-        )
-    return allowed
-
-
-def project_name(given: str) -> str:
-    name = given or os.environ.get("HEADGATE_PROJECT", "") or "default"
-    if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip():
-        raise BadRequest(f"--project {shown(name)}: valid is up to 100 printable characters")
-    return name
-
-
-def session_key(given: str, option: str = "") -> str:
-    if len(given) > 200 or not all(char.isprintable() for char in given) or given != given.strip():
-        raise BadRequest(f"{option}{shown(given)}: valid is up to 200 printable characters")
-    return given
 
 
 class Asked:
