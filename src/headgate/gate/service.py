@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import islice
 from time import time_ns
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
@@ -30,6 +30,7 @@ from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, t
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
+from headgate.gate.far import Wake, heard, mark
 from headgate.gate.handles import (
     Deferred,
     Leased,
@@ -43,9 +44,9 @@ from headgate.gate.handles import (
 )
 from headgate.gate.ids import new_id
 from headgate.gate.surroundings import Surroundings, lost
-from headgate.gate.transaction import TOLD, Decided, Replica, Wake
+from headgate.gate.transaction import TOLD, Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
-from headgate.log.protocol import Log
+from headgate.log.protocol import Listener, Log, LogReplaced
 
 POLL_S = 1.0
 UPKEEP_S = 10.0
@@ -57,6 +58,7 @@ _MOST_SPECS = 1024
 _UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
 _CLOSED = "this gate is closed"
 
+T = TypeVar("T")
 Batch = list[tuple[cmd.Command, "asyncio.Future[Decided] | None"]]
 
 
@@ -85,12 +87,17 @@ class Gate:
         self._me = processes.this_process()
         self._replica = Replica(log, self._me, self._send)
         self._replica.listens = True
+        self._replica.hands_over = log.remote
         self._reloads = 0  # of the replica, when we last compared ourselves with it
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._credentials = Credentials(self._settings, self._replica)
         self._mailbox: wake.Mailbox | None = None
+        self._listener: Listener | None = None
+        self._reader: Log | None = None
+        self._readers: list[asyncio.Future[None]] = []  # who waits for what others decided to be taken in
+        self._reader_lock = asyncio.Lock()
         self._batch: Batch = []
         self._durable = False
         self._scheduled = False
@@ -125,7 +132,7 @@ class Gate:
         try:
             self._replica.catch_up()
             self._listen()
-            if self._loaded is not None:
+            if self._loaded is not None and not self._log.remote:
                 await self._ask(load_file(self._loaded))
         except BaseException:
             await self.close()
@@ -143,6 +150,10 @@ class Gate:
             self._loop.add_reader(self._mailbox.fileno(), self._on_mail)
         else:
             self._replica.address = f"local:{id(self):x}"
+        if self._log.remote:
+            self._log.hurry()  # type: ignore[attr-defined]
+            self._listener = self._log.listen()  # type: ignore[attr-defined]
+            self._loop.add_reader(self._listener.fileno(), self._on_told)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,6 +183,8 @@ class Gate:
         for future in told:
             if not future.done():
                 future.set_exception(HeadgateError(_CLOSED))
+        readers, self._readers = self._readers, []
+        self._taken_in(readers, HeadgateError(_CLOSED))
         if not self._batch and not self._busy:
             self._let_go()
         elif not self._busy:
@@ -183,6 +196,11 @@ class Gate:
         if self._mailbox is not None:
             self._loop.remove_reader(self._mailbox.fileno())
             self._mailbox.close()
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+        if self._reader is not None:
+            self._reader.close()
         try:
             self._log.close()
         finally:
@@ -389,9 +407,9 @@ class Gate:
         """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
         seq = (await self._current()).seq if since is None else since
         while True:
-            await self._current()  # no thread is at work now: what is read is committed
             changed = self._changed
-            told = list(islice(self._log.history(seq), _EVENTS_AT_ONCE))
+            since = seq
+            told = await self._reading(lambda log, since=since: list(islice(log.history(since), _EVENTS_AT_ONCE)))  # type: ignore[misc]
             for seq, at, event in told:
                 yield seq, at, event
             if not told:
@@ -406,9 +424,25 @@ class Gate:
         self._check_open()
         if self._busy or self._batch:
             await self._post(cmd.Tick())
+        elif self._log.remote:
+            await self._take_in_by_thread()
         else:
             self._take_in()
         return self._replica.state
+
+    async def _reading(self, read: Callable[[Log], T]) -> T:
+        """What `read` makes of the log when everything is in it that was asked for before."""
+        await self._current()  # no thread is at work now: what is read is committed
+        if not self._log.remote:
+            return read(self._log)
+        async with self._reader_lock:
+            return await self._loop.run_in_executor(None, self._read_elsewhere, read)
+
+    def _read_elsewhere(self, read: Callable[[Log], T]) -> T:
+        """By a thread, with a connection of its own: neither the loop nor a decision waits for it."""
+        if self._reader is None:
+            self._reader = self._log.connect()  # type: ignore[attr-defined]
+        return read(self._reader)
 
     def _now(self) -> int:
         return max(self._log.now(), self._replica.state.at)
@@ -448,6 +482,10 @@ class Gate:
         if self._busy or self._gone.done():
             return
         batch, self._batch = self._batch, []
+        readers, self._readers = self._readers, []
+        if readers and not batch:
+            self._in_thread(self._replica.catch_up, lambda done: self._followed(readers, done))
+            return
         durable, self._durable = self._durable, False
         self._mail = False
         commands = [command for command, _ in batch]
@@ -457,7 +495,8 @@ class Gate:
             decided = self._replica.try_decide(commands, durable=durable)
             if decided is None:
                 self._in_thread(
-                    lambda: self._replica.decide(commands, durable=durable), lambda done: self._decided(batch, done)
+                    lambda: self._replica.decide(commands, durable=durable),
+                    lambda done: self._decided(batch, done, readers),
                 )
                 return
         except Exception as error:
@@ -484,16 +523,17 @@ class Gate:
             self._busy = False
             raise
 
-    def _decided(self, batch: Batch, done: asyncio.Future[object]) -> None:
+    def _decided(self, batch: Batch, done: asyncio.Future[object], readers: list[asyncio.Future[None]]) -> None:
         error = done.exception()
         if error is not None:
             self._failed(batch, error)
         else:
             self._done(batch, done.result())  # type: ignore[arg-type]
+        self._taken_in(readers, error)
 
     def _go_on(self) -> None:
         """After a transaction: the next one, if there is anything to do; or the end."""
-        if self._batch or (self._mail and not self._closed):
+        if self._batch or self._readers or (self._mail and not self._closed):
             self._schedule()
         elif self._closed and not self._busy and not self._gone.done():
             self._let_go()
@@ -626,9 +666,17 @@ class Gate:
         delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else _BACKUP_S)
         self._alarm = self._loop.call_later(delay_s, self._schedule)
 
+    def _on_told(self) -> None:
+        assert self._listener is not None
+        if heard(self._listener.drain(), mark(self.host, self._replica.address)):
+            self._on_mail()
+
     def _on_mail(self) -> None:
-        assert self._mailbox is not None
-        self._mailbox.drain()
+        if self._mailbox is not None:
+            self._mailbox.drain()
+        if self._log.remote:
+            self._take_in_by_thread()
+            return
         if self._busy:
             self._mail = True
             return
@@ -640,6 +688,29 @@ class Gate:
     def _take_in(self) -> None:
         self._replica.catch_up()
         self._after()
+
+    def _take_in_by_thread(self) -> asyncio.Future[None]:
+        """The same where reading takes long, when its turn comes; nobody need wait for it."""
+        reader: asyncio.Future[None] = self._loop.create_future()
+        self._readers.append(reader)
+        self._schedule()
+        return reader
+
+    def _taken_in(self, readers: list[asyncio.Future[None]], error: BaseException | None) -> None:
+        for reader in readers:
+            if reader.done():
+                continue
+            if error is None:
+                reader.set_result(None)
+            else:
+                reader.set_exception(error)
+                reader.exception()  # whoever does not wait for it need not know
+
+    def _followed(self, readers: list[asyncio.Future[None]], done: asyncio.Future[object]) -> None:
+        error = done.exception()
+        if error is None:
+            self._after()
+        self._taken_in(readers, error)
 
     def _send(self, message: Wake) -> None:
         if wake.send(message.address, message.message) is False:
@@ -678,6 +749,11 @@ class Gate:
             await asyncio.sleep(POLL_S)
             if self._busy or not self._waiting:
                 continue
+            if self._log.remote:
+                try:
+                    await self._take_in_by_thread()
+                except (HeadgateError, LogReplaced):
+                    continue  # the store is in trouble
             self._look_around()
 
     def _look_around(self) -> None:
@@ -685,7 +761,8 @@ class Gate:
         if self._busy or self._closed:
             return
         try:
-            self._take_in()
+            if not self._log.remote:
+                self._take_in()
             self._compare()
             gone = lost(self._replica.state)
             if gone is not None:
@@ -717,7 +794,10 @@ class Gate:
         if self._closed:
             return
         try:
-            self._take_in()
+            if self._log.remote:
+                self._after()  # the thread has taken it in
+            else:
+                self._take_in()
         except HeadgateError:
             return
         for ident in self._strangers():

@@ -79,8 +79,29 @@ class StoreError(HeadgateError):
     """The store cannot be used; the sentence says why and what to do."""
 
 
+class Listener(Protocol):
+    """What a log that many machines share is told by those on the others."""
+
+    def fileno(self) -> int:
+        """To select on."""
+
+    def drain(self) -> list[str]:
+        """What was told since, without waiting; "*" when something may have been missed."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
 class Log(Protocol):
     """Synchronous. One object belongs to one decider; calls must not overlap, and not cross a fork."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is shared by many machines: each call may take long, and holders may be anywhere.
+
+        Such a log has `tell(text)`, which wakes those who `listen()` on other machines (log/postgres/listener.py), and
+        `hurry()`, after which the calling thread never waits long for a read.
+        """
 
     # Reading, at any time, without the lock.
     def snapshot(self) -> Stored | None:

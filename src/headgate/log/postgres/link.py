@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 5.0  # how long to try to connect again before the store is called gone
 ANSWER_S = 60.0  # a server that says nothing for so long is gone
+HURRIED_S = 0.5  # the same for a thread that must not wait, such as an event loop's
 _CONNECT_S = 3
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -72,6 +74,7 @@ class Link:
         self._poll = select.poll()
         self._pid = os.getpid()
         self._closed = False
+        self.hurried: int | None = None  # a thread that must not wait long, nor connect
         self._down: tuple[float, StoreError] | None = None  # when to try again, and what to say until then
 
     @property
@@ -144,9 +147,10 @@ class Link:
         results: list[PGresult] = []
         while True:
             while pgconn.is_busy():
-                if not self._poll.poll(ANSWER_S * 1000):
+                patience_s = HURRIED_S if self.hurried == get_ident() else ANSWER_S
+                if not self._poll.poll(patience_s * 1000):
                     self.drop()
-                    raise Lost(f"the server said nothing for {ANSWER_S:g} s")
+                    raise Lost(f"the server said nothing for {patience_s:g} s")
                 pgconn.consume_input()
             result = pgconn.get_result()
             if result is None:
@@ -178,6 +182,8 @@ class Link:
     def _connect(self) -> None:
         if self._closed:
             raise InternalError(f"the store at {self.address.shown} was closed")
+        if self.hurried == get_ident():
+            raise self._down[1] if self._down else explain_lost(self.address, "the connection was lost")
         until = monotonic() + (PATIENCE_S if self._down is None else 0.0)
         if self._down is not None and monotonic() < self._down[0]:
             raise self._down[1]

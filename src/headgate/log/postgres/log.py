@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
@@ -104,6 +105,10 @@ class PostgresLog:
         from headgate.log.postgres.listener import Listener
 
         return Listener(self._address, self._ns)
+
+    def hurry(self) -> None:
+        """The calling thread, an event loop's, must never wait long: what it reads while the server is away fails."""
+        self._link.hurried = get_ident()
 
     def tell(self, text: str) -> None:
         """Wake whoever listens on other machines. Never raises: it is no more than a hint."""
