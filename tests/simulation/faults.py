@@ -79,6 +79,10 @@ class FaultyLog:
             raise error
         raise StoreError(f"injected at {name}")
 
+    @property
+    def remote(self) -> bool:
+        return False  # its steps are those of one process that decides directly
+
     # Reading.
 
     def snapshot(self) -> Stored | None:

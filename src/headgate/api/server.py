@@ -27,13 +27,14 @@ from headgate.api.service import Service
 from headgate.api.tokens import Tokens, find_token, make_token, token_path
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
-from headgate.config.paths import sqlite_folder, state_folder, store_url
+from headgate.config.paths import state_folder, store_url
 from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.gate import processes
 from headgate.gate.address import Address, remove_address, write_address
 from headgate.gate.node import Node
 from headgate.log import open_log
+from headgate.log.places import local_folder
 
 MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
 
@@ -84,7 +85,7 @@ async def _run(
     on_ready: Callable[[], None] | None,
 ) -> int:
     url = store_url()
-    gate = Node(open_log(url), loaded, sqlite_folder(url) or "")
+    gate = Node(open_log(url), loaded, local_folder(url))
     async with gate:
         service = Service(gate, access, loaded, environment, jobs)
         service.url = _url(sock)

@@ -52,6 +52,7 @@ COMMANDS = {
     "serve": "serve",
     "env": "env",
     "open": "open",
+    "store": "store",
     "doctor": "doctor",
     "completion": "completion",
 }

@@ -6,9 +6,10 @@ import os
 
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
-from headgate.config.paths import config_path, sqlite_folder, store_url
+from headgate.config.paths import config_path, store_url
 from headgate.gate.direct import DirectGate
 from headgate.log import open_log
+from headgate.log.places import local_folder
 
 LOCK_PATIENCE_S = 5.0
 
@@ -23,7 +24,7 @@ def open_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Direc
     if configured and loaded is None:
         loaded = load_config()
     url = store_url()
-    gate = DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
+    gate = DirectGate(open_log(url), loaded, local_folder(url))
     _explain_waits(gate)
     return gate
 

@@ -18,8 +18,9 @@ from headgate.core.records import Lease, Reason
 from headgate.core.state import State
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
+from headgate.gate.far import Wake
 from headgate.gate.surroundings import Surroundings, Turns, lost
-from headgate.gate.transaction import Decided, Replica, Side, Wake
+from headgate.gate.transaction import Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage
 from headgate.log.protocol import Log, LogReplaced
 
@@ -114,9 +115,9 @@ class DirectGate:
         return state if not self._news() else self.replica.state
 
     def _news(self) -> list[cmd.Command]:
-        """The config file, when the gate does not have it yet (SPEC C2)."""
+        """The config file, when the gate does not have it yet (SPEC C2); a gate of many machines has none of theirs."""
         loaded = self.loaded
-        if loaded is None:
+        if loaded is None or self.log.remote:
             return []
         state = self.replica.state
         if loaded.digest == state.file_digest or loaded.mtime_ms <= state.file_modified:

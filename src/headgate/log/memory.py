@@ -104,6 +104,8 @@ class MemoryStore:
 class MemoryLog:
     """One decider's view of a store in memory. `clock` is for tests: the log's time in ms."""
 
+    remote = False
+
     def __init__(self, clock: clocks.Clock | None = None, *, store: MemoryStore | None = None) -> None:
         if clock is None:
             clock = clocks.anchored(clocks.choose_offset(0, clocks.wall_ms(), clocks.boot_ms()))

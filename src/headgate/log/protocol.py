@@ -1,4 +1,4 @@
-"""The ordered log: one small protocol, several stores (memory, SQLite; PostgreSQL to come).
+"""The ordered log: one small protocol, several stores (memory, SQLite, PostgreSQL).
 
 A log is a sequence of commits. A commit has a dense number, a random id and a dense run of events. Whoever
 decides holds the write lock from before it reads the last commit until its own is in; so decisions are made
@@ -71,12 +71,37 @@ class LogReplaced(Exception):
     """The log is not the one that this process knows: load it anew."""
 
 
+class TransactionLost(LogReplaced):
+    """The transaction is over and nothing of it was committed, by no fault of its own: decide again."""
+
+
 class StoreError(HeadgateError):
     """The store cannot be used; the sentence says why and what to do."""
 
 
+class Listener(Protocol):
+    """What a log that many machines share is told by those on the others."""
+
+    def fileno(self) -> int:
+        """To select on."""
+
+    def drain(self) -> list[str]:
+        """What was told since, without waiting; "*" when something may have been missed."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
 class Log(Protocol):
     """Synchronous. One object belongs to one decider; calls must not overlap, and not cross a fork."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is shared by many machines: each call may take long, and holders may be anywhere.
+
+        Such a log has `tell(text)`, which wakes those who `listen()` on other machines (log/postgres/listener.py), and
+        `hurry()`, after which the calling thread never waits long for a read.
+        """
 
     # Reading, at any time, without the lock.
     def snapshot(self) -> Stored | None:

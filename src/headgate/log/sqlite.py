@@ -56,6 +56,8 @@ FORGET_BOOTS = """DELETE FROM meta WHERE key != ? AND key IN
 class SqliteLog:
     """The log in a folder, which is made if need be. `clock` is for tests: the log's time in ms."""
 
+    remote = False
+
     def __init__(self, path: str, clock: clocks.Clock | None = None) -> None:
         self._clock = clock or clocks.wall_ms
         self._anchors = clock is None
@@ -71,6 +73,10 @@ class SqliteLog:
 
     def __repr__(self) -> str:
         return f"SqliteLog({self._db.folder!r}{', holding the write lock' if self._db.holds else ''})"
+
+    def connect(self) -> SqliteLog:
+        """Another log on the same store."""
+        return SqliteLog(self._db.folder)
 
     # Reading.
 
