@@ -227,6 +227,7 @@ def _settle_down() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
+    gc.enable()
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import click
 
 from headgate.cli.crew import Crew
@@ -41,6 +43,7 @@ def command(host: str, port: int, workers: int, new_token: bool) -> int:
     Exit: 0 when it was told to stop (TERM, INT); 69 when the port is taken or the store cannot be used, 64 usage, 78
     config.
     """
+    gc.disable()  # until it serves: what is loaded now stays
     try:
         from headgate.api.server import Options, serve
         from headgate.proxy.app import Proxy
