@@ -57,6 +57,8 @@ class Holding:
             x.attempts += 1
             answered = await self._try(x, candidate)
             if answered.response.status < 400:
+                if x.lease:
+                    self._calls.began(x.lease)
                 return answered
             x.outcome = self._judged(x, answered)
             if not self._try_again(x):
