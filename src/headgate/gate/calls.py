@@ -121,6 +121,12 @@ class Calls:
         if self._gate._commits.batch:
             self._gate._commits.schedule()
 
+    def began(self, ident: str) -> None:
+        """The provider has begun to answer: where a limit is being learned, or a backoff tried out, that is the news."""
+        gate = self._gate
+        if gate._commits.busy or gate._replica.engine.wants_word(ident):
+            gate._commits.put(cmd.Active(ident))
+
     def is_paused(self, model: str) -> bool:
         """Whether a rate limit keeps everybody from this model now, as far as this process knows."""
         gate = self._gate

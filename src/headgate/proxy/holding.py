@@ -30,6 +30,7 @@ _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
 _FIRST_PAUSE_S = 1.0  # after the first "overloaded" that names no time; twice as long after each further one
 _LONGEST_PAUSE_S = 60.0
 _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.1, 10.0  # the same after a second rate limit
+_HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
@@ -56,6 +57,8 @@ class Holding:
             x.attempts += 1
             answered = await self._try(x, candidate)
             if answered.response.status < 400:
+                if x.lease:
+                    self._calls.began(x.lease)
                 return answered
             x.outcome = self._judged(x, answered)
             if not self._try_again(x):
@@ -133,7 +136,8 @@ class Holding:
         else:
             headers += x.asked.keys.items()
         if x.body.is_small(data):
-            return await upstream.ask(x.method, path, query, headers, data)
+            twice = candidate is not None or x.method in _HARMLESS  # a model that is asked twice does nothing twice
+            return await upstream.ask(x.method, path, query, headers, data, twice=twice)
         if x.body.kept:
             headers.append((b"content-length", b"%d" % len(data)))
         elif x.asked.length is not None:

@@ -20,6 +20,8 @@ from headgate.signals.outcome import outcome
 
 Send = Callable[[Any], Awaitable[None]]
 
+_NO_BODY = (204, 304)
+
 
 class BrokenOff(Exception):
     """The answer cannot be brought to its end."""
@@ -31,6 +33,8 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
     status = response.status
     x.status = status
     headers, event_stream = passed_back(response.raw_headers)
+    if status in _NO_BODY:  # a length that no body has: the server would wait for it
+        headers = [pair for pair in headers if pair[0] != b"content-length"]
     headers += told(x)
     events = Events(x.route.provider, x.model.partition("/")[2]) if status < 300 and x.lease else None
     try:

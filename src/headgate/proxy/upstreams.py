@@ -58,10 +58,13 @@ class Upstream:
         headers: Pairs,
         body: bytes,
         pieces: AsyncIterator[bytes] | None = None,
+        *,
+        twice: bool = False,
     ) -> Response:
         """Send a request; back with the head of the answer. Raises OSErrors: connection.Failed, TimeoutError.
 
         With `pieces` instead of a body, `headers` say how long they are together; else they are sent in chunks.
+        `twice`: nothing is spoilt if it arrives twice.
         """
         if self._pool is None:
             self._pool = Pool(self._url)
@@ -73,7 +76,7 @@ class Upstream:
         elif not any(name == b"content-length" for name, _ in headers):
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        return await self._pool.ask(method.encode(), b"".join(lines), body, pieces)
+        return await self._pool.ask(method.encode(), b"".join(lines), body, pieces, twice=twice)
 
     def _first_lines(self, pool: Pool, method: str, path: bytes, query: bytes) -> bytes:
         """The request line, and what every request to this provider says."""
