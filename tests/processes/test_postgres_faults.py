@@ -19,7 +19,7 @@ from headgate.core import events as ev
 from headgate.core.events import Returned
 from headgate.core.records import Rule, Spec
 from headgate.gate.transaction import Replica
-from headgate.log.postgres import PostgresLog, link
+from headgate.log.postgres import PostgresLog, link, statements
 from headgate.log.postgres import log as postgres_log
 from headgate.log.postgres.address import parse
 from headgate.log.postgres.listener import reaches
@@ -77,7 +77,7 @@ def test_L2_a_connection_that_is_killed_before_any_step_of_a_decision_leaves_one
     replica = Replica(log, "h|b|1|1|1")
     replica.decide([CAP])
     real = getattr(PostgresLog, step)
-    struck = []
+    struck: list[str] = []
 
     def strike(self: PostgresLog, *args: object, **said: object) -> object:
         if not struck:
@@ -284,7 +284,7 @@ def test_Q2_who_keeps_the_lock_can_be_named_and_a_wait_without_end_ends_with_a_s
     url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_log, "LOCK_PATIENCE_S", 0.0)
-    monkeypatch.setattr(postgres_log.sql, "BEGIN", postgres_log.sql.BEGIN.replace("'10000'", "'50'"))
+    monkeypatch.setattr(statements, "BEGIN", statements.BEGIN.replace("'10000'", "'50'"))
     holder, other = opened(), opened()
     holder.lock()
     assert other.lock_owner() == os.getpid()
