@@ -122,7 +122,7 @@ class Calls:
             self._gate._commits.schedule()
 
     def began(self, ident: str) -> None:
-        """The provider has begun to answer: where a limit is being learned, or a backoff tried out, that is the news."""
+        """The provider has begun to answer: news where a limit is being learned, or a backoff tried out."""
         gate = self._gate
         if gate._commits.busy or gate._replica.engine.wants_word(ident):
             gate._commits.put(cmd.Active(ident))
