@@ -552,7 +552,7 @@ class Gate:
         """The backstop: once a second while anybody waits here."""
         while True:
             await asyncio.sleep(POLL_S)
-            if self._commits.busy or not self._requests.waiting:
+            if self._commits.busy or not (self._requests.waiting or self._requests.in_doubt):
                 continue
             if self._log.remote:
                 try:
@@ -578,7 +578,7 @@ class Gate:
             for changed in self._credentials.news(self._replica.state):
                 self._commits.put(changed)
             due = self._replica.due
-            if due is not None and self._log.now() - due > _OVERDUE_MS:
+            if self._requests.in_doubt or (due is not None and self._log.now() - due > _OVERDUE_MS):
                 self._commits.put(cmd.Tick())
         except (HeadgateError, OSError):
             return  # the store is in trouble: those who ask are told; the poll goes on

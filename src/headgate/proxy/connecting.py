@@ -82,6 +82,10 @@ class Pool:
         """Connections that wait to be used again."""
         return len(self._idle)
 
+    @property
+    def connected(self) -> bool:
+        return bool(self._all)
+
     async def close(self) -> None:
         self._closed = True
         if self._timer is not None:

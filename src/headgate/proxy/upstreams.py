@@ -37,6 +37,7 @@ class Upstream:
 
     def __init__(self, name: str, given: Provider, base_url: str, api: str) -> None:
         self.name = name
+        self.provider = name.partition("@")[0]
         self.api = api
         self.hold_s = given.hold_ms / 1000
         self.stall_s = given.stall_ms / 1000
@@ -112,6 +113,10 @@ class Upstream:
                 return path[len(said) :]
         return path
 
+    @property
+    def connected(self) -> bool:
+        return self._pool is not None and self._pool.connected
+
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
@@ -142,6 +147,11 @@ class Upstreams:
 
     def names(self) -> list[str]:
         return sorted(self._all)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is any connection, in use or idle."""
+        return any(upstream.connected for upstream in self._all.values())
 
     async def close(self) -> None:
         for upstream in self._all.values():
