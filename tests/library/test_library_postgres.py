@@ -46,11 +46,15 @@ def open_on(url: str, machine: str) -> Gate:
 
 def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "POLL_S", 3_600.0)  # nobody finds out by polling
+    monkeypatch.setattr(service, "UPKEEP_S", 3_600.0)
 
     async def story() -> None:
         async with open_on(url, "one") as one, open_on(url, "two") as two:
-            await one.set_cap("umans", 1)
+            await one.set_cap("umans", 1, on_429="step")
             await one.set_cooldown("umans", 0)
+            while not two._listener.listens.is_set():  # type: ignore[union-attr]
+                await asyncio.sleep(0.01)
+            await two.status()  # what was told when it began to listen is heard by now
             held = await one.lease("umans/coder").acquire()
             assert not isinstance(held, headgate.Deferred)
             waiting = asyncio.ensure_future(two.lease("umans/coder", timeout_s=SOON_S).acquire())
