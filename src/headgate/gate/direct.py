@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep, time_ns
 
+import msgspec
+
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
-from headgate.core.records import Lease, Reason
+from headgate.core.records import Lease, Reason, Spec
 from headgate.core.state import State
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
@@ -131,6 +133,8 @@ class DirectGate:
 
         Whoever seems to hold what is asked for is looked at first: the dead do not hold seats (DESIGN.md, "Liveness").
         """
+        if self.log.remote:
+            command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
         state = self.replica.catch_up()
         first: list[cmd.Command] = [*self.credentials.news(state)]
         if command.spec.kind == "agents":
@@ -222,6 +226,18 @@ def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
     """The command that brings a config file's caps into the gate."""
     settings = loaded.settings
     return cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms, force)
+
+
+def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
+    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (SPEC C2)."""
+    if spec.kind != "agents" or loaded is None or any(selector == "host" for selector, _ in spec.caps):
+        return spec
+    own = tuple(
+        ("host", rule.cap)
+        for rule in loaded.settings.rules
+        if (rule.kind, rule.selector) == ("agents", "host") and rule.cap is not None
+    )
+    return msgspec.structs.replace(spec, caps=(*spec.caps, *own)) if own else spec
 
 
 def _nothing() -> None:

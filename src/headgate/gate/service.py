@@ -24,7 +24,7 @@ from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, t
 from headgate.gate import processes, wake
 from headgate.gate.committing import Batch, Committer
 from headgate.gate.credentials import Credentials
-from headgate.gate.direct import load_file
+from headgate.gate.direct import load_file, with_own_host_cap
 from headgate.gate.far import Wake, heard, mark
 from headgate.gate.handles import (
     Deferred,
@@ -238,6 +238,8 @@ class Gate:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
             spec = checked(Spec(models, kind, seats, self.host, flow, any_candidate))
+            if self._log.remote:
+                spec = with_own_host_cap(spec, self._loaded)
             if len(self._specs) >= _MOST_SPECS:
                 self._specs.clear()
             self._specs[models, kind, seats, flow, any_candidate] = spec

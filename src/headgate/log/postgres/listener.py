@@ -77,8 +77,8 @@ class Listener:
                     with connect(self._address) as conn:
                         conn.execute(f"LISTEN {self._channel}")
                         pause_s = _FIRST_PAUSE_S
-                        self.listens.set()
                         self._pass_on(ANEW)
+                        self.listens.set()
                         self._follow(conn)
                 except (Lost, StoreError):
                     pass
