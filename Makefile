@@ -39,7 +39,7 @@ format: ## Put the code into its format, and fix what ruff can
 	$(BIN)/ruff format $(CODE)
 
 bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes options
-	@sh tools/bootstrap dev
+	@sh tools/bootstrap dev,bench
 	$(BIN)/python -m benchmarks $(WORDS) $(ARGS)
 
 soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service

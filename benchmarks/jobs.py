@@ -1,6 +1,6 @@
 """Jobs: submitting in a batch and one by one, how soon one starts when a seat is free; and with 100,000 queued.
 
-The baseline of one by one is what a synced commit of one row costs SQLite on this disk.
+The baseline of one by one is what a synced commit of one row costs SQLite on this disk. Peers are in job_peers.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 from time import perf_counter, sleep, time_ns
 
+from benchmarks import job_peers
 from benchmarks.report import Row, percentile
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
@@ -64,18 +65,32 @@ class Bench:
             self.submit(1, "idle")
         return ALONE / (perf_counter() - began)
 
-    def start_ms(self) -> list[float]:
-        """From the call of submit to the start of the process, by the job's own row."""
+    def start_ms(self) -> tuple[list[float], list[float]]:
+        """From the call of submit to the start of the process: by the job's own row, and by the job's own clock."""
         env = {**os.environ, "HEADGATE_HOME": self.folder, "HEADGATE_CONFIG": f"{self.folder}/none.toml"}
         with open(f"{self.folder}/none.toml", "w") as file:
             file.write("")
-        command = [f"{os.path.dirname(sys.executable)}/headgate", "worker", "-n", "4", "--project", "default"]
+        command = [
+            f"{os.path.dirname(sys.executable)}/headgate",
+            "worker",
+            "-n",
+            str(job_peers.HANDS),
+            "--project",
+            "default",
+        ]
         with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
             try:
-                self._run_one()  # the hands are there
-                return [self._run_one() for _ in range(STARTS)]
+                while len(submitting.hands(self.folder)) < job_peers.HANDS:
+                    sleep(0.01)
+                for _ in range(5):
+                    self._run_one()
+                by_row = [self._run_one() for _ in range(STARTS)]
+                return by_row, job_peers.starts(self._submit_one, self.folder, STARTS)
             finally:
                 worker.terminate()
+
+    def _submit_one(self, argv: list[str]) -> None:
+        submitting.submit(self.gate, [JobSpec(tuple(argv), "/", self.gate.host)])
 
     def _run_one(self) -> float:
         began = time_ns() // 1_000_000
@@ -100,8 +115,25 @@ def measure() -> list[Row]:
             rows.append(
                 Row(f"jobs: submit one by one{what}", f"{alone:,.0f}/s, {alone / bare:.2f} times", "200/s", synced)
             )
-            waits = bench.start_ms()
-            told = f"p50 {percentile(waits, 0.5):.0f}, p99 {percentile(waits, 0.99):.0f} ms"
-            rows.append(Row(f"jobs: from submit to its start, a seat free{what}", told, "p50 under 20 ms"))
+            by_row, by_clock = bench.start_ms()
+            rows.append(Row(f"jobs: from submit to its start, a seat free{what}", _told(by_row), "p50 under 20 ms"))
+            rows.append(Row(f"jobs: the same to the job's own look at the clock{what}", _told(by_clock)))
             bench.gate.close()
+    return rows + _peers()
+
+
+def _peers() -> list[Row]:
+    rows = []
+    for peer in (job_peers.task_spooler, job_peers.huey):
+        with tempfile.TemporaryDirectory() as folder:
+            found = peer(folder, ALONE, STARTS)
+        if isinstance(found, str):
+            rows.append(Row(found, "not measured"))
+            continue
+        rows.append(Row(f"{found.name}: submit one by one", f"{found.a_second:,.0f}/s"))
+        rows.append(Row(f"{found.name}: from submit to the job's own look at the clock", _told(found.starts_ms)))
     return rows
+
+
+def _told(times: list[float]) -> str:
+    return f"p50 {percentile(times, 0.5):.0f}, p99 {percentile(times, 0.99):.0f} ms"

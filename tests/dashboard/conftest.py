@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.dashboard.browser import NAMES, find_chromium, launched
 from tests.dashboard.service import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = "4.14.0"
+expect.set_options(timeout=15_000)
 READY = "html[data-phase=ready] #live[data-tone=live]"
 
 

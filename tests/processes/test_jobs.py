@@ -14,9 +14,11 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
-from headgate.jobs import output, store
+from headgate.gate import wake
+from headgate.jobs import output, store, submitting
 from headgate.jobs.output import Reader
-from tests.processes.fleet import HEADGATE, Fleet, is_alive, kill_if_there
+from headgate.jobs.submitting import HANDS
+from tests.processes.fleet import HEADGATE, Fleet, Run, children_of, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
 pytestmark = pytest.mark.processes
@@ -531,3 +533,68 @@ def test_j6_dispatch_starts_what_fits_and_defers_the_rest_at_no_cost(jobs: Jobs)
     assert sorted(name for name, _, _ in fleet.notes("start")) == ["c0", "c2"]
     assert fleet.is_empty()
     assert jobs.cli("dispatch", "--candidates", "/nowhere", code=64)
+
+
+# Spare children: forked before a job is known.
+
+
+def spare_of(hand: int) -> int:
+    """The child that an idle hand has ready."""
+    (spare,) = children_of(hand)
+    return spare
+
+
+def idle(jobs: Jobs, worker: Run, hands: int = 1) -> list[int]:
+    jobs.fleet.until(
+        lambda: len(hands_of(worker)) == hands and all(len(children_of(pid)) == 1 for pid in hands_of(worker)),
+        what="hands with a child ready",
+    )
+    return hands_of(worker)
+
+
+def test_j2_a_child_that_was_forked_before_runs_its_job_as_any_other(jobs: Jobs):
+    fleet = jobs.fleet
+    (hand,) = idle(jobs, jobs.worker(1))
+    spare = spare_of(hand)
+    long = "x" * 100_000  # more than a pipe takes at once
+    body = 'echo "$PWD $MINE ${#0} $(($$ == SPARE)) $(ps -o pgid= -p $$)"; exit 7'
+    job = jobs.quickly("bash", "-c", body, long, env={"MINE": "ä", "SPARE": str(spare)}, retries=0)
+    view = jobs.ended(job)
+    assert (view.state, view.job.exit_code) == ("failed", 7)
+    assert jobs.cli("logs", job).out.split() == [str(fleet.folder), "ä", "100000", "1", str(spare)]
+    missing = jobs.quickly("no-such-program")
+    assert jobs.ended(missing).job.exit_code == 127
+    idle_again = children_of(hand)
+    fleet.until(lambda: len(children_of(hand)) == 1, what=f"another spare, not {idle_again}")
+
+
+def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(jobs: Jobs):
+    worker = jobs.worker(1)
+    (hand,) = idle(jobs, worker)
+    kill_if_there(spare_of(hand))
+    view = jobs.ended(jobs.quickly("true"))
+    assert (view.state, view.job.attempt) == ("succeeded", 1)
+    jobs.fleet.until(lambda: len(children_of(hand)) == 1)
+    spare = spare_of(hand)
+    kill_if_there(hand)
+    jobs.fleet.until(lambda: not is_alive(spare), what="the spare leaves")
+    (other,) = idle(jobs, worker)
+    assert other != hand
+
+
+def test_q2_hands_that_cannot_be_told_anything_run_jobs_and_leave_with_their_worker(jobs: Jobs):
+    jobs.quickly("true")  # the store is there
+    place = Path(wake.runtime_folder(str(jobs.fleet.home))) / HANDS
+    place.write_text("in the way")
+    worker = jobs.worker(2)
+    job = jobs.quickly("true")
+    assert jobs.ended(job).state == "succeeded"
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_j2_hands_that_start_at_the_same_moment_all_have_a_mailbox(jobs: Jobs):
+    worker = jobs.worker(8)
+    jobs.fleet.until(lambda: len(submitting.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

@@ -71,4 +71,7 @@ def command(host: str, port: int, workers: int, new_token: bool) -> int:
 def _gate_of_jobs(loaded: Loaded | None) -> DirectGate:
     """A gate beside the service's own, for threads: nothing here is about signals."""
     url = store_url()
-    return DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
+    gate = DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
+    gate.replica.catch_up()
+    gc.freeze()  # what is known by now stays: see api/server.py
+    return gate

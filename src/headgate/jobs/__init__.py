@@ -7,6 +7,7 @@ worker is by (it expired, its worker died) is left in the table `job_ends`, and 
     states.py      the states of a job, and every edge between them
     records.py     what is kept of a job
     store.py       the rows, and a job as it is now: row, ticket and lease together
+    reading.py     a specification, as somebody said it, checked
     submitting.py  from a specification to a place in line
     verdicts.py    what a job's end means: done, again, or failed
     settling.py    ends that came when no worker was by
@@ -16,5 +17,6 @@ worker is by (it expired, its worker died) is left in the table `job_ends`, and 
     attempt.py     one attempt under a lease
     worker.py      a worker: its hands, and what has to be seen to
     dispatching.py start what fits now
-    shapes.py      a job as programs are told it
+    shapes.py      a job in the shape that programs are told it in
+    desk.py        all of that for a service
 """

@@ -34,6 +34,7 @@ from headgate.runner.watching import SILENCE_S, Watch
 from headgate.signals.agents import agent_for
 
 TICK_S = 2.0
+TAPS = [(1,), (2,)]
 _UPKEEP_TICKS = 5
 _CANNOT_ENTER = 126
 
@@ -68,13 +69,16 @@ class Wishes(Ending):
 class Attempt:
     """One attempt. `say` is how the worker's owner is told."""
 
-    def __init__(self, gate: DirectGate, lease: Lease, job: Job, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, gate: DirectGate, lease: Lease, job: Job, say: Callable[[str], None], spare: Child | None = None
+    ) -> None:
         self.id = lease.id
         self.by = ""  # who wished its end
         self._gate = gate
         self._lease = lease
         self._job = job
         self._say = say
+        self._spare = spare
         self._ticks = 0
         self._wishes: Wishes | None = None
         self._output = Writer(gate.folder, lease.id, gate.settings.jobs.output_bytes)
@@ -151,7 +155,7 @@ class Attempt:
             return None
         child = None
         try:
-            child = Child.prepare([*filled_in(wrap, lease.model), *command], env, own_group=True, taps=[(1,), (2,)])
+            child = self._child([*filled_in(wrap, lease.model), *command], env)
             self._begin(processes.identify(child.pid) or "")
             child.start()
         except CannotRun as error:
@@ -166,6 +170,18 @@ class Attempt:
         finally:
             os.chdir("/")
         return child
+
+    def _child(self, command: list[str], env: dict[str, str]) -> Child:
+        """One that waits: the spare, if it is still there."""
+        spare = self._spare
+        if spare is None or not spare.lives():
+            return Child.prepare(command, env, own_group=True, taps=TAPS)
+        try:
+            spare.give(command, env, self._job.spec.cwd)
+        except CannotRun:
+            spare.abandon()
+            raise
+        return spare
 
     def _begin(self, child: str) -> None:
         """Write down that it runs from now on, and as whom."""

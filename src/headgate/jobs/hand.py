@@ -22,10 +22,11 @@ from headgate.core.state import State
 from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import settling, states, store
-from headgate.jobs.attempt import Attempt, NotOurs
+from headgate.jobs.attempt import TAPS, Attempt, NotOurs
 from headgate.jobs.submitting import HANDS
 from headgate.jobs.verdicts import HAND_BACK
 from headgate.log.protocol import LogReplaced
+from headgate.runner.child import CannotRun, Child
 
 POLL_S = 1.0
 _BACKUP_MS = 300
@@ -61,6 +62,7 @@ class Hand:
         self._life = life
         self._say = say
         self._attempt: Attempt | None = None
+        self._spare: Child | None = None  # forked while nobody waited
         self._mailbox = _mailbox(gate.folder)
         gate.replica.address = "" if self._mailbox is None else self._mailbox.address
         self._alarm: float | None = None
@@ -90,11 +92,14 @@ class Hand:
             pass  # what is left goes with us
         if self._mailbox is not None:
             self._mailbox.close()
+        if self._spare is not None and self._spare.lives():
+            self._spare.abandon()
 
     def next_lease(self) -> Lease | None:
         """The next job to run, let in and ours; None when the worker stops, or a moment has passed in vain."""
         gate = self.gate
         self._read_mail()
+        self._look_for_the_worker()
         if self.finishing:
             return None
         self._see_to_deadlines()
@@ -103,8 +108,18 @@ class Hand:
         if lease is not None:
             self._withdraw(but=lease.id)
             return lease
+        self._get_ready()
         self._rest(POLL_S)
         return None
+
+    def _get_ready(self) -> None:
+        """Nobody waits for us: have a child at hand for when somebody does."""
+        if self._spare is None or not self._spare.lives():
+            self._spare = None
+            try:
+                self._spare = Child.spare(own_group=True, taps=TAPS)
+            except CannotRun:
+                pass  # the attempt says so, if it is still true then
 
     def _granted(self, state: State) -> Lease | None:
         mine = [lease for lease in state.leases.values() if lease.ticket.job and lease.ticket.holder == self.gate.me]
@@ -169,9 +184,12 @@ class Hand:
             until = min(until, monotonic() + max(due - self.gate.now(), 1) / 1000)
         files = (self._life, -1 if self._mailbox is None else self._mailbox.fileno())
         fds = [fd for fd in files if fd >= 0]
-        ready, _, _ = select.select(fds, [], [], max(until - monotonic(), 0))
-        if self._life in ready and not os.read(self._life, 64):
-            self.finishing = True  # the worker is gone
+        select.select(fds, [], [], max(until - monotonic(), 0))
+
+    def _look_for_the_worker(self) -> None:
+        """One that is gone, or stops, has closed its end: also those who have no mailbox hear of it."""
+        if self._life >= 0 and select.select([self._life], [], [], 0)[0]:
+            self.finishing = True
 
     def _read_mail(self) -> None:
         for message in self._mailbox.drain() if self._mailbox is not None else []:
@@ -211,13 +229,16 @@ class Hand:
         if job is None:  # its row is gone: nobody knows what to run
             gate.decide([cmd.Release(lease.id, "local_error", evidence="no such job", holder=gate.me)])
             return
-        self._attempt = Attempt(gate, lease, job, self._say)
+        spare, self._spare = self._spare, None
+        self._attempt = Attempt(gate, lease, job, self._say, spare)
         try:
             self._attempt.run(None if self._mailbox is None else self._mailbox.fileno(), self._read_mail)
         except NotOurs:
             self._say(f"job {lease.id} is not ours any more")
         finally:
             self._attempt = None
+            if spare is not None:
+                spare.abandon()  # if it was not used
         gate.maintain()
 
 
@@ -225,8 +246,10 @@ def _mailbox(folder: str) -> wake.Mailbox | None:
     """Where to be told; without one the poll must do."""
     try:
         place = f"{wake.runtime_folder(folder)}/{HANDS}"
-        if not os.path.isdir(place):
+        try:
             os.mkdir(place, 0o700)
+        except FileExistsError:
+            pass
         wake.sweep(place)
         return wake.Mailbox(place)
     except OSError:

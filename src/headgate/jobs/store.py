@@ -11,7 +11,7 @@ from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import shown
 from headgate.core.places import Line, TicketView
-from headgate.core.records import Reason
+from headgate.core.records import Reason, Ticket
 from headgate.core.state import State
 from headgate.core.views import ticket_view
 from headgate.gate.direct import DirectGate
@@ -122,46 +122,68 @@ def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None
     over = ends(gate.log)
     state = gate.replica.catch_up()
     counts = dict.fromkeys(states.STATES, 0)
-    running, waiting, ended = [], set(), []
+    every_one = not (wanted.project or wanted.name or wanted.submitted_since)
+    chosen: set[str] = set()  # of those in line, where not every one is
+    running, in_line, adrift, ended = [], 0, [], []
     for ident, value in rows.items():
-        try:
-            row = _decode_brief(value)
-        except msgspec.MsgspecError:
-            row = read(ident, value)  # type: ignore[assignment]  # which says what is wrong with it
+        ticket = state.tickets.get(ident)
+        if ticket is not None and every_one:  # the quick way: most of very many wait
+            now = states.HELD if ticket.held else states.QUEUED
+            counts[now] += 1
+            in_line += not wanted.states or now in wanted.states
+            continue
+        row = _brief(ident, value)
         now = _state_now(state, ident, row, over.get(ident))
         if not _matches(row, now, wanted):
             continue
         counts[now] += 1
         if wanted.states and now not in wanted.states:
             continue
-        if now == states.RUNNING:
+        if ticket is not None:
+            chosen.add(ident)
+            in_line += 1
+        elif now == states.RUNNING:
             running.append((row.started_at, ident))
         elif now in states.FINAL:
             ended.append((-(row.finished_at or row.submitted_at), ident))
         else:
-            waiting.add(ident)
-    total = len(running) + len(waiting) + len(ended)
+            adrift.append(ident)  # it will be in line as soon as somebody sees to its end
+
+    def is_listed(ticket: Ticket) -> bool:
+        if not every_one:
+            return ticket.id in chosen
+        now = states.HELD if ticket.held else states.QUEUED
+        return ticket.job and ticket.id in rows and (not wanted.states or now in wanted.states)
+
+    total = len(running) + in_line + len(adrift) + len(ended)
     end = total if limit is None else min(offset + limit, total)
     found: list[tuple[str, TicketView | None]] = [(ident, None) for _, ident in sorted(running)]
     before = len(found)
-    if waiting and offset < before + len(waiting) and end > before:
-        found += _in_line(state, gate.now(), waiting, end - before)
-    else:
-        found += [("", None)] * len(waiting)  # none of them is told
+    told = 0
+    if in_line and offset < before + in_line and end > before:
+        walk = islice(Line(state, gate.now()).walk(is_listed), min(end - before, in_line))
+        found += [(view.ticket.id, view) for view in walk]
+        told = len(found) - before
+    found += [("", None)] * (in_line - told)  # none of them is told
+    found += [(ident, None) for ident in adrift]
     found += [(ident, None) for _, ident in sorted(ended)]
-    views = [_now(ident, read(ident, rows[ident]), state, place, over.get(ident)) for ident, place in found[offset:end]]
+    views = [
+        _now(ident, read(ident, rows[ident]), state, place, over.get(ident))
+        for ident, place in found[offset:end]
+        if ident
+    ]
     wished = {ident for ident, _ in gate.log.side_items(WISHES)} if counts[states.RUNNING] else set()
     for one in views:
         one.ending = one.state == states.RUNNING and one.id in wished
     return Listing(views, total, counts)
 
 
-def _in_line(state: State, now: int, waiting: set[str], most: int) -> list[tuple[str, TicketView | None]]:
-    """The first of those that wait, with their places; all have their turn, in some order, behind these."""
-    first = islice(Line(state, now).walk(lambda ticket: ticket.id in waiting), most)
-    placed: list[tuple[str, TicketView | None]] = [(view.ticket.id, view) for view in first]
-    told = {ident for ident, _ in placed}
-    return placed + [(ident, None) for ident in sorted(waiting - told)]
+def _brief(ident: str, value: bytes) -> _Brief:
+    try:
+        return _decode_brief(value)
+    except msgspec.MsgspecError:
+        read(ident, value)  # says what is wrong with it
+        raise
 
 
 def _matches(row: _Brief, now: str, wanted: Wanted) -> bool:

@@ -10,6 +10,7 @@ their jobs back. If the worker itself is killed, its hands finish what they run 
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -92,7 +93,8 @@ class Worker:
             for number, handler in before.items():
                 signal.signal(number, handler)
             for fd in (*self._life, wake_read, wake_write):
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
             gate.close()
             _kept.remove(gate)
         return 0
@@ -142,7 +144,7 @@ class Worker:
             return
         self._started_at = monotonic()
         if self._beside is not None and not self._aside:
-            self._aside = start_beside(self._beside, self._say)
+            self._aside = start_beside(self._beside, self._say, self._life[1])
         for _ in range(missing):
             self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
 
@@ -170,6 +172,8 @@ class Worker:
         if not self._told_at and self._hands:
             hint = "" if self._now else "; once more (Ctrl-C or SIGTERM) to hand them back"
             self._say(f"stopping: {'jobs are handed back' if self._now else 'jobs that run are finished'}{hint}")
+            os.close(self._life[1])
+            self._life = (self._life[0], -1)
         self._told_at = monotonic()
         message = b"now" if self._now or self._signals > 1 else b"finish"
         for address in hands(gate.folder):
@@ -222,6 +226,8 @@ def start_hand(
             signal.signal(number, signal.SIG_DFL)
         tell = _own_files(say)
         gate = open_gate()
+        gate.replica.catch_up()
+        gc.freeze()  # all that is known by now stays: looking through it for garbage would take long, again and again
         hand = Hand(gate, wants, -1 if life is None else life[0], tell)
         if first is None or first(hand):
             hand.work()
@@ -234,13 +240,14 @@ def start_hand(
         os._exit(code)
 
 
-def start_beside(beside: Callable[[], None], say: Say) -> int:
+def start_beside(beside: Callable[[], None], say: Say, life_fd: int) -> int:
     """Fork a process that does something else as long as the worker lives; its pid."""
     worker = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
+        os.close(life_fd)
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in (*_SIGNALS, signal.SIGCHLD):

@@ -9,6 +9,9 @@ The rule: what the child executes finds everything as if the wrapper had not bee
 files, signal mask, what is ignored and what is not. Only the process group may differ, when asked for, and stdout
 and stderr may be pipes of ours, when they are to be read on the way (`tap.py`); a terminal never is.
 
+A child may also be forked as a spare, before it is known what it will execute: the fork of a process that knows of a
+hundred thousand tickets takes ten milliseconds, which are better spent while nobody waits for it.
+
 Everything that can be prepared is prepared before the fork, which must happen in a process with one thread. In
 between fork and exec nothing is imported, nothing collected and nothing cleaned up: what the wrapper has open
 (a database) must not be closed properly by a copy of it.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import marshal
 import os
 import stat
 
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+_GO = b"!"
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 
@@ -53,22 +58,29 @@ class CannotRun(HeadgateError):
 class Child:
     """A forked process: waiting for `start`, or running a program, or abandoned."""
 
-    __slots__ = ("_command", "_go_fd", "_report_fd", "mask", "own_group", "pid", "taps")
+    __slots__ = ("_command", "_go", "_go_fd", "_report_fd", "mask", "own_group", "pid", "taps")
 
     def __init__(
-        self, pid: int, command: Command, go_fd: int, report_fd: int, own_group: bool, taps: list[tuple[int, int]]
+        self,
+        pid: int,
+        command: Command | None,
+        go_fd: int,
+        report_fd: int,
+        own_group: bool,
+        taps: list[tuple[int, int]],
     ) -> None:
         self.pid = pid
         self.own_group = own_group
         self.taps = taps  # of stdout and stderr, which are read on the way: the number, and where to read it
         self.mask: set[int] | None = None  # the signal mask from before `start`, while signals are held back
         self._command = command
+        self._go = _GO  # what lets it go
         self._go_fd = go_fd
         self._report_fd = report_fd
 
     def __repr__(self) -> str:
         state = "waits to be started" if self._go_fd >= 0 else "was let go"
-        return f"<Child {self.pid} {state}: {self._command.argv!r}>"
+        return f"<Child {self.pid} {state}: {'a spare' if self._command is None else self._command.argv!r}>"
 
     @classmethod
     def prepare(
@@ -78,7 +90,15 @@ class Child:
 
         `taps` are the files to be read on the way, as `tappable` tells them.
         """
-        command = Command(argv, env)
+        return cls._forked(Command(argv, env), own_group, taps)
+
+    @classmethod
+    def spare(cls, *, own_group: bool, taps: Sequence[Sequence[int]] = ()) -> Child:
+        """The same for a command that is not known yet: see `give`."""
+        return cls._forked(None, own_group, taps)
+
+    @classmethod
+    def _forked(cls, command: Command | None, own_group: bool, taps: Sequence[Sequence[int]]) -> Child:
         # Children of a process that ignores SIGCHLD vanish without saying how they ended.
         chld_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
         if chld_ignored:
@@ -110,6 +130,19 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return cls(pid, command, go_write, report_read, own_group, [(files[0], read_fd) for files, read_fd, _ in pipes])
 
+    def give(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+        """Tell a spare what it is to execute, and in which folder, once it is let go."""
+        self._command = Command(argv, env)
+        self._go = self._command.packed(cwd)
+
+    def lives(self) -> bool:
+        """Whether a spare is still there; one that is not needs no more care."""
+        if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            return True
+        self._go_fd, self._report_fd = _closed(self._go_fd), _closed(self._report_fd)
+        self._close_taps()
+        return False
+
     def start(self) -> None:
         """Let the child execute its command; returns when it does, and raises CannotRun when it cannot.
 
@@ -117,8 +150,10 @@ class Child:
         while it waited is no error here: `supervise` tells how it ended.
         """
         mask = hold()
+        go = memoryview(self._go)
         try:
-            os.write(self._go_fd, b"!")
+            while go:
+                go = go[os.write(self._go_fd, go) :]
         except BrokenPipeError:
             pass
         self._go_fd = _closed(self._go_fd)
@@ -133,6 +168,7 @@ class Child:
         self._close_taps()
         let_go(mask)
         number, _, tried = report.partition(b" ")
+        assert self._command is not None
         raise self._command.refusal(int(number), int(tried))
 
     def abandon(self) -> None:
@@ -175,6 +211,23 @@ class Command:
             return [name]
         folders = self.env.get(b"PATH", os.fsencode(os.defpath))
         return [os.path.join(folder, name) for folder in folders.split(b":")]
+
+    def packed(self, cwd: str) -> bytes:
+        """As a message to a spare."""
+        data = marshal.dumps((os.fsencode(cwd), self.argv, self.env, self.paths))
+        return _GO + len(data).to_bytes(8, "little") + data
+
+    @classmethod
+    def received(cls, fd: int) -> Command | None:
+        """What a spare was told, in the folder that it was told; None when whoever told it died in between."""
+        size = _exactly(fd, 8)
+        data = b"" if size is None else _exactly(fd, int.from_bytes(size, "little"))
+        if not data:
+            return None
+        command = cls.__new__(cls)
+        cwd, command.argv, command.env, command.paths = marshal.loads(data)
+        os.chdir(cwd)
+        return command
 
     def execute(self) -> tuple[int, int]:
         """Become the program. Returns only if that fails: the error, and which of the paths it was about."""
@@ -235,8 +288,18 @@ def _are_one(fd: int, other: int) -> bool:
     return not stat.S_ISREG(facts.st_mode) or os.lseek(fd, 0, 1) == os.lseek(other, 0, 1)
 
 
+def _exactly(fd: int, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        part = os.read(fd, size - len(data))
+        if not part:
+            return None
+        data += part
+    return data
+
+
 def _wait_and_exec(
-    command: Command,
+    command: Command | None,
     go: tuple[int, int],
     report_fd: int,
     outputs: Iterable[tuple[int, int]],
@@ -256,10 +319,12 @@ def _wait_and_exec(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(go[1])  # or there would be no end of the pipe when the wrapper dies
         if os.read(go[0], 1):
-            for file, fd in outputs:
-                os.dup2(fd, file)
-            error, tried = command.execute()
-            os.write(report_fd, b"%d %d" % (error, tried))
+            command = command or Command.received(go[0])
+            if command is not None:
+                for file, fd in outputs:
+                    os.dup2(fd, file)
+                error, tried = command.execute()
+                os.write(report_fd, b"%d %d" % (error, tried))
     except BaseException:  # above this frame is the wrapper's code, which must not run twice
         os.write(report_fd, b"%d 0" % errno.EIO)
     finally:
