@@ -79,12 +79,28 @@ class Adapting(RuleBasedStateMachine):
                 probe = pool.adapt.belief.probing and pool.limit < pool.adapt.ceiling
                 assert pool.used <= max(limits.get(pool.key, 0), pool.limit) + probe, f"{pool} is too full"
 
-    @rule(seats=st.sampled_from([1, 1, 1, 2]), wait=st.booleans(), model=st.sampled_from(["coder", "coder", "small"]))
-    def ask(self, seats: int, wait: bool, model: str) -> None:
-        self.ids += 1
-        if seats <= self.cap:
+    @rule(
+        number=st.integers(1, 4),
+        seats=st.sampled_from([1, 1, 1, 2]),
+        wait=st.sampled_from([True, True, False]),
+        model=st.sampled_from(["coder", "coder", "small"]),
+    )
+    def ask(self, number: int, seats: int, wait: bool, model: str) -> None:
+        for _ in range(number if seats <= self.cap else 0):
+            self.ids += 1
             spec = Spec((f"umans/{model}",), "requests", seats=seats)
             self.do(cmd.Acquire(f"c{self.ids}", spec, "p", wait, asks=("umans",)))
+
+    @rule(steps=st.integers(3, 12), held_ms=st.sampled_from([400, 2_500, 15_000]))
+    def traffic(self, steps: int, held_ms: int) -> None:
+        """A while in which all goes well: calls are accepted and end, the provider is asked, others come."""
+        for _ in range(steps):
+            self.ask(1, 1, True, "coder")
+            self.wait(held_ms // max(len(self.engine.state.leases), 1))
+            self.usage(len(self.engine.state.leases))
+            oldest = next(iter(self.engine.state.leases), None)
+            if oldest is not None and self.now - self.engine.state.leases[oldest].granted_at >= held_ms:
+                self._judge(self.do(cmd.Release(oldest)))
 
     @rule(ms=st.sampled_from([0, 10, 100, 350, 500, 1_000, 2_000, 3_000, 61_000, 600_000, 3_600_000]))
     def wait(self, ms: int) -> None:
@@ -114,7 +130,18 @@ class Adapting(RuleBasedStateMachine):
         for _ in range(1 + again):
             self._judge(self.do(cmd.Report(ident)))
 
-    @rule(after=st.sampled_from([None, 100, 40_000]))
+    @rule(data=st.data(), what=st.sampled_from(["script", "person", "other_cap", "restart"]))
+    def seldom(self, data: st.DataObject, what: str) -> None:
+        """One rule for what is rare: of rules, each is as likely as any other."""
+        if what == "script":
+            self.script(data.draw(st.sampled_from([None, 100, 40_000])))
+        elif what == "person":
+            self.person(data.draw(st.integers(1, 6)))
+        elif what == "other_cap":
+            self.other_cap(data.draw(st.booleans()))
+        else:
+            self.restart()
+
     def script(self, after: int | None) -> None:
         self._judge(self.do(cmd.Report(kind="requests", target="umans", retry_after_ms=after)))
 
@@ -137,16 +164,13 @@ class Adapting(RuleBasedStateMachine):
             if count is not None:  # SPEC G1, G2
                 assert len(entered) <= (room > 0)
 
-    @rule(cap=st.integers(1, 6))
     def person(self, cap: int) -> None:
         self.cap = cap
         self.do(cmd.SetRule(Rule("requests", "umans", cap=cap)))
 
-    @rule(narrow=st.booleans())
     def other_cap(self, narrow: bool) -> None:
         self.do(cmd.SetRule(Rule("requests", "umans/coder" if narrow else "openai", cap=3)))
 
-    @rule()
     def restart(self) -> None:
         self.engine = Engine(State.restore(self.engine.state.export(self.now)), me="p")
         self.do(cmd.Tick())

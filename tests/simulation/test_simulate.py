@@ -90,6 +90,13 @@ def test_p4_adapt_learns_a_longer_lag() -> None:
     assert played("D1", "adapt").refusals <= 2
 
 
+def test_g1_a_gate_sees_neighbours_and_calls_that_are_counted_for_long() -> None:
+    assert played("E1", "adapt-gate", 40).refusals <= 1 < played("E1", "adapt", 40).refusals
+    gated, lag = played("D1", "adapt-gate", 40), played("D1", "adapt", 40)
+    assert gated.refusals <= lag.refusals
+    assert gated.utilisation > lag.utilisation
+
+
 def test_p4_explore_goes_above_a_cap_that_is_too_low() -> None:
     assert played("B2", "adapt").utilisation < 51
     explored = played("B2", "adapt-explore")
@@ -147,9 +154,11 @@ def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_seats(
     assert upstream.changes[:4] == [(0, 2), (5 * MINUTE, 1), (10 * MINUTE, 1), (15 * MINUTE, 0)]
     upstream.starts(1_000, 400)
     upstream.starts(5_000, 400)
+    assert (upstream.count(1_000), upstream.told(1_000)) == (2, 2)
     assert not upstream.takes(1_399)
     assert upstream.takes(1_400)
     assert upstream.seat_ms(10 * MINUTE) == 15 * MINUTE
+    assert upstream.told(5 * MINUTE) == 1, "it counts everybody"
 
 
 def test_the_table_and_the_picture_show_every_run() -> None:

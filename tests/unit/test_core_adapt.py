@@ -568,6 +568,23 @@ def test_p4_explore_grows_above_the_cap_one_probe_at_a_time() -> None:
     assert calls.refuse(fourth).why == "probe"
 
 
+@pytest.mark.parametrize("proven", [3, 5])
+def test_p4_explore_grows_again_after_a_person_lowered_the_cap_under_what_is_proven(proven: int) -> None:
+    calls = Calls(cap=proven, explore=True)
+    idents = calls.prove(proven)
+    calls.wait(3_000)
+    for ident in idents:
+        calls.end(ident)
+    calls.wait(3_000)
+    calls.do(cmd.SetRule(Rule("requests", "umans", cap=2)))
+    calls.call()
+    calls.call()
+    above = calls.call()
+    assert (calls.belief.unproven, calls.belief.probing) == (above, True)
+    calls.do(cmd.Active(above))
+    assert (calls.pool.limit, calls.belief.proven) == (3, proven)
+
+
 def test_p4_a_request_whose_environment_allows_less_or_more_is_held_to_it() -> None:
     calls = Calls(cap=4)
     calls.prove(1)

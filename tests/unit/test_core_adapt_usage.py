@@ -6,6 +6,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.explaining import explain
 from headgate.core.limits.adapt import LOOK_MS, REORDER_MS
 from headgate.core.pools import SHORT_MS
 from headgate.core.records import Spec
@@ -86,6 +87,17 @@ def test_g1_the_level_is_what_the_provider_counts_neighbours_included() -> None:
     assert calls.answer(3) == [waiter]
     assert calls.belief.calls[waiter].level == 4
     assert calls.belief.unproven == waiter
+
+
+def test_explain_tells_that_the_providers_own_count_lets_in() -> None:
+    calls = Gated()
+    calls.full()
+    assert "own count" not in explain(calls.pool, calls.now).sentences[-1]
+    calls.line_up()
+    assert explain(calls.pool, calls.now).sentences[-1].endswith("it is unknown now.")
+    assert calls.question()
+    calls.answer(2)
+    assert explain(calls.pool, calls.now).sentences[-1].endswith("own count, not by ours; it is 2 now.")
 
 
 def test_a1_a_count_below_our_own_does_not_let_in_more_than_the_limit() -> None:

@@ -85,6 +85,11 @@ def _learned(said: Explanation, adapt: Adapt, pool: Pool, now: int) -> None:
         _of_lag(adapt),
         _of_probe(adapt, said.next_probe_at, now),
     ]
+    if pool.gated:
+        count = "unknown" if pool.upstream.count is None else str(pool.upstream.count)
+        said.sentences.append(
+            f"Who waits in line is let in by the provider's own count, not by ours; it is {count} now."
+        )
 
 
 def _of_limit(adapt: Adapt) -> str:

@@ -56,7 +56,8 @@ def _panel(scenario: Scenario, result: Result) -> str:
         f'<text x="{x(at)}" y="{PANEL - 2}" text-anchor="{"end" if at == end else "middle"}">{at // MINUTE} min</text>'
         for at in [end * part // 6 for part in range(7)]
     )
-    title = f"{result.scenario}, {result.policy}: {result.utilisation:.1f} % used, {result.refusals:,} rate limits"
+    limits_hit = "1 rate limit" if result.refusals == 1 else f"{result.refusals:,} rate limits"
+    title = f"{result.scenario}, {result.policy}: {result.utilisation:.1f} % used, {limits_hit}"
     return (
         f'<text class="t" x="0" y="-4">{escape(title)}</text>'
         f'<path class="busy" d="M0 {y(0)} {area} L{x(end)} {y(0)}Z"/>'

@@ -210,7 +210,10 @@ class Adapt:
     def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
         belief.proven = self.proven(live, now)
-        bold = level > belief.proven
+        probe = self.limit < level and self.limit < self.ceiling and not belief.unproven
+        bold = (
+            level > belief.proven or probe
+        )  # a probe counts though its level is proven from before the cap was lowered
         if bold:
             belief.unproven = ident
             belief.tried_at = now
@@ -247,9 +250,10 @@ class Adapt:
             belief.clean += 1
             if belief.clean >= CLEAN and belief.lag_was:
                 self._lag_confirmed(now)
-        if level < belief.proven:
+        if level >= belief.proven:
+            belief.proven, belief.proven_at = level, now
+        elif not probing:
             return
-        belief.proven, belief.proven_at = level, now
         if not call.bold:
             return
         if probing or (belief.failed and level >= belief.failed):
