@@ -1,7 +1,7 @@
 """One connection to a PostgreSQL server: a round trip, what may go wrong with it, and connecting again.
 
 A round trip is one string of statements, sent at once and without prepared statements: so it works behind every
-connection pooler, and it is the fastest that was measured but for prepared pipelines (docs/decisions/0009). The wait
+connection pooler, and it is the fastest that was measured but for prepared pipelines (docs/decisions/0012). The wait
 for the answer is a `poll`, so that signals are heard meanwhile.
 
 The rule: `Lost` means that the connection is gone and that nobody knows whether the last round trip was done. What
