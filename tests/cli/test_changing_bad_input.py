@@ -36,6 +36,10 @@ COMMANDS = (
     "config apply",
     "completion",
     "top",
+    "store",
+    "store status",
+    "store migrate",
+    "store copy",
 )
 WITHOUT_JSON = ("store", "acquire", "cap", "config", "completion", "top")
 DOCS = Path(__file__).parents[2] / "docs" / "commands"

@@ -122,7 +122,10 @@ VALUES = """\
 VARIABLES = {
     "HEADGATE_HOME": ("The state folder, an absolute path.", "/var/lib/headgate"),
     "HEADGATE_CONFIG": ("The config file.", "~/fleet/headgate.toml"),
-    "HEADGATE_STORE": ("The store; by default SQLite in the state folder.", "sqlite:///var/lib/headgate"),
+    "HEADGATE_STORE": (
+        "The store, SQLite or PostgreSQL (docs/postgres.md); by default SQLite in the state folder.",
+        "sqlite:///var/lib/headgate",
+    ),
     "HEADGATE_AGENTS": ("Caps on agents, by selector.", "host=5,anthropic/claude-opus-*=6"),
     "HEADGATE_REQUESTS": ("Caps on model calls, by selector.", "umans=4"),
     "HEADGATE_MODELS": ("Candidates where a command names no model.", "anthropic/claude-sonnet-4-6,openai/gpt-5"),

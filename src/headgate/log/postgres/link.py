@@ -1,7 +1,7 @@
 """One connection to a PostgreSQL server: a round trip, what may go wrong with it, and connecting again.
 
 A round trip is one string of statements, sent at once and without prepared statements: so it works behind every
-connection pooler, and it is the fastest that was measured but for prepared pipelines (docs/decisions/0009). The wait
+connection pooler, and it is the fastest that was measured but for prepared pipelines (docs/decisions/0012). The wait
 for the answer is a `poll`, so that signals are heard meanwhile.
 
 The rule: `Lost` means that the connection is gone and that nobody knows whether the last round trip was done. What
@@ -57,9 +57,10 @@ class Lost(Exception):
 class Refused(Exception):
     """The server refused a statement."""
 
-    def __init__(self, code: str, said: str) -> None:
+    def __init__(self, code: str, said: str, *, committed: bool = False) -> None:
         super().__init__(f"{said} ({code})")
         self.code = code
+        self.committed = committed  # a transaction of the same round trip, before this statement
 
 
 class Link:
@@ -140,7 +141,7 @@ class Link:
             raise
         for result in results:
             if result.status == _FATAL:
-                self._refused(result)
+                self._refused(result, committed=any(before.command_status == b"COMMIT" for before in results))
         return results
 
     def _results(self, pgconn: Any) -> list[PGresult]:
@@ -157,13 +158,13 @@ class Link:
                 return results
             results.append(result)
 
-    def _refused(self, result: PGresult) -> None:
+    def _refused(self, result: PGresult, *, committed: bool) -> None:
         code = (result.error_field(_SQLSTATE) or b"").decode()
         said = self.address.hide(result.error_message.decode("utf-8", "replace"))
         if not code or code.startswith(_GONE):
             self.drop()
             raise Lost(said)
-        raise Refused(code, said)
+        raise Refused(code, said, committed=committed)
 
     # Connecting.
 

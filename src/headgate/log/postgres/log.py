@@ -332,7 +332,9 @@ class PostgresLog:
             due="NULL" if due is None else due,
             events=self._link.literal(encode(events).decode()),
         )
-        return f"{add}{self._side_writes(side) if side else ''}{sql.SYNCED if synced else sql.NOT_SYNCED}COMMIT"
+        # The lock is let go with the commit, and others go on while this one waits for the disk.
+        sync = f"; {sql.SYNC}" if synced else ""
+        return f"{add}{self._side_writes(side) if side else ''}{sql.NOT_SYNCED}COMMIT{sync}"
 
     def _side_writes(self, side: Sequence[SideWrite]) -> str:
         literal = self._link.literal
@@ -354,6 +356,11 @@ class PostgresLog:
         except Refused as refused:
             if refused.code == "23505":
                 raise LogReplaced(f"there is a commit {position.commit} already") from refused
+            if refused.committed:
+                raise StoreError(
+                    f"the last decision was committed, but whether it is on the disk of {self._address.shown} is not "
+                    f"known ({refused})"
+                ) from refused
             raise explain(self._address, refused) from refused
         except Lost as lost:
             if not self._has_happened(position, lost):
@@ -361,7 +368,7 @@ class PostgresLog:
             return
         self._serial = 0
         # A transaction that had failed answers COMMIT with ROLLBACK.
-        if results[-1].command_status != b"COMMIT":
+        if any(result.command_status == b"ROLLBACK" for result in results):
             raise TransactionLost("the transaction was rolled back")
 
     def _has_happened(self, position: Position, lost: Lost) -> bool:
@@ -370,6 +377,9 @@ class PostgresLog:
             try:
                 self._take(wait=True)
                 found = self._ask(sql.KNOWN.format(ns=self._ns, number=position.commit, id=f"'{position.id}'"))[0]
+                self._end()
+                if found.ntuples:
+                    self._ask(sql.SYNC)  # it may have been lost on its way to the disk
                 return found.ntuples > 0
             except TransactionLost:
                 continue  # this look was lost as well: once more, or StoreError when there is no server

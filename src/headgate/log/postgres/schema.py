@@ -1,4 +1,4 @@
-"""The tables of a PostgreSQL store, their versions, and how they are changed (docs/decisions/0010).
+"""The tables of a PostgreSQL store, their versions, and how they are changed (docs/decisions/0013).
 
 A database carries two numbers. `version` is the last step that it was taken through. `oldest` is the oldest version
 of the tables that a program may have been written for and still use it. A program that was written for version V works
