@@ -4,7 +4,6 @@
 TARGETS := help demo test check format bench soak agents clean
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools)
-CORE_TESTS := tests/golden $(wildcard tests/unit/test_core_*.py)
 WORDS :=
 
 .DEFAULT_GOAL := help
@@ -17,13 +16,13 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@sh tools/bootstrap
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
-test: check ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+test: ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+	@sh tools/bootstrap dev
 	@sh tools/browser
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest $(CORE_TESTS) --cov
-	$(BIN)/python tools/run_tests.py $(CORE_TESTS)
+	$(BIN)/python tools/run_tests.py
 endif
 
 check: ## Lint, format, types and layers
