@@ -14,18 +14,20 @@ from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
-from headgate.core.backoffs import NEEDS_A_PERSON, concerns
+from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.core.errors import BadRequest
 from headgate.core.names import parse_model, shown
 from headgate.core.records import Lease, Reason, Spec
-from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
-from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
-from headgate.gate.waiting import Left, Waiter
+from headgate.gate.seats import Left, SeatGate
 from headgate.log.protocol import StoreError
 from headgate.present.times import local_and_utc, parse_since_ms, utc
 from headgate.signals.agents import model_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.core.places import TicketView
 
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -125,7 +127,7 @@ def session_key(given: str, option: str = "") -> str:
 class Asked:
     """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
 
-    def __init__(self, gate: DirectGate, request: Request, began: float | None) -> None:
+    def __init__(self, gate: SeatGate, request: Request, began: float | None) -> None:
         self.lease: Lease | Reason | int = 0
         self.view: TicketView | None = None
         self._gate = gate
@@ -157,9 +159,7 @@ class Asked:
         """When a used-up window is open again, as an addition to a sentence (SPEC R3)."""
         if reason.cause != "usage_window" or not reason.model:
             return ""
-        name = parse_model(reason.model)
-        held = [each for each in self._gate.state.backoffs.values() if concerns(each.key, name)]
-        until = max((each.until for each in held), default=0)
+        until = self._gate.backed_off_until(reason.model)
         return f"; it resets at {local_and_utc(until + self._gate.wall_offset_ms())}" if until else ""
 
     def refusal_json(self, reason: Reason) -> str:
@@ -175,16 +175,15 @@ class Asked:
         return msgspec.json.encode(told).decode()
 
 
-def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked:
+def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
     """Ask for seats, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
     asked = Asked(gate, request, began)
     usable = _with_credentials(gate, request, tell=began is None and not request.quiet)
     if isinstance(usable, Reason):
         return asked.settle(usable)
     request = usable
-    gate.replica.catch_up()
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
-    gate.replica.address = mailbox.address if mailbox is not None else ""
+    gate.address = mailbox.address if mailbox is not None else ""
     command = _acquire(gate, request, began)
     with _Signals(gate) as signals:
         try:
@@ -203,7 +202,7 @@ def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked
                 mailbox.close()
 
 
-def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Request | Reason:
+def _with_credentials(gate: SeatGate, request: Request, *, tell: bool) -> Request | Reason:
     """The request without candidates that are known to have no credentials; a refusal when none is left (SPEC B4).
 
     A single candidate stays: nobody else could do its work, and its agent may find a credential elsewhere.
@@ -223,7 +222,7 @@ def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Requ
     return msgspec.structs.replace(request, models=left)
 
 
-def _leave(gate: DirectGate, ident: str) -> None:
+def _leave(gate: SeatGate, ident: str) -> None:
     """Go, because of a signal: nothing is worth a delay, not even a store that fails. What is left goes with us."""
     try:
         gate.leave(ident)
@@ -231,7 +230,7 @@ def _leave(gate: DirectGate, ident: str) -> None:
         pass
 
 
-def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acquire:
+def _acquire(gate: SeatGate, request: Request, began: float | None) -> cmd.Acquire:
     since = None
     if request.since_wall_ms is not None:
         since = request.since_wall_ms - gate.wall_offset_ms()
@@ -245,7 +244,7 @@ def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acq
         since=since,
         priority=request.priority,
         expires_ms=request.expires_ms,
-        wake=gate.replica.address,
+        wake=gate.address,
         command=request.command,
         key=request.key,
         role=request.role,
@@ -255,7 +254,7 @@ def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acq
     )
 
 
-def _mailbox(gate: DirectGate) -> wake.Mailbox | None:
+def _mailbox(gate: SeatGate) -> wake.Mailbox | None:
     """Where to be woken; without one the backstop poll must do."""
     try:
         return wake.Mailbox(wake.runtime_folder(gate.folder)) if gate.folder else None
@@ -264,21 +263,19 @@ def _mailbox(gate: DirectGate) -> wake.Mailbox | None:
 
 
 def _wait(
-    gate: DirectGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
+    gate: SeatGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
 ) -> Lease | Reason | int | None:
     """Stand in line. None when the whole line is gone, with the log that it was in."""
-    reloads = gate.replica.reloads
+    reloads = gate.generation
     progress = Progress(request.command or "this request", quiet=request.quiet)
     hopeless: list[Reason] = []
 
     def on_view(view: TicketView) -> None:
         progress.show(view, gate.now())
-        if view.reason.cause in NEEDS_A_PERSON:  # of one candidate; is it so for all?
-            queue = gate.state.queue(view.ticket.spec)
-            if gate.replica.engine.needs_a_person(queue, gate.now()):
-                hopeless.append(view.reason)
+        if view.reason.cause in NEEDS_A_PERSON and gate.is_hopeless(view):  # not of one candidate alone
+            hopeless.append(view.reason)
 
-    waiter = Waiter(gate, ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
+    waiter = gate.waiter(ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
     until = None if request.wait_s is None else asked.began + request.wait_s
     try:
         got = waiter.wait(until, signals.fd, lambda: bool(signals.caught or hopeless))
@@ -287,12 +284,12 @@ def _wait(
     if isinstance(got, Lease):
         return got
     if isinstance(got, Left):
-        replaced = got.why == "lost" and gate.replica.reloads > reloads
+        replaced = got.why == "lost" and gate.generation > reloads
         return None if replaced else Reason(got.why, _left(got.why, request))
     if signals.caught:
         _leave(gate, ident)
         return signals.caught
-    asked.view = ticket_view(gate.replica.catch_up(), ident, gate.now())
+    asked.view = gate.view(ident)
     gate.leave(ident)
     if hopeless:
         return hopeless[-1]
@@ -323,7 +320,7 @@ class _Stopped(Exception):
 class _Signals:
     """While in line, a signal means leaving it; elsewhere it is kept until there is time for it."""
 
-    def __init__(self, gate: DirectGate) -> None:
+    def __init__(self, gate: SeatGate) -> None:
         self.caught = 0
         self.fd = -1
         self._gate = gate
@@ -354,7 +351,7 @@ class _Signals:
     def _catch(self, number: int, frame: object) -> None:
         first = not self.caught
         self.caught = self.caught or number
-        if self._locking and (self._gate.log.lock_owner() not in (None, os.getpid()) or not first):
+        if self._locking and (self._gate.lock_owner() not in (None, os.getpid()) or not first):
             raise _Stopped
 
     def __exit__(self, *_: object) -> None:

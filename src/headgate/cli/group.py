@@ -50,6 +50,7 @@ COMMANDS = {
     "metrics": "metrics",
     "config": "config",
     "serve": "serve",
+    "node": "node",
     "env": "env",
     "open": "open",
     "doctor": "doctor",

@@ -7,8 +7,11 @@ import os
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
 from headgate.config.paths import config_path, sqlite_folder, store_url
-from headgate.gate.direct import DirectGate
-from headgate.log import open_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.gate.direct import DirectGate
+    from headgate.gate.seats import SeatGate
 
 LOCK_PATIENCE_S = 5.0
 
@@ -22,10 +25,33 @@ def open_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Direc
     """The gate of this machine. A wait for the store's lock that lasts is explained on stderr."""
     if configured and loaded is None:
         loaded = load_config()
+    from headgate.gate.direct import DirectGate
+    from headgate.log import open_log
+
     url = store_url()
     gate = DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
     _explain_waits(gate)
     return gate
+
+
+def open_seat_gate(loaded: Loaded | None) -> SeatGate:
+    """The gate for one who asks for a seat: through the node of this host where one runs, else as `open_gate`."""
+    from headgate.cli.progress import say
+    from headgate.gate import meeting
+
+    url = store_url()
+    folder = sqlite_folder(url) or ""
+    try:
+        path = meeting.socket_path(folder, url) if folder else ""
+    except OSError:  # the first command on this machine
+        path = ""
+    sock = meeting.connect(path) if path else None
+    if sock is None:
+        return open_gate(loaded)
+    sock.close()
+    from headgate.gate.remote import RemoteGate
+
+    return RemoteGate(path, loaded, folder, open_direct=lambda: open_gate(loaded), tell=say)
 
 
 def _explain_waits(gate: DirectGate) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headgate.cli import exits
 from headgate.cli.asking import Asked, ask, read_request
-from headgate.cli.opening import load_config, open_gate
+from headgate.cli.opening import load_config, open_gate, open_seat_gate
 from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
@@ -21,7 +21,7 @@ from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.gate import processes
-from headgate.gate.direct import DirectGate
+from headgate.gate.seats import SeatGate
 from headgate.log.protocol import StoreError
 from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.filling import filled_in
@@ -57,7 +57,7 @@ def _run(options: RunOptions, status: Status) -> int:
     if environment.bypass:
         return _bypass(options, request.models, status)
     _check_watching(options)
-    gate = open_gate(loaded)
+    gate = open_seat_gate(loaded)
     proxying = _proxying(gate) if options.proxied else None
     asked = ask(gate, request)
     tries, fresh = 0, False
@@ -80,7 +80,7 @@ def _run(options: RunOptions, status: Status) -> int:
     return _refused(options, asked, status)
 
 
-def _finished(gate: DirectGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
+def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
     code = end.code
     watch.tell()
     if end.overstayed:
@@ -95,10 +95,9 @@ def _finished(gate: DirectGate, lease: Lease, end: End, watch: Watch, status: St
     return code
 
 
-def _other_candidate(gate: DirectGate, lease: Lease) -> bool:
+def _other_candidate(gate: SeatGate, lease: Lease) -> bool:
     """Whether another model than the one that was refused may be used now."""
-    usable = gate.state.queue(lease.ticket.spec).usable
-    return bool(usable) and usable[0].model != lease.model
+    return gate.has_other_candidate(lease)
 
 
 def _check_watching(options: RunOptions) -> None:
@@ -124,7 +123,7 @@ def _silence_s(options: RunOptions) -> float | None:
 
 
 def _under_lease(
-    gate: DirectGate,
+    gate: SeatGate,
     options: RunOptions,
     environment: Environment,
     lease: Lease,
@@ -153,7 +152,8 @@ def _under_lease(
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
         claimed = gate.decide([cmd.Claim(lease.id, identity)])[0]
-        if claimed.error is not None or lease.id not in gate.state.leases:
+        held = gate.lease(lease.id)
+        if claimed.error is not None or held is None:
             child.abandon()
             return None
         credential = gate.credentials.used_for(lease.model)
@@ -163,7 +163,7 @@ def _under_lease(
             child.abandon()
         gate.leave(lease.id, "local_error")
         raise
-    lease = gate.state.leases[lease.id]
+    lease = held
     from headgate.runner.watching import SILENCE_S, Watch  # the agent runs: now there is time
 
     silence_s = _silence_s(options) or SILENCE_S
@@ -192,14 +192,14 @@ def _under_lease(
     return end, watch
 
 
-def _proxying(gate: DirectGate) -> Proxying:
+def _proxying(gate: SeatGate) -> Proxying:
     """The proxy that the agent is to use; raises before anybody waits for a seat."""
     from headgate.cli.proxying import Proxying
 
     return Proxying(gate.settings)
 
 
-def _wrapper(gate: DirectGate, environment: Environment) -> list[str]:
+def _wrapper(gate: SeatGate, environment: Environment) -> list[str]:
     """The sandbox that the config puts before the command, if any (SPEC R7)."""
     return [] if environment.sandbox_disabled else list(gate.settings.wrap)
 
@@ -229,7 +229,7 @@ def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int
     try:
         gate = open_gate(configured=False)
         if not gate.decide_soon([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])]):
-            raise StoreError(f"process {gate.log.lock_owner()} keeps the store's lock")
+            raise StoreError(f"process {gate.lock_owner()} keeps the store's lock")
     except StoreError as error:
         say(f"bypass not recorded: {error}")
     status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))

@@ -13,14 +13,18 @@ from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.backoffs import concerns
 from headgate.core.errors import HeadgateError
+from headgate.core.names import parse_model
 from headgate.core.records import Lease, Reason
 from headgate.core.state import State
+from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
+from headgate.gate.seats import Waits
 from headgate.gate.surroundings import Surroundings, Turns, lost
 from headgate.gate.transaction import Decided, Replica, Side, Wake
-from headgate.gate.usage import Questions, Usage
+from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
@@ -41,7 +45,7 @@ class DirectGate:
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
         self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
-        self.questions = Questions(self, self.usage)
+        self.questions = Questions(self, self.usage, self._questions)
         pidns = self.me.split("|")[2]  # those in another container see other processes
         self.turns = Turns(f"{folder}/looked.{pidns}" if folder else "")
         self._unheard: list[str] = []
@@ -54,6 +58,23 @@ class DirectGate:
     @property
     def state(self) -> State:
         return self.replica.state
+
+    @property
+    def address(self) -> str:
+        """Where this process is woken."""
+        return self.replica.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self.replica.address = address
+
+    @property
+    def generation(self) -> int:
+        """Rises when the log turned out to be another one than was known."""
+        return self.replica.reloads
+
+    def lock_owner(self) -> int | None:
+        return self.log.lock_owner()
 
     def now(self) -> int:
         """The log's time."""
@@ -150,6 +171,41 @@ class DirectGate:
                 return event.reason
         return self.state.leases.get(command.id)
 
+    def waiter(
+        self,
+        ident: str,
+        mailbox: wake.Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits:
+        from headgate.gate.waiting import Waiter
+
+        return Waiter(self, ident, mailbox, on_view=on_view, on_trouble=on_trouble)
+
+    # Looking.
+
+    def lease(self, ident: str) -> Lease | None:
+        return self.state.leases.get(ident)
+
+    def view(self, ident: str) -> TicketView | None:
+        return ticket_view(self.replica.catch_up(), ident, self.now())
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        return self.replica.engine.needs_a_person(self.state.queue(view.ticket.spec), self.now())
+
+    def backed_off_until(self, model: str) -> int:
+        return backed_off_until(self.state, model)
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        return has_other_candidate(self.state, lease)
+
+    def is_probe(self, ident: str) -> bool:
+        return is_probe(self.state, ident)
+
+    def side(self, table: str, key: str) -> bytes | None:
+        return self.log.side(table, key)
+
     def look_around(self) -> None:
         """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""
         state = self.replica.catch_up()
@@ -167,6 +223,9 @@ class DirectGate:
 
     def _tells_something(self, observed: cmd.Observe) -> bool:
         return observed.room is not None or observed.foreign != self.state.foreign.get(self.host, ())
+
+    def _questions(self) -> list[Wanted]:
+        return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
         """Give up whatever an id stands for by now, a place in line or a lease; for a process that is about to end.
@@ -198,6 +257,10 @@ class DirectGate:
             if gone:
                 self.replica.decide([cmd.Lost(gone)])
 
+    def tick(self, lease: Lease) -> None:
+        """Now and then, while an agent runs."""
+        self.maintain()
+
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
         try:
@@ -215,6 +278,23 @@ class DirectGate:
 
     def close(self) -> None:
         self.log.close()
+
+
+def backed_off_until(state: State, model: str) -> int:
+    """When the last backoff that concerns a model ends; 0: there is none."""
+    name = parse_model(model)
+    return max((each.until for each in state.backoffs.values() if concerns(each.key, name)), default=0)
+
+
+def has_other_candidate(state: State, lease: Lease) -> bool:
+    """Whether another model than the lease's may be used now."""
+    usable = state.queue(lease.ticket.spec).usable
+    return bool(usable) and usable[0].model != lease.model
+
+
+def is_probe(state: State, ident: str) -> bool:
+    """Whether a lease is to try out the end of a backoff."""
+    return any(backoff.probing == ident for backoff in state.backoffs.values())
 
 
 def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:

@@ -299,6 +299,10 @@ class Replica:
 
         self._write_beside(gone)
 
+    def side(self, table: str, key: str) -> bytes | None:
+        """A value beside the log."""
+        return self.log.side(table, key)
+
     def beside(self, table: str, key: str, value: bytes) -> bytes:
         """A value beside the log that is written once: what is there by now, or else this."""
 
