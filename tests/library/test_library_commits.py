@@ -47,7 +47,7 @@ async def test_commands_that_come_while_a_commit_is_under_way_go_into_the_next_o
         await gate.set_cap("umans", TASKS, on_429="step")
         with LockHolder(rival(log)) as held:
             first = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._busy)
+            await until(lambda: gate._commits.busy)
             others = [asyncio.create_task(gate.lease(CODER).acquire()) for _ in range(TASKS - 1)]
             await turns(3)
             begun = len(log.commits)
@@ -109,7 +109,7 @@ async def test_Q2_a_lock_that_somebody_else_holds_does_not_stop_the_loop(store: 
         with LockHolder(rival(log)) as held:
             ticking = asyncio.create_task(tick())
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._busy)
+            await until(lambda: gate._commits.busy)
             await asyncio.sleep(0.3)
             assert not task.done()
             held.let_go()
@@ -138,7 +138,7 @@ async def test_Q2_whoever_looks_while_somebody_else_has_the_lock_waits_and_sees_
         await gate.set_cap("umans", 1)
         with LockHolder(rival(log)) as held:
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._busy)
+            await until(lambda: gate._commits.busy)
             looking = asyncio.gather(gate.status(), gate.queue())
             await turns(5)
             assert not looking.done()
@@ -168,7 +168,7 @@ async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, m
         async with gate.lease(CODER):
             pass
         with holder as held:
-            await until(lambda: gate._busy)
+            await until(lambda: gate._commits.busy)
             began = monotonic()
             await asyncio.sleep(0.05)
             assert monotonic() - began < 1

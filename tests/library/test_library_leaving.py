@@ -228,7 +228,7 @@ async def test_Y1_a_task_cancelled_while_it_closes_still_gives_everything_back(s
     await gate.lease(CODER).acquire()
     with LockHolder(rival(log)) as held:
         closing = asyncio.create_task(gate.close())
-        await until(lambda: gate._busy)
+        await until(lambda: gate._commits.busy)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing

@@ -189,13 +189,13 @@ async def test_Y1_nothing_is_told_before_it_is_committed(sqlite: str) -> None:
         history = log.history
 
         def watched(since_seq: int = 0) -> object:
-            reads.append(gate._busy)
+            reads.append(gate._commits.busy)
             return history(since_seq)
 
         log.history = watched  # type: ignore[assignment,method-assign]
         with LockHolder(rival(log)) as held:
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await until(lambda: gate._busy)
+            await until(lambda: gate._commits.busy)
             await asyncio.sleep(service.POLL_S)
             held.let_go()
         await task

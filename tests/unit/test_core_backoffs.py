@@ -373,3 +373,6 @@ def test_r3_a_cause_that_needs_a_person_is_not_waited_for_and_another_candidate_
     gate(cmd.BackOff("openai", "quota"))
     assert refused(gate(cmd.Acquire("x", Spec((OTHER,)), "me"))).reason.cause == "quota"
     assert gate.waits(gate.ask(OTHER, SONNET))
+    state = gate.engine.state
+    assert gate.engine.needs_a_person(state.queue(Spec((OTHER,))), gate.now)
+    assert not gate.engine.needs_a_person(state.queue(Spec((SONNET,))), gate.now)

@@ -6,6 +6,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core.records import Rule, Spec
+from headgate.core.state import State
 from headgate.core.views import Capacity, PoolView, capacity, lease_views, pool_views, ticket_view, ticket_views
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
@@ -304,6 +305,16 @@ def test_o3_a_lease_shows_its_pools_and_age():
     one, other = lease_views(bench.state, bench.now)
     assert (one.lease.id, one.pools, one.age_ms) == ("a", ["*/claude-opus-*:anthropic", "host:h1"], 2_000)
     assert (other.lease.id, other.pools, other.age_ms) == ("b", ["host:h1"], 1_000)
+
+
+def test_c3_a_state_made_anew_counts_those_who_run_for_a_selector_that_somebody_asks_about():
+    bench = Bench(agents={"host": 9})
+    bench.agent("a", SONNET)
+    other = State.restore(bench.state.export())
+    other.rules.seen["agents", "anthropic"] = None
+    other.rebuild()
+    assert capacity(other, bench.spec(OPUS, caps=(("anthropic", 2),)), bench.now).free == 1
+    assert "agents anthropic" not in bench.state.pools
 
 
 def test_looking_changes_nothing():

@@ -19,7 +19,7 @@ from headgate.core.views import ticket_view
 from headgate.gate.credentials import SALT
 from headgate.gate.handles import Deferred, NotAdmitted
 from headgate.gate.ids import new_id
-from headgate.gate.service import Gate, Waiting
+from headgate.gate.service import Gate
 from headgate.signals.outcome import Outcome
 
 _A_MOMENT_S = 0.002
@@ -69,18 +69,18 @@ class Calls:
             client=client,
             asks=asks,
         )
-        future: asyncio.Future[Lease | Deferred] = gate._loop.create_future()
-        gate._waiting[command.id] = Waiting(command, future)
-        if gate._mine or gate._scheduled or gate._busy:
-            gate._put(command, None)
+        requests, commits = gate._requests, gate._commits
+        future = requests.add(command)
+        if requests.mine or commits.scheduled or commits.busy:
+            commits.put(command)
         else:  # nobody else is under way, to share a transaction with
-            gate._batch.append((command, None))
-            gate._flush()
+            commits.batch.append((command, None))
+            commits.flush()
         patience = _Patience(gate, command, future, within_s)
         try:
             got = await future
         except BaseException:
-            gate._leave(command.id)
+            gate._requests.leave(command.id)
             raise
         finally:
             patience.handle.cancel()
@@ -91,14 +91,14 @@ class Calls:
     def leave(self, ident: str, outcome: Outcome) -> None:
         """Give a seat back, and tell what became of the call. Harmless when done twice."""
         gate = self._gate
-        lease = gate._mine.pop(ident, None)
+        lease = gate._requests.mine.pop(ident, None)
         if lease is None or gate._closed:
             return
         if outcome.kind == "ok":
             command = cmd.Release(ident)
         else:
             # Of an account that the config names, so that a backoff ends when its credential does (SPEC B3).
-            credential = gate._credentials.used_for("" if gate._busy else lease.model)
+            credential = gate._credentials.used_for("" if gate._commits.busy else lease.model)
             command = cmd.Release(
                 ident,
                 outcome.kind,
@@ -109,22 +109,22 @@ class Calls:
                 credential=credential.digest,
                 identity=credential.identity,
             )
-        if gate._waiting or gate._busy or gate._replica.state.tickets:
-            gate._put(command, None)
+        if gate._requests.waiting or gate._commits.busy or gate._replica.state.tickets:
+            gate._commits.put(command)
             return
-        gate._batch.append((command, None))
+        gate._commits.batch.append((command, None))
         if self._soon is None:
             self._soon = gate._loop.call_later(_A_MOMENT_S, self._commit)
 
     def _commit(self) -> None:
         self._soon = None
-        if self._gate._batch:
-            self._gate._schedule()
+        if self._gate._commits.batch:
+            self._gate._commits.schedule()
 
     def is_paused(self, model: str) -> bool:
         """Whether a rate limit keeps everybody from this model now, as far as this process knows."""
         gate = self._gate
-        if gate._busy:
+        if gate._commits.busy:
             return False
         candidate = gate._replica.state.queue(self.spec((model,), "default", False)).candidates[0]
         pool = narrowest(candidate)
@@ -133,17 +133,17 @@ class Calls:
     def used_up(self, ident: str, wait_ms: int) -> None:
         """The provider's headers say that nothing is left for so long (SPEC X6): its pool is paused."""
         gate = self._gate
-        if gate._busy or ident not in gate._replica.state.held:
+        if gate._commits.busy or ident not in gate._replica.state.held:
             return
         pool = narrowest(gate._replica.state.held[ident])
         if pool is not None and gate._now() + wait_ms > pool.paused_until:
-            gate._put(cmd.Pause(pool.kind, pool.id, wait_ms, observed=True), None)
+            gate._commits.put(cmd.Pause(pool.kind, pool.id, wait_ms, observed=True))
 
     def run(self, ident: str) -> tuple[str, int] | None:
         """Project and priority of a run, by the id of its lease; None when there is none."""
         gate = self._gate
         lease = gate._replica.state.leases.get(ident)
-        if lease is None and not gate._busy:  # another process may have decided it since
+        if lease is None and not gate._commits.busy:  # another process may have decided it since
             gate._take_in()
             lease = gate._replica.state.leases.get(ident)
         return None if lease is None else (lease.ticket.spec.project, lease.ticket.priority)
@@ -173,7 +173,7 @@ class _Patience:
         if self._future.done():
             return
         gate, left_s = self._gate, self._deadline - self._gate._loop.time()
-        if left_s > 0 and (gate._busy or not self._is_no_use(left_s)):
+        if left_s > 0 and (gate._commits.busy or not self._is_no_use(left_s)):
             self.handle = gate._loop.call_later(min(left_s, _LOOK_S), self._look)
             return
         reason = gate._why(self._command)
@@ -187,7 +187,7 @@ class _Patience:
 
     def _retry_ms(self, reason: Reason) -> int | None:
         known = _ms_until(self._gate, reason)
-        if known is None and not self._gate._busy:
+        if known is None and not self._gate._commits.busy:
             view = ticket_view(self._gate._replica.state, self._command.id, self._gate._now())
             known = view.estimate_ms[1] if view is not None and view.estimate_ms is not None else None
         return known

@@ -72,7 +72,7 @@ class Node(Gate):
     async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
         """Run commands in one transaction, which others may share. Not for `Acquire`: see `acquire`."""
         self._check_open()
-        futures = [self._post(checked(command), durable=durable) for command in commands]
+        futures = [self._commits.post(checked(command), durable=durable) for command in commands]
         return [await future for future in futures]
 
     async def acquire(self, command: cmd.Acquire) -> Lease | Deferred:
@@ -120,4 +120,4 @@ class Node(Gate):
 
     def count_batches(self, count: Callable[[int], None]) -> None:
         """Have `count` told how many commands go into each transaction."""
-        self._on_batch = count
+        self._commits.on_batch = count

@@ -1,22 +1,16 @@
 """The gate for asyncio programs: many requests in one process share its transactions (SPEC Y1).
 
-Group commit: commands that come while a transaction is under way go into the next one together; a single one is
-committed at once. The transaction runs inline when the lock is free, since a hop to a thread costs more than it
-does, and in a thread when somebody else has the lock, so that the loop never waits. While a thread is at work
-(`_busy`), nothing here touches the log or the state.
-
 Leaving a `lease` block by any door releases: an exception, a cancellation, also one that comes before the seat does.
-What could not be released because the store failed is released as soon as it works again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import islice
 from time import time_ns
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
@@ -28,6 +22,7 @@ from headgate.core.records import Lease, Reason, Rule, Spec
 from headgate.core.state import State
 from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, ticket_views
 from headgate.gate import processes, wake
+from headgate.gate.committing import Batch, Committer
 from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
 from headgate.gate.handles import (
@@ -42,8 +37,9 @@ from headgate.gate.handles import (
     number,
 )
 from headgate.gate.ids import new_id
+from headgate.gate.requests import Requests
 from headgate.gate.surroundings import Surroundings, lost
-from headgate.gate.transaction import TOLD, Decided, Replica, Wake
+from headgate.gate.transaction import Decided, Replica, Wake
 from headgate.gate.usage import Usage, UsageCallable
 from headgate.log.protocol import Log
 
@@ -56,15 +52,6 @@ _MOST_SPECS = 1024
 
 _UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
 _CLOSED = "this gate is closed"
-
-Batch = list[tuple[cmd.Command, "asyncio.Future[Decided] | None"]]
-
-
-class Waiting(NamedTuple):
-    """One who waits here, and what it asked for."""
-
-    command: cmd.Acquire
-    future: asyncio.Future[Lease | Deferred]
 
 
 class Gate:
@@ -91,15 +78,9 @@ class Gate:
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._credentials = Credentials(self._settings, self._replica)
         self._mailbox: wake.Mailbox | None = None
-        self._batch: Batch = []
-        self._durable = False
-        self._scheduled = False
-        self._busy = False  # a thread is at work on the log
-        self._mail = False
+        self._commits = Committer(self._replica, self)
+        self._requests = Requests(self._replica, self._commits, lambda: self._closed)
         self._held_back = False  # something is backed off, as far as we know
-        self._waiting: dict[str, Waiting] = {}
-        self._mine: dict[str, Lease] = {}
-        self._doubtful: set[str] = set()  # given up, and then the store failed
         self._unheard: set[str] = set()
         self._specs: dict[object, Spec] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -107,12 +88,11 @@ class Gate:
         self._questions: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()  # set, and replaced, when something was committed
         self._opened = self._closed = False
-        self._on_batch: Callable[[int], None] = _nothing  # told how many commands go into a transaction
         self._loop: asyncio.AbstractEventLoop
         self._gone: asyncio.Future[None]  # done when everything was let go of
 
     def __repr__(self) -> str:
-        return f"<Gate on {self._log!r}: {len(self._mine)} leases, {len(self._waiting)} waiting>"
+        return f"<Gate on {self._log!r}: {len(self._requests.mine)} leases, {len(self._requests.waiting)} waiting>"
 
     # Opening and closing.
 
@@ -122,6 +102,7 @@ class Gate:
         self._opened = True
         self._loop = asyncio.get_running_loop()
         self._gone = self._loop.create_future()
+        self._commits.open(self._loop)
         try:
             self._replica.catch_up()
             self._listen()
@@ -161,21 +142,14 @@ class Gate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _begin_to_close(self) -> None:
-        told = [waiting.future for waiting in self._waiting.values()]
-        waiting = {ident: one for ident, one in self._waiting.items() if not one.command.renew_ms}
-        for ident in {**waiting, **self._mine, **dict.fromkeys(self._doubtful)}:
-            self._leave(ident)
-        self._waiting.clear()  # clients that somebody else may speak for keep their places
+        told = self._requests.leave_all()
         self._closed = True
         for task in [*self._tasks, *self._questions]:
             task.cancel()
         for future in told:
             if not future.done():
                 future.set_exception(HeadgateError(_CLOSED))
-        if not self._batch and not self._busy:
-            self._let_go()
-        elif not self._busy:
-            self._flush()
+        self._commits.end()
 
     def _let_go(self) -> None:
         if self._alarm is not None:
@@ -272,46 +246,37 @@ class Gate:
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
         if not command.wait or command.key or command.spec.kind == "agents" or self._held_back:
             await self._look_first(command)
-        future: asyncio.Future[Lease | Deferred] = self._loop.create_future()
-        self._waiting[command.id] = Waiting(command, future)
-        self._put(command, None)
+        future = self._requests.add(command)
+        self._commits.put(command)
         try:
             return await future
         except BaseException:
-            self._leave(command.id)
+            self._requests.leave(command.id)
             raise
 
     async def _look_first(self, command: cmd.Acquire) -> None:
         """Agents that were started elsewhere count, and nobody is refused for the sake of the dead (DESIGN.md)."""
         state = await self._current()
         for changed in self._credentials.news(state):
-            self._put(changed, None)
+            self._commits.put(changed)
         if command.spec.kind == "agents":
             observed = self._surroundings.observe(self._replica.catch_up, self.host)
             if observed is not None:
-                self._put(observed, None)
+                self._commits.put(observed)
         state = self._replica.state
         if command.key in state.keys or not self._replica.engine.fits(command.spec, self._now()):
             gone = lost(state)
             if gone is not None:
-                self._put(gone, None)
-
-    def _leave(self, ident: str) -> None:
-        """Give up whatever this id stands for by now. Never waits: what is in the batch will be done."""
-        self._waiting.pop(ident, None)
-        self._mine.pop(ident, None)
-        if not self._closed:
-            self._put(cmd.Cancel(ident), None)  # a place in line, or a grant that nobody has used yet
-            self._put(cmd.Release(ident, "ok"), None)
+                self._commits.put(gone)
 
     def _give_up(self, ident: str) -> None:
         """Leave, if it was granted and the one who asked has gone away."""
-        if ident in self._mine:
-            self._leave(ident)
+        if ident in self._requests.mine:
+            self._requests.leave(ident)
 
     async def _release(self, command: cmd.Release) -> None:
-        if self._mine.pop(command.id, None) is not None and not self._closed:
-            await self._post(command)
+        if self._requests.mine.pop(command.id, None) is not None and not self._closed:
+            await self._commits.post(command)
 
     # Managing.
 
@@ -404,8 +369,8 @@ class Gate:
     async def _current(self) -> State:
         """The state, with everything in it that was asked for before."""
         self._check_open()
-        if self._busy or self._batch:
-            await self._post(cmd.Tick())
+        if self._commits.busy or self._commits.batch:
+            await self._commits.post(cmd.Tick())
         else:
             self._take_in()
         return self._replica.state
@@ -415,7 +380,7 @@ class Gate:
 
     async def _ask(self, command: cmd.Command, *, durable: bool = False) -> Decided:
         self._check_open()
-        decided = await self._post(checked(command), durable=durable)
+        decided = await self._commits.post(checked(command), durable=durable)
         if decided.error is not None:
             raise decided.error
         return decided
@@ -426,116 +391,19 @@ class Gate:
         if not self._opened:
             raise HeadgateError(_UNOPENED)
 
-    # Group commit.
-
-    def _post(self, command: cmd.Command, *, durable: bool = False) -> asyncio.Future[Decided]:
-        future: asyncio.Future[Decided] = self._loop.create_future()
-        self._durable = self._durable or durable
-        self._put(command, future)
-        return future
-
-    def _put(self, command: cmd.Command, future: asyncio.Future[Decided] | None) -> None:
-        self._batch.append((command, future))
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._scheduled and not self._busy:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        if self._busy or self._gone.done():
-            return
-        batch, self._batch = self._batch, []
-        durable, self._durable = self._durable, False
-        self._mail = False
-        commands = [command for command, _ in batch]
-        if commands:
-            self._on_batch(len(commands))
-        try:
-            decided = self._replica.try_decide(commands, durable=durable)
-            if decided is None:
-                self._in_thread(
-                    lambda: self._replica.decide(commands, durable=durable), lambda done: self._decided(batch, done)
-                )
-                return
-        except Exception as error:
-            self._failed(batch, error)
-        else:
-            self._done(batch, decided)
-        finally:
-            self._go_on()
-
-    def _in_thread(self, work: Callable[[], object], done: Callable[[asyncio.Future[object]], None]) -> None:
-        """Do something with the log that may have to wait for its lock."""
-        self._busy = True
-
-        def back(future: asyncio.Future[object]) -> None:
-            self._busy = False
-            try:
-                done(future)
-            finally:
-                self._go_on()
-
-        try:
-            self._loop.run_in_executor(None, work).add_done_callback(back)
-        except BaseException:
-            self._busy = False
-            raise
-
-    def _decided(self, batch: Batch, done: asyncio.Future[object]) -> None:
-        error = done.exception()
-        if error is not None:
-            self._failed(batch, error)
-        else:
-            self._done(batch, done.result())  # type: ignore[arg-type]
-
-    def _go_on(self) -> None:
-        """After a transaction: the next one, if there is anything to do; or the end."""
-        if self._batch or (self._mail and not self._closed):
-            self._schedule()
-        elif self._closed and not self._busy and not self._gone.done():
-            self._let_go()
-
-    def _failed(self, batch: Batch, error: BaseException) -> None:
-        """Nothing of this batch happened, or nobody knows; everybody in it is told so."""
-        for command, future in batch:
-            kind = type(command)
-            if kind is cmd.Acquire:
-                waiting = self._waiting.pop(command.id, None)  # type: ignore[union-attr]
-                if waiting is not None and not waiting.future.done():
-                    waiting.future.set_exception(error)
-            elif kind is cmd.Release or (kind is cmd.Cancel and future is None):
-                self._doubtful.add(command.id)  # type: ignore[union-attr]
-            if future is not None and not future.done():
-                future.set_exception(error)
+    # After a transaction.
 
     def _done(self, batch: Batch, decided: list[Decided]) -> None:
         for (command, future), one in zip(batch, decided, strict=True):
             if type(command) is cmd.Acquire:
-                self._answer(command, one)
+                self._requests.answer(command, one)
             elif future is not None and not future.done():
                 future.set_result(one)
-        if self._doubtful and not self._closed:
-            doubtful, self._doubtful = self._doubtful, set()
-            for ident in doubtful:
-                self._leave(ident)
+        self._requests.leave_the_doubtful()
         self._after()
 
-    def _answer(self, command: cmd.Acquire, decided: Decided) -> None:
-        """A refusal at once; a grant comes with the events, now or later."""
-        if decided.error is None and (not decided.events or type(decided.events[-1]) is not ev.Deferred):
-            return
-        waiting = self._waiting.pop(command.id, None)
-        if waiting is None or waiting.future.done():
-            return
-        if decided.error is not None:
-            waiting.future.set_exception(decided.error)
-        else:
-            waiting.future.set_result(Deferred(decided.events[-1].reason))  # type: ignore[union-attr, arg-type]
-
-    # What became of those who wait here.
+    def _failed(self, batch: Batch, error: BaseException) -> None:
+        self._requests.failed(batch, error)
 
     def _after(self) -> None:
         """Tell those who wait here what became of them, whoever decided it; then see to the next deadline."""
@@ -544,7 +412,7 @@ class Gate:
         if replica.seen:
             events, replica.seen = replica.seen + events, []
         for event in events:
-            self._hear(event)
+            self._requests.hear(event)
         self._held_back = bool(replica.state.backoffs)
         if events:
             self._changed.set()
@@ -552,65 +420,14 @@ class Gate:
         if replica.reloads != self._reloads:
             self._reloads = replica.reloads
             try:
-                self._compare()
+                self._requests.compare()
             except HeadgateError:
                 pass  # the poll does it again
-        if self._usage and self._waiting and not self._closed:
+        if self._usage and self._requests.waiting and not self._closed:
             self._ask_providers()
         self._arm()
         if self._unheard:
             self._look_for_the_unheard()
-
-    def _hear(self, event: ev.Event) -> None:
-        kind = type(event)
-        if kind is ev.Granted or kind is ev.Claimed:
-            ident = event.id  # type: ignore[union-attr]
-            if ident in self._waiting:
-                lease = self._replica.state.leases.get(ident)
-                if lease is not None:
-                    self._granted(ident, lease)
-        elif kind is ev.Returned:
-            if event.id in self._waiting:  # type: ignore[union-attr]
-                self._put(cmd.Ask(event.id), None)  # type: ignore[union-attr]
-        elif kind in _LEFT:
-            self._left(event.id, _LEFT[kind])  # type: ignore[union-attr]
-
-    def _granted(self, ident: str, lease: Lease) -> None:
-        if not lease.claimed:
-            self._put(cmd.Claim(ident), None)
-            return
-        waiting = self._waiting.pop(ident)
-        if not waiting.future.done():
-            if not waiting.command.renew_ms:  # else it is its client's, whoever speaks for it
-                self._mine[ident] = lease
-            waiting.future.set_result(lease)
-
-    def _left(self, ident: str, why: str) -> None:
-        waiting = self._waiting.pop(ident, None)
-        if waiting is not None and not waiting.future.done():
-            sentence = f"the ticket was {why}"
-            waiting.future.set_exception(NotAdmitted(sentence, Reason(why, sentence)))
-
-    def _compare(self) -> None:
-        """What became of those who wait here, by the state: events may have gone by unheard.
-
-        A snapshot that was loaded has swallowed them, a log that was restored never had them, and a claim may fail.
-        """
-        state = self._replica.state
-        unsent = {command.id for command, _ in self._batch if type(command) is cmd.Acquire}
-        for ident, waiting in list(self._waiting.items()):
-            lease, ticket = state.leases.get(ident), state.tickets.get(ident)
-            if lease is not None:
-                self._granted(ident, lease)
-            elif ticket is not None:
-                if ticket.away:
-                    self._put(cmd.Ask(ident), None)
-            elif ident not in unsent:
-                told = self._log.side(TOLD, ident)
-                if told is None:
-                    self._put(waiting.command, None)  # nobody took it out: ask again, under the same id
-                else:
-                    self._left(ident, told.decode())
 
     # Deadlines, wake-ups, polling, upkeep.
 
@@ -619,18 +436,18 @@ class Gate:
             self._alarm.cancel()
             self._alarm = None
         due = self._replica.due
-        if due is None or not self._waiting:
+        if due is None or not self._requests.waiting:
             return
         first = self._replica.engine.first_to_act()
         mine = first is not None and first.wake == self._replica.address
         delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else _BACKUP_S)
-        self._alarm = self._loop.call_later(delay_s, self._schedule)
+        self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
 
     def _on_mail(self) -> None:
         assert self._mailbox is not None
         self._mailbox.drain()
-        if self._busy:
-            self._mail = True
+        if self._commits.busy:
+            self._commits.news = True
             return
         try:
             self._take_in()
@@ -649,7 +466,7 @@ class Gate:
         gone = tuple(sorted(holder for holder in self._unheard if processes.is_gone(holder)))
         self._unheard.clear()
         if gone:
-            self._put(cmd.Lost(gone), None)
+            self._commits.put(cmd.Lost(gone))
 
     def _ask_providers(self) -> None:
         """Wherever the usage gate wants a question that this process can ask."""
@@ -662,11 +479,11 @@ class Gate:
 
     async def _ask_provider(self, kind: str, pool: str, account: str) -> None:
         try:
-            decided = await self._post(cmd.AskUsage(kind, pool, self._me))
+            decided = await self._commits.post(cmd.AskUsage(kind, pool, self._me))
             if decided.events:
                 count, error = await self._usage.answer(account)
                 self._asking.discard((kind, pool))
-                await self._post(cmd.AnswerUsage(kind, pool, self._me, count, error))
+                await self._commits.post(cmd.AnswerUsage(kind, pool, self._me, count, error))
         except Exception:
             return  # the store is in trouble, and those who wait are told
         finally:
@@ -676,28 +493,28 @@ class Gate:
         """The backstop: once a second while anybody waits here."""
         while True:
             await asyncio.sleep(POLL_S)
-            if self._busy or not self._waiting:
+            if self._commits.busy or not self._requests.waiting:
                 continue
             self._look_around()
 
     def _look_around(self) -> None:
         """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
-        if self._busy or self._closed:
+        if self._commits.busy or self._closed:
             return
         try:
             self._take_in()
-            self._compare()
+            self._requests.compare()
             gone = lost(self._replica.state)
             if gone is not None:
-                self._put(gone, None)
+                self._commits.put(gone)
             observed = self._surroundings.observe(lambda: self._replica.state, self.host)
             if observed is not None:
-                self._put(observed, None)
+                self._commits.put(observed)
             for changed in self._credentials.news(self._replica.state):
-                self._put(changed, None)
+                self._commits.put(changed)
             due = self._replica.due
             if due is not None and self._log.now() - due > _OVERDUE_MS:
-                self._put(cmd.Tick(), None)
+                self._commits.put(cmd.Tick())
         except (HeadgateError, OSError):
             return  # the store is in trouble: those who ask are told; the poll goes on
 
@@ -705,8 +522,8 @@ class Gate:
         """Snapshots and pruning; and leases in our name that nobody here holds are given back."""
         while True:
             await asyncio.sleep(UPKEEP_S)
-            if not self._busy:
-                self._in_thread(self._maintain, self._maintained)
+            if not self._commits.busy:
+                self._commits.in_thread(self._maintain, self._maintained)
 
     def _maintain(self) -> None:
         self._replica.catch_up()
@@ -720,22 +537,11 @@ class Gate:
             self._take_in()
         except HeadgateError:
             return
-        for ident in self._strangers():
-            self._leave(ident)
-
-    def _strangers(self) -> list[str]:
-        state, address = self._replica.state, self._replica.address
-        known = self._mine.keys() | self._waiting.keys()
-        tickets = [lease.ticket for lease in state.leases.values()] + list(state.tickets.values())
-        return [
-            ticket.id
-            for ticket in tickets
-            if ticket.holder == self._me and ticket.wake == address and ticket.id not in known and not ticket.renew_ms
-        ]
+        self._requests.leave_strangers()
 
     def _why(self, command: cmd.Acquire) -> Reason:
         """Why a request of ours still waits."""
-        if self._busy:
+        if self._commits.busy:
             owner = self._log.lock_owner()
             by = f" by process {owner}" if owner is not None else ""
             return Reason("store_busy", f"the store's write lock is held{by}")
@@ -743,17 +549,3 @@ class Gate:
         if view is not None:
             return view.reason
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
-
-
-def _nothing(number: int) -> None:
-    pass
-
-
-# How a ticket or a grant of ours may end without us.
-_LEFT: dict[type, str] = {
-    ev.Expired: "expired",
-    ev.Cancelled: "cancelled",
-    ev.Dropped: "dropped",
-    ev.Released: "released",
-    ev.Reclaimed: "reclaimed",
-}

@@ -16,6 +16,7 @@ Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered`
 from __future__ import annotations
 
 from headgate.core.limits.belief import LAG_MS, Belief, Call
+from headgate.core.limits.ghosts import Ghosts
 from headgate.core.limits.protocol import Verdict
 
 FLOOR = 1
@@ -49,12 +50,13 @@ MOST_CEILING = 1_000_000
 class Adapt:
     """The policy of one pool."""
 
-    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
+    __slots__ = ("_ghosts", "belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
 
     def __init__(self, belief: Belief | None = None) -> None:
         self.belief = Belief() if belief is None else belief
         self.cap = self.ceiling = 1
         self.fixed_lag_ms: int | None = None
+        self._ghosts = Ghosts()
         self._derive()
 
     def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None) -> None:
@@ -200,11 +202,8 @@ class Adapt:
             belief.probing = level > self.limit
         ghosts = age = 0
         if belief.freed:
-            oldest, edge = now - max(MOST_LAG_MS, self.lag_ms + 1_000), now - self.lag_ms
-            for at, seats in belief.freed:
-                if oldest < at <= edge:
-                    ghosts += seats
-                    age = now - at
+            lag_ms = self.lag_ms
+            ghosts, age = self._ghosts.count(belief.freed, now, lag_ms, max(MOST_LAG_MS, lag_ms + 1_000))
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age)
         belief.sent_at = now
 
@@ -330,8 +329,9 @@ class Adapt:
             belief.gap_ms += (gap - belief.gap_ms) // 16
         belief.freed_at = now
         freed = belief.freed
-        if freed and freed[0][0] <= now - KEPT_MS:
+        if freed and freed[len(freed) // 2][0] <= now - KEPT_MS:  # seldom, in a busy pool
             freed[:] = [each for each in freed if each[0] > now - KEPT_MS]
+            self._ghosts.forget()
         freed.append((now, seats))
 
     def answered(self, count: int | None, now: int) -> None:

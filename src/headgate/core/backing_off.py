@@ -1,0 +1,90 @@
+"""Backing off a model, family or account, and choosing another (SPEC B1-B4, B6; core/backoffs.py has the rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.backoffs import CAUSES, MOST_MS, concerns, default_ms, ended_by, parse_key
+from headgate.core.errors import BadRequest, NotFound
+from headgate.core.names import Model, account_of, parse_model, shown
+from headgate.core.state import State
+
+
+class BackingOff:
+    """The backoffs of one state. `emit` makes an event happen."""
+
+    def __init__(self, state: State, emit: Callable[[ev.Event], None]) -> None:
+        self._state = state
+        self._emit = emit
+
+    def observed(self, command: cmd.Release, model: Model, now: int) -> None:
+        """SPEC B1, B2: back off what the outcome is about; what is observed extends a backoff and never shortens it."""
+        reason = command.outcome
+        scope = "account" if reason in ("auth", "quota", "usage_window") else "model"
+        if reason == "usage_window":  # its message names what is used up
+            scope = command.scope or scope
+        account = account_of(model)
+        key = {"account": account, "family": f"{account}/{command.family}"}.get(scope, str(model))
+        wait_ms = default_ms(reason) if command.retry_after_ms is None else command.retry_after_ms
+        until = now + min(max(wait_ms, 1), MOST_MS)
+        old = self._state.backoffs.get(key)
+        since = now
+        if old is not None:
+            failed_probe = bool(command.id) and old.probing == command.id
+            if old.until >= until and not failed_probe:
+                return
+            until = max(old.until, until)
+            since = now if failed_probe else old.since
+        self._emit(
+            ev.BackedOff(
+                key,
+                scope,
+                reason,
+                since,
+                until,
+                command.evidence,
+                command.credential,
+                id=command.id,
+                identity=command.identity,
+            )
+        )
+
+    def set(self, command: cmd.BackOff, now: int) -> None:
+        key, scope = parse_key(command.key)
+        if command.reason not in CAUSES:
+            raise BadRequest(f"reason {shown(command.reason)}: valid are {', '.join(CAUSES)}")
+        for_ms = default_ms(command.reason) if command.for_ms is None else command.for_ms
+        if not 1 <= for_ms <= MOST_MS:
+            raise BadRequest(f"a backoff of {for_ms} ms: valid is 1 ms to 35 days")
+        refused = command.credential if command.reason == "auth" else ""
+        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", refused, manual=True))
+
+    def end(self, command: cmd.EndBackoff, now: int) -> None:
+        key, _ = parse_key(command.key)
+        if key not in self._state.backoffs:
+            known = ", ".join(sorted(self._state.backoffs)) or "none"
+            raise NotFound(f"{key} is not backed off; backed off: {known}")
+        self._emit(ev.BackoffEnded(key, "cleared"))
+
+    def probe_succeeded(self, ident: str) -> None:
+        for key in [backoff.key for backoff in self._state.backoffs.values() if backoff.probing == ident]:
+            self._emit(ev.BackoffEnded(key, "probe"))
+
+    def credential(self, command: cmd.Credential, now: int) -> None:
+        account, scope = parse_key(command.account)
+        if scope != "account":
+            raise BadRequest(f"{shown(command.account)} is not an account: valid is provider or provider@account")
+        for backoff in [each for each in self._state.backoffs.values() if each.key.partition("/")[0] == account]:
+            why = ended_by(backoff, command.digest, command.identity)
+            if why:
+                self._emit(ev.BackoffEnded(backoff.key, why))
+
+    def select(self, command: cmd.Select, now: int) -> None:
+        models = [parse_model(text) for text in command.models]
+        held = self._state.backoffs.values()
+        free = [str(model) for model in models if not any(concerns(backoff.key, model) for backoff in held)]
+        if free:
+            last = self._state.chosen.get(command.role, {})
+            self._emit(ev.Chosen(command.role, min(free, key=lambda model: last.get(model, 0))))

@@ -1,0 +1,187 @@
+"""Asking for seats: a request becomes a lease at once, a ticket in line, or an answer why not.
+
+A request that can never be raises before anything is changed. One that finds room and nobody ahead enters; whoever
+comes to the head of the line later enters through the same door (core/settling.py calls it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.backoffs import NEEDS_A_PERSON
+from headgate.core.checks import check_cap
+from headgate.core.errors import BadRequest
+from headgate.core.line import Candidate, Queue
+from headgate.core.names import KINDS, parse_model, parse_selector, shown
+from headgate.core.order import MAX_PRIORITY, order_key
+from headgate.core.reasons import reason_for, reason_of_job, taken
+from headgate.core.records import Spec, Ticket
+from headgate.core.rules import UNLIMITED
+from headgate.core.settling import Settling
+from headgate.core.state import State
+from headgate.core.timers import Timers, keep_ms
+
+EXPIRES_MS = 24 * 3_600_000
+MOST_RENEW_MS = 86_400_000
+
+
+class Entering:
+    """The door of one state. `emit` makes an event happen; `is_mine` tells whose grants are claimed at once."""
+
+    def __init__(
+        self,
+        state: State,
+        timers: Timers,
+        emit: Callable[[ev.Event], None],
+        is_mine: Callable[[Ticket], bool],
+    ) -> None:
+        self._state = state
+        self._emit = emit
+        self._is_mine = is_mine
+        self.line = Settling(state, timers, self._grant_head, emit)
+
+    def acquire(self, command: cmd.Acquire, now: int) -> None:
+        state = self._state
+        if command.id in state.leases or command.id in state.tickets:
+            return  # the same command once more: its fate is known
+        spec = command.spec
+        queue = self._valid_queue(command, now)
+        has_one = taken(state, command.key, command.session, spec.host)
+        if has_one is not None:
+            self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
+            return
+        if command.job and command.wait:
+            ticket = self._ticket(command, queue, now)
+            self._emit(ev.Queued(ticket, reason_of_job(state, queue, now, ticket)))
+            return
+        if not queue.waiting:
+            candidate = self.line.choose(queue, now)
+            if candidate is not None:
+                self._grant(self._ticket(command, queue, now), candidate, now, from_line=False)
+                return
+        reason = reason_for(state, queue, now)
+        if not command.wait or self.needs_a_person(queue, now):
+            self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
+            return
+        self._emit(ev.Queued(self._ticket(command, queue, now), reason))
+
+    def fits(self, spec: Spec, now: int) -> bool:
+        """Whether such a request is known to enter now."""
+        if not all(self._state.rules.counts(spec.kind, text) for text, _ in spec.caps):
+            return False  # nobody has counted who is there
+        queue = self._state.queue(spec)
+        return not queue.waiting and self.line.choose(queue, now) is not None
+
+    def needs_a_person(self, queue: Queue, now: int) -> bool:
+        """Whether waiting is no use: a login or a bill must be seen to for every candidate (SPEC R3)."""
+        if self._state.tried(queue, now):
+            return False
+        held = [self._state.holding(candidate) for candidate in queue.candidates]
+        return all(any(backoff.reason in NEEDS_A_PERSON for backoff in backoffs) for backoffs in held)
+
+    def _valid_queue(self, command: cmd.Acquire, now: int) -> Queue:
+        """The queue for this request; raises when it can never be. Selectors that its environment caps are counted."""
+        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
+            raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
+        if command.expires_ms < 0:
+            raise BadRequest(f"expires after {command.expires_ms} ms: valid is 1 or more, or 0 for the default of 24 h")
+        if not 0 <= command.renew_ms <= MOST_RENEW_MS:
+            raise BadRequest(f"renewed every {command.renew_ms} ms: valid is 1 to {MOST_RENEW_MS}, or 0 for never")
+        state, spec = self._state, command.spec
+        queue = state.queues.get(spec)
+        if queue is None or not queue.valid:
+            self._check_spec(spec)
+            for text, _ in spec.caps:
+                if not state.rules.counts(spec.kind, text):
+                    self._emit(ev.SelectorSeen(spec.kind, text))
+            if state.fresh:
+                self.line.settle(now)
+            queue = state.queue(spec)
+            queue.valid = True
+        return queue
+
+    def _ticket(self, command: cmd.Acquire, queue: Queue, now: int) -> Ticket:
+        since = now if command.since is None else min(command.since, now)
+        return Ticket(
+            id=command.id,
+            spec=command.spec,
+            holder=command.holder,
+            order=order_key(since, command.priority, now, self._state.seniority_ms),
+            arrival=self._state.arrivals + 1,
+            since=since,
+            queued_at=now,
+            expires_at=now + (command.expires_ms or EXPIRES_MS),
+            priority=command.priority,
+            wake=command.wake,
+            command=command.command,
+            key=command.key,
+            role=command.role,
+            session=command.session,
+            bound=command.bound,
+            client=command.client,
+            renew_ms=command.renew_ms,
+            renew_by=now + keep_ms(command.renew_ms) if command.renew_ms else 0,
+            asks=command.asks,
+            stalled_at=0 if queue.usable else now,
+            job=command.job,
+            away=command.job and command.wait,
+            any_host=command.any_host,
+            confirm=command.confirm,
+            not_before=command.not_before,
+        )
+
+    def _check_spec(self, spec: Spec) -> None:
+        """Raise when such a request can never be."""
+        if spec.kind not in KINDS:
+            raise BadRequest(f"kind {shown(spec.kind)}: valid are {' and '.join(KINDS)}")
+        if not 1 <= spec.seats <= 10_000:
+            raise BadRequest(f"{spec.seats} seats: valid is 1 to 10000")
+        for text in spec.models:
+            parse_model(text)
+        for text, cap in spec.caps:
+            parse_selector(text)
+            check_cap(cap, text)
+        for family, cap in spec.family_caps:
+            check_cap(cap, family)
+        self._check_possible(spec)
+
+    def _check_possible(self, spec: Spec) -> None:
+        """Raise when no candidate could be admitted even by empty pools."""
+        too_small: tuple[str, int] | None = None
+        for text in spec.models or ("",):
+            needs = self._state.rules.needs(spec, parse_model(text) if text else None)
+            too_small = next(((need.pool, need.most) for need in needs if spec.seats > need.most), None)
+            if too_small is None:
+                return
+        assert too_small is not None
+        pool, most = too_small
+        raise BadRequest(f"needs {spec.seats} seats of {pool}, whose cap is {most}: ask for fewer or raise the cap")
+
+    def _grant_head(self, ticket: Ticket, candidate: Candidate, now: int) -> None:
+        if ticket.confirm:
+            self._emit(ev.Held(ticket.id, ticket.command))
+        else:
+            self._grant(ticket, candidate, now, from_line=True)
+
+    def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
+        claimed = not from_line or self._is_mine(ticket)
+        held_back = self._state.holding(candidate) if self._state.backoffs else ()
+        if from_line:
+            for pool in candidate.gates:
+                if pool.upstream.room < UNLIMITED:
+                    pool.upstream.room = 0  # one ticket for each answer
+        ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
+        self._emit(
+            ev.Granted(
+                id=ticket.id,
+                model=candidate.model,
+                charge_ms=self._state.expected_hold_ms(ticket.spec),
+                claimed=claimed,
+                ticket=None if from_line else ticket,
+                ends_at=ends_at,
+                waited_ms=now - ticket.queued_at,
+                probes=tuple(sorted(backoff.key for backoff in held_back)) if held_back else (),
+            )
+        )

@@ -1,0 +1,158 @@
+"""What is said of a ticket or lease: by its holder, by a person, or by whoever saw its process gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.core import blame
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.backing_off import BackingOff
+from headgate.core.backoffs import CAUSES
+from headgate.core.errors import BadRequest, NotFound
+from headgate.core.gating import Gating
+from headgate.core.names import shown
+from headgate.core.order import MAX_PRIORITY, order_key
+from headgate.core.records import Lease
+from headgate.core.state import State
+from headgate.core.throttling import Throttling
+from headgate.core.timers import keep_ms, renewal_counts
+from headgate.core.usage import WITHDRAWN
+
+
+class Holding:
+    """Tickets and leases of one state. `emit` makes an event happen."""
+
+    def __init__(
+        self,
+        state: State,
+        emit: Callable[[ev.Event], None],
+        throttling: Throttling,
+        backing_off: BackingOff,
+        gating: Gating,
+    ) -> None:
+        self._state = state
+        self._emit = emit
+        self._throttling = throttling
+        self._backing_off = backing_off
+        self._gating = gating
+
+    def ask(self, command: cmd.Ask, now: int) -> None:
+        ticket = self._state.tickets.get(command.id)
+        if ticket is not None and ticket.away and not ticket.job:
+            self._emit(ev.Asked(command.id))
+
+    def claim(self, command: cmd.Claim, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if lease is None:
+            ticket = self._state.tickets.get(command.id)
+            if ticket is None or ticket.job:
+                raise NotFound(f"no lease {command.id}: it was reclaimed or never granted")
+            if ticket.away:
+                self._emit(ev.Asked(command.id))
+        elif command.holder and command.holder != lease.ticket.holder:
+            raise NotFound(f"no lease {command.id} of this process: it is another's by now")
+        elif not lease.claimed or (command.child and command.child != lease.child):
+            self._emit(ev.Claimed(command.id, command.child))
+
+    def renew(self, command: cmd.Renew, now: int) -> None:
+        """A client was heard of. Written down when half of its time is over, or another process speaks for it now."""
+        lease = self._state.leases.get(command.id)
+        ticket = lease.ticket if lease is not None else self._state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no lease or ticket {shown(command.id)}: it was taken back, released or never granted")
+        if not ticket.renew_ms:
+            raise BadRequest(f"{command.id} lives as long as its process: there is nothing to renew")
+        other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
+        if other or renewal_counts(ticket, now):
+            holder, wake = (command.holder, command.wake) if other else ("", "")
+            self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
+
+    def release(self, command: cmd.Release, now: int) -> None:
+        state = self._state
+        lease = state.leases.get(command.id)
+        if lease is None or (command.holder and command.holder != lease.ticket.holder):
+            return
+        ticket = lease.ticket
+        held = state.held[command.id]
+        if command.outcome == "ok":
+            if state.backoffs:
+                self._backing_off.probe_succeeded(command.id)
+        elif ticket.spec.kind == "requests" and (pool := blame.narrowest(held, command.id)) is not None:
+            if command.outcome == "rate_limited":
+                self._throttling.rate_limited(pool, lease, command.retry_after_ms, now)
+        elif command.outcome in CAUSES and held.name is not None:
+            self._backing_off.observed(command, held.name, now)
+        self._emit(
+            ev.Released(
+                id=command.id,
+                outcome=command.outcome,
+                model=lease.model,
+                waited_ms=lease.waited_ms,
+                held_ms=now - lease.granted_at,
+                kind=ticket.spec.kind,
+                project=ticket.spec.project,
+                exit_code=command.exit_code,
+                signal=command.signal,
+                activity=command.activity,
+                role=ticket.role,
+                session=ticket.session,
+                evidence=command.evidence,
+                job=ticket.job,
+            )
+        )
+
+    def reclaim(self, command: cmd.Reclaim, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if lease is None:
+            raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
+        if command.cause not in ("forced", "unrenewed"):
+            raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
+        self.take(lease, command.cause, now, command.by)
+
+    def take(self, lease: Lease, cause: str, now: int, by: str = "") -> None:
+        ticket = lease.ticket
+        spec = ticket.spec
+        held_ms = now - lease.granted_at
+        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job))
+
+    def cancel(self, command: cmd.Cancel, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if lease is not None and not lease.claimed:
+            self._emit(ev.Returned(command.id))
+        ticket = self._state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no ticket {shown(command.id)} in line: see `headgate queue`")
+        self._emit(ev.Cancelled(ticket.id, command.by, ticket.holder, ticket.wake, ticket.command, ticket.job))
+
+    def bump(self, command: cmd.Bump, now: int) -> None:
+        state = self._state
+        ticket = state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no ticket {shown(command.id)} in line: see `headgate queue`")
+        if command.priority is None:
+            self._emit(ev.Bumped(ticket.id, min(state.front, 0) - 1, ticket.priority))
+            return
+        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
+            raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
+        order = order_key(ticket.since, command.priority, ticket.queued_at, state.seniority_ms)
+        self._emit(ev.Bumped(ticket.id, order, command.priority))
+
+    def lost(self, command: cmd.Lost, now: int) -> None:
+        state = self._state
+        gone = set(command.processes)
+        for ident, ticket in list(state.tickets.items()):
+            if ticket.renew_ms:
+                continue  # its client may still be there, and come back through another process
+            if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
+                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident))
+        for lease in list(state.leases.values()):
+            nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
+            if nobody_claims or lease.lives_with in gone:
+                if lease.ticket.job and not lease.child:
+                    self._emit(ev.Returned(lease.id))  # it never ran
+                else:
+                    self.take(lease, "lost", now)
+        for pool in state.gates:
+            if pool.upstream.asked_by in gone:
+                self._gating.answered(pool, None, WITHDRAWN, now)
