@@ -8,6 +8,7 @@ import socket
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headgate.core import events as ev
@@ -32,7 +33,7 @@ def open_files(run: Run) -> list[str]:
     found = []
     for name in Path(f"/proc/{run.pid}/fd").iterdir():
         try:
-            found.append(os.readlink(name))
+            found.append(str(name.readlink()))
         except OSError:
             continue
     return found
@@ -205,11 +206,10 @@ def test_r1_a_node_of_another_release_is_named_and_done_without(fleet: Fleet) ->
 def test_r9_a_session_is_remembered_through_a_node(fleet: Fleet) -> None:
     """What goes beside the log with a release arrives."""
     start_node(fleet)
-    agent = fleet.script(
-        "claude",
-        '#!/bin/sh\necho "$@" >> args\n'
-        'echo \'{"type":"result","subtype":"success","is_error":false,"session_id":"6f1c1e5a-0000-4000-8000-000000000001","result":"ok"}\'\n',
-    )
+    session = "6f1c1e5a-0000-4000-8000-000000000001"
+    result = {"type": "result", "subtype": "success", "is_error": False, "session_id": session, "result": "ok"}
+    told = msgspec.json.encode(result).decode()
+    agent = fleet.script("claude", f"#!/bin/sh\necho \"$@\" >> args\necho '{told}'\n")
     for _ in range(2):
         assert fleet.done("--session", "k", "--", agent, "-p", "hi", "--output-format", "json").code == 0
-    assert "6f1c1e5a" in (fleet.folder / "args").read_text().splitlines()[1]
+    assert session in (fleet.folder / "args").read_text().splitlines()[1]

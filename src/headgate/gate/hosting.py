@@ -108,22 +108,15 @@ class HostNode(Node):
             if gone is not None:
                 first.append(gone)
         for each in first:
-            self._put(each, None)
+            self._commits.put(each)
         future: asyncio.Future[Decided] = self._loop.create_future()
         self._entering[command.id] = future
         future.add_done_callback(lambda _: self._entering.pop(command.id, None))
-        self._put(command, future)
+        self._commits.put(command, future)
         return future
 
-    def _answer(self, command: cmd.Acquire, decided: Decided) -> None:
-        entering = self._entering.get(command.id)
-        if entering is None:
-            super()._answer(command, decided)
-        elif not entering.done():
-            entering.set_result(decided)
-
     async def _decide_for(self, call: wire.Decide, answer: wire.Answer) -> None:
-        if not call.wait and self._busy:
+        if not call.wait and self._commits.busy:
             answer.busy = True
             return
         if call.side:
@@ -137,20 +130,20 @@ class HostNode(Node):
             error = None if one.error is None else wire.wrong(one.error)
             answer.outcomes.append(wire.Outcome(msgspec.Raw(_encode(one.events)), error))
         ident = getattr(call.commands[-1], "id", "") if call.commands else ""
-        answer.lease = self._replica.state.leases.get(ident) if ident and not self._busy else None
+        answer.lease = self._replica.state.leases.get(ident) if ident and not self._commits.busy else None
 
     def _post_any(self, command: cmd.Command, durable: bool) -> asyncio.Future[Decided]:
         if type(command) is cmd.Acquire:
             return self._entering.get(command.id) or self._begin_to_enter(command, [])
-        return self._post(command, durable=durable)
+        return self._commits.post(command, durable=durable)
 
     async def _look_for(self, ident: str, answer: wire.Answer) -> None:
         state = await self._current()
         if self._replica.due is not None and self._replica.due <= self._log.now():
-            await self._post(cmd.Tick())
+            await self._commits.post(cmd.Tick())
         lease, ticket = state.leases.get(ident), state.tickets.get(ident)
         if (lease is not None and not lease.claimed) or (ticket is not None and ticket.away and not ticket.job):
-            await self._post(cmd.Claim(ident))
+            await self._commits.post(cmd.Claim(ident))
             state = await self._current()
             lease, ticket = state.leases.get(ident), state.tickets.get(ident)
         if lease is not None:
@@ -198,13 +191,13 @@ class HostNode(Node):
         state = await self._current()
         gone = self._dead(state) if reap else None
         if gone is not None:
-            await self._post(gone)
+            await self._commits.post(gone)
             state = await self._current()
         return msgspec.Raw(_encode(state.export()))
 
     async def _alone(self, work: Callable[[], T]) -> T:
         """Do something with the log that shares no transaction, in a thread."""
-        while self._busy:
+        while self._commits.busy:
             await self._current()
         future: asyncio.Future[T] = self._loop.create_future()
 
@@ -218,14 +211,14 @@ class HostNode(Node):
             if error is None:
                 self._after()
 
-        self._in_thread(work, done)
+        self._commits.in_thread(work, done)
         return await future
 
     # What it does for its host by itself.
 
     def serves_anybody(self) -> bool:
         """Whether any ticket or lease of this host is in the books."""
-        if self._busy or self._batch:
+        if self._commits.busy or self._commits.batch:
             return True
         state = self._replica.state
         if any(processes.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
@@ -241,19 +234,19 @@ class HostNode(Node):
             self._alarm.cancel()
             self._alarm = None
         due = self._replica.due
-        if due is None or self._closed or not (self._waiting or self._replica.state.tickets):
+        if due is None or self._closed or not (self._requests.waiting or self._replica.state.tickets):
             return
         first = self._replica.engine.first_to_act()
         mine = first is not None and processes.site_of(first.holder) == self.site
         delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else 0.2)
-        self._alarm = self._loop.call_later(delay_s, self._schedule)
+        self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
 
     async def look_after_host(self) -> None:
         """Once a second, while anybody of this host is in the books."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                if not self._busy:
+                if not self._commits.busy:
                     self._take_in()
                     if self.serves_anybody():
                         self._look_around()

@@ -395,7 +395,7 @@ class Gate:
 
     def _done(self, batch: Batch, decided: list[Decided]) -> None:
         for (command, future), one in zip(batch, decided, strict=True):
-            if type(command) is cmd.Acquire:
+            if type(command) is cmd.Acquire and future is None:
                 self._requests.answer(command, one)
             elif future is not None and not future.done():
                 future.set_result(one)
