@@ -22,6 +22,7 @@ from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.gate import processes
 from headgate.gate.seats import SeatGate
+from headgate.log.beats import BEAT_S
 from headgate.log.protocol import StoreError
 from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.filling import filled_in
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from headgate.cli.proxying import Proxying
     from headgate.runner.watching import Watch
 
-_UPKEEP_S = 10.0
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
 _SILENT = {"no_record": "no record within 3 minutes of its start", "silent": "it printed no record for too long"}
 
@@ -181,7 +181,7 @@ def _under_lease(
     end = supervise(
         child,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
-        every_s=_UPKEEP_S,
+        every_s=BEAT_S,
         on_tick=watch.tick,
         on_bytes=watch.feed if watch.reader is not None else None,
         ends=watch.ending,

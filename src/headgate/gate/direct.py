@@ -21,8 +21,9 @@ from headgate.core.state import State
 from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
+from headgate.gate.liveness import Beats
 from headgate.gate.seats import Waits
-from headgate.gate.surroundings import Surroundings, Turns, lost
+from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import Decided, Replica, Side, Wake
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced
@@ -46,8 +47,9 @@ class DirectGate:
         self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
         self.questions = Questions(self, self.usage, self._questions)
-        pidns = self.me.split("|")[2]  # those in another container see other processes
-        self.turns = Turns(f"{folder}/looked.{pidns}" if folder else "")
+        self.beats = Beats(log, folder)
+        mark = processes.site_mark(self.beats.site)  # those in another container see other processes
+        self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unheard: list[str] = []
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
@@ -160,7 +162,7 @@ class DirectGate:
         session = (command.spec.host, command.session)
         taken = command.key in state.keys or session in state.sessions
         if first or taken or not self.replica.engine.fits(command.spec, self.now()):
-            gone = lost(state)
+            gone = self.beats.lost(state)
             if gone is not None:
                 first.append(gone)
         decided = self.decide([*first, command])[-1]
@@ -209,8 +211,9 @@ class DirectGate:
     def look_around(self) -> None:
         """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""
         state = self.replica.catch_up()
+        self.beats.see_to_it(state)
         commands: list[cmd.Command] = [*self.credentials.news(state)]
-        gone = lost(state)
+        gone = self.beats.lost(state)
         if gone is not None:
             commands.append(gone)
         observed = self.surroundings.observe(self.replica.catch_up, self.host)
@@ -259,6 +262,10 @@ class DirectGate:
 
     def tick(self, lease: Lease) -> None:
         """Now and then, while an agent runs."""
+        try:
+            self.beats.see_to_it(self.replica.catch_up())
+        except (HeadgateError, LogReplaced, OSError):
+            return
         self.maintain()
 
     def maintain(self) -> None:

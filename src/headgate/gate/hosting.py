@@ -28,7 +28,6 @@ from headgate.gate import processes, wire
 from headgate.gate.credentials import marked_accounts
 from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
 from headgate.gate.node import Node
-from headgate.gate.surroundings import lost
 from headgate.gate.transaction import TOLD, Decided
 
 T = TypeVar("T")
@@ -226,7 +225,7 @@ class HostNode(Node):
         return any(processes.site_of(ticket.holder) == self.site for ticket in state.tickets.values())
 
     def _dead(self, state: State) -> cmd.Lost | None:
-        return lost(state)
+        return self._beats.lost(state)
 
     def _arm(self) -> None:
         """Deadlines are ours when the first to act on them is of this host; else we are the backup."""

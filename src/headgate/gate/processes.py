@@ -90,6 +90,11 @@ def this_site() -> str:
     return f"{host}|{boot}|{pidns}"
 
 
+def site_mark(site: str) -> str:
+    """A short name for a site, for files."""
+    return f"{site.rpartition('|')[2]}-{crc32(site.encode()):08x}"
+
+
 def pid_of(process: str) -> int | None:
     """The pid, as its own host numbers it; for display. To signal it, see `local_pid`."""
     parts = process.split("|")

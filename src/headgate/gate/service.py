@@ -37,10 +37,12 @@ from headgate.gate.handles import (
     number,
 )
 from headgate.gate.ids import new_id
+from headgate.gate.liveness import Beats
 from headgate.gate.requests import Requests
-from headgate.gate.surroundings import Surroundings, lost
+from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided, Replica, Wake
 from headgate.gate.usage import Usage, UsageCallable
+from headgate.log.beats import BEAT_S
 from headgate.log.protocol import Log
 
 POLL_S = 1.0
@@ -77,6 +79,7 @@ class Gate:
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._credentials = Credentials(self._settings, self._replica)
+        self._beats = Beats(log, folder)
         self._mailbox: wake.Mailbox | None = None
         self._commits = Committer(self._replica, self)
         self._requests = Requests(self._replica, self._commits, lambda: self._closed)
@@ -111,7 +114,11 @@ class Gate:
         except BaseException:
             await self.close()
             raise
-        self._tasks = [self._loop.create_task(self._poll()), self._loop.create_task(self._upkeep())]
+        self._tasks = [
+            self._loop.create_task(self._poll()),
+            self._loop.create_task(self._upkeep()),
+            self._loop.create_task(self._beat()),
+        ]
         return self
 
     def _listen(self) -> None:
@@ -265,7 +272,7 @@ class Gate:
                 self._commits.put(observed)
         state = self._replica.state
         if command.key in state.keys or not self._replica.engine.fits(command.spec, self._now()):
-            gone = lost(state)
+            gone = self._beats.lost(state)
             if gone is not None:
                 self._commits.put(gone)
 
@@ -504,7 +511,7 @@ class Gate:
         try:
             self._take_in()
             self._requests.compare()
-            gone = lost(self._replica.state)
+            gone = self._beats.lost(self._replica.state)
             if gone is not None:
                 self._commits.put(gone)
             observed = self._surroundings.observe(lambda: self._replica.state, self.host)
@@ -524,6 +531,16 @@ class Gate:
             await asyncio.sleep(UPKEEP_S)
             if not self._commits.busy:
                 self._commits.in_thread(self._maintain, self._maintained)
+
+    async def _beat(self) -> None:
+        """Say that this host is there, where others go by that."""
+        while True:
+            await asyncio.sleep(BEAT_S / 4)
+            try:
+                if not self._commits.busy and self._beats.is_due(self._replica.state):
+                    self._commits.in_thread(self._beats.beat, _collect)
+            except (HeadgateError, OSError):
+                continue  # the store is in trouble
 
     def _maintain(self) -> None:
         self._replica.catch_up()
@@ -549,3 +566,7 @@ class Gate:
         if view is not None:
             return view.reason
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
+
+
+def _collect(done: asyncio.Future[object]) -> None:
+    done.exception()  # nobody waits for it: the next one is soon

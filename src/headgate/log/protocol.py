@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
+from headgate.log.beats import GAP_MS
 
 
 class Position(NamedTuple):
@@ -77,6 +78,14 @@ class StoreError(HeadgateError):
 
 class Log(Protocol):
     """Synchronous. One object belongs to one decider; calls must not overlap, and not cross a fork."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is shared by many machines: each call may take long, and holders may be anywhere.
+
+        Such a log has `tell(text)`, which wakes those who `listen()` on other machines (log/postgres/listener.py), and
+        `hurry()`, after which the calling thread never waits long for a read.
+        """
 
     # Reading, at any time, without the lock.
     def snapshot(self) -> Stored | None:
@@ -140,6 +149,13 @@ class Log(Protocol):
 
     def rollback(self) -> None:
         """Leave the transaction, if there is one; nothing happened."""
+
+    # Beats: who is there. Without the lock, and in no commit.
+    def beat(self, site: str, gap_ms: int = GAP_MS) -> None:
+        """This host (a site: host, boot and pid namespace) is there now, by the store's clock."""
+
+    def beats(self, gap_ms: int = GAP_MS) -> dict[str, int]:
+        """For how long each host was silent while the store answered, in ms. See log/beats.py."""
 
     # Upkeep, outside the lock.
     def save_snapshot(self, data: bytes, position: Position) -> None:

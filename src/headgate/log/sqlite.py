@@ -16,6 +16,7 @@ from typing import Any
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Event
+from headgate.log import beats as beating
 from headgate.log import clock as clocks
 from headgate.log.codec import decode, encode, new_id
 from headgate.log.database import Database
@@ -55,6 +56,8 @@ FORGET_BOOTS = """DELETE FROM meta WHERE key != ? AND key IN
 
 class SqliteLog:
     """The log in a folder, which is made if need be. `clock` is for tests: the log's time in ms."""
+
+    remote = False
 
     def __init__(self, path: str, clock: clocks.Clock | None = None) -> None:
         self._clock = clock or clocks.wall_ms
@@ -210,6 +213,22 @@ class SqliteLog:
             last = Position(number, id, seq)
         if last != after:
             raise LogReplaced(f"commit {after.commit} with id {after.id} is not the last of the log")
+
+    # Beats.
+
+    def beat(self, site: str, gap_ms: int = beating.GAP_MS) -> None:
+        now, known = self.now(), self._beats()
+        for row, at in beating.rows_to_write(known, site, now, gap_ms).items():
+            self._rows(SET_SIDE, (beating.TABLE, row, str(at).encode()))
+        for old in beating.rows_to_forget(known, now):
+            self._rows(DELETE_SIDE, (beating.TABLE, old))
+
+    def beats(self, gap_ms: int = beating.GAP_MS) -> dict[str, int]:
+        known = self._beats()
+        return beating.silences(known, self.now(), gap_ms)
+
+    def _beats(self) -> dict[str, int]:
+        return {site: beating.read(value) for site, value in self.side_items(beating.TABLE)}
 
     # Upkeep.
 
