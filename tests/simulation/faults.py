@@ -112,6 +112,9 @@ class FaultyLog:
         self.step("side items")
         return self.inner.side_items(table)
 
+    def replaced(self) -> bool:
+        return self.inner.replaced()
+
     # Writing.
 
     def try_lock(self) -> bool:

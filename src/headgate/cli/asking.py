@@ -188,7 +188,7 @@ def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
     with _Signals(gate) as signals:
         try:
             while (got := gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)) is None:
-                say("the store was replaced, and its line is gone: asking again")
+                say("its place in line is gone (the store was replaced, or this host was cut off): asking again")
                 command = _acquire(gate, request, asked.began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
                 _leave(gate, command.id)
@@ -266,7 +266,6 @@ def _wait(
     gate: SeatGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
 ) -> Lease | Reason | int | None:
     """Stand in line. None when the whole line is gone, with the log that it was in."""
-    reloads = gate.generation
     progress = Progress(request.command or "this request", quiet=request.quiet)
     hopeless: list[Reason] = []
 
@@ -284,8 +283,8 @@ def _wait(
     if isinstance(got, Lease):
         return got
     if isinstance(got, Left):
-        replaced = got.why == "lost" and gate.generation > reloads
-        return None if replaced else Reason(got.why, _left(got.why, request))
+        # Of a store that was restored, or of a host that was cut off for long. Nobody meant us: ask again.
+        return None if got.why == "lost" else Reason(got.why, _left(got.why, request))
     if signals.caught:
         _leave(gate, ident)
         return signals.caught
@@ -308,9 +307,7 @@ def _wait(
 def _left(why: str, request: Request) -> str:
     if why == "expired":
         return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in line"
-    if why == "cancelled":
-        return "its ticket was cancelled by somebody"
-    return "its ticket is gone from the line"
+    return "its ticket was cancelled by somebody"
 
 
 class _Stopped(Exception):

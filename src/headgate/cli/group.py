@@ -40,6 +40,7 @@ COMMANDS = {
     "cooldown": "cooldown",
     "pause": "pause",
     "resume": "resume",
+    "drain": "drain",
     "report": "report",
     "backoff": "backoff",
     "select": "select",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.cli.proxying import Proxying
     from headgate.runner.watching import Watch
 
+_LOOK_S = 1.5  # whether the lease is still in the books; see gate/recovery.py
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
 _SILENT = {"no_record": "no record within 3 minutes of its start", "silent": "it printed no record for too long"}
 
@@ -181,7 +182,7 @@ def _under_lease(
     end = supervise(
         child,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
-        every_s=BEAT_S,
+        every_s=min(_LOOK_S, BEAT_S),
         on_tick=watch.tick,
         on_bytes=watch.feed if watch.reader is not None else None,
         ends=watch.ending,

@@ -128,6 +128,8 @@ class Settling:
         """A head has waited for a while: if others overtake it, keep for it what frees up."""
         queue = self._state.queue(ticket.spec)
         looks = (now - ticket.queued_at) // RESERVE_AFTER_MS
+        if self._state.is_closed(ticket.spec, now):
+            return  # what is kept for it would be of no use
         if ticket.id not in self._state.reserved:
             if queue.can_keep(now) and self._overtaken(queue, ticket, now):
                 self._reserve(queue, ticket, now)

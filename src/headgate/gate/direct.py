@@ -22,6 +22,7 @@ from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
 from headgate.gate.liveness import Beats
+from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.seats import Waits
 from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import Decided, Replica, Side, Wake
@@ -30,6 +31,7 @@ from headgate.log.protocol import Log, LogReplaced
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
+_UPKEEP_S = 10.0
 
 
 class DirectGate:
@@ -51,6 +53,7 @@ class DirectGate:
         mark = processes.site_mark(self.beats.site)  # those in another container see other processes
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unheard: list[str] = []
+        self._upkeep_at = 0.0
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
 
@@ -69,11 +72,6 @@ class DirectGate:
     @address.setter
     def address(self, address: str) -> None:
         self.replica.address = address
-
-    @property
-    def generation(self) -> int:
-        """Rises when the log turned out to be another one than was known."""
-        return self.replica.reloads
 
     def lock_owner(self) -> int | None:
         return self.log.lock_owner()
@@ -261,12 +259,31 @@ class DirectGate:
                 self.replica.decide([cmd.Lost(gone)])
 
     def tick(self, lease: Lease) -> None:
-        """Now and then, while an agent runs."""
+        """Now and then, while an agent runs: is its lease still in the books?"""
         try:
-            self.beats.see_to_it(self.replica.catch_up())
+            state = self.replica.catch_up()
+            if lease.id not in state.leases and is_ours(lease):
+                self._claim_again(lease)
+            elif self.replica.recovery.wanted:
+                self.replica.try_decide([])
+            self.beats.see_to_it(state)
         except (HeadgateError, LogReplaced, OSError):
             return
-        self.maintain()
+        if monotonic() > self._upkeep_at:
+            self._upkeep_at = monotonic() + _UPKEEP_S
+            self.maintain()
+
+    def _claim_again(self, lease: Lease) -> None:
+        """Nobody gave it back, and its agent runs: unless a person took it, it is to be counted."""
+        why = "log_lost"
+        if not self.replica.recovery.wanted:
+            taken = [
+                event for _, _, event in self.log.history(lease.granted_seq) if getattr(event, "id", "") == lease.id
+            ]
+            if taken and not (isinstance(taken[-1], ev.Reclaimed) and taken[-1].cause == "lost"):
+                return
+            why = "cut_off" if taken else why
+        self.replica.try_decide([adoption(lease, self.now(), why)])
 
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""

@@ -18,16 +18,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.core.places import Line, TicketView
+from headgate.core.records import Lease
 from headgate.core.state import State
 from headgate.gate import processes, wire
 from headgate.gate.credentials import marked_accounts
 from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
 from headgate.gate.node import Node
+from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.transaction import TOLD, Decided
 
 T = TypeVar("T")
@@ -51,6 +54,7 @@ class HostNode(Node):
         self._entering: dict[str, asyncio.Future[Decided]] = {}
         self._views: dict[str, TicketView] = {}
         self._views_until = 0.0
+        self._ours: dict[str, Lease] = {}  # of this host, as of the last look
 
     # What is asked over the socket.
 
@@ -69,7 +73,7 @@ class HostNode(Node):
             await self._tell_about(call, answer)
         else:
             answer.snapshot = await self._snapshot(call.reap)
-        answer.now, answer.generation = self._now(), self._replica.reloads
+        answer.now = self._now()
         return answer
 
     async def _enter(self, call: wire.Enter, answer: wire.Answer) -> None:
@@ -227,6 +231,21 @@ class HostNode(Node):
     def _dead(self, state: State) -> cmd.Lost | None:
         return self._beats.lost(state)
 
+    def _after(self) -> None:
+        """An agent that was called lost while its host was cut off is counted again."""
+        taken = [event.id for event in self._replica.seen if isinstance(event, ev.Reclaimed) and event.cause == "lost"]
+        super()._after()
+        for ident in taken:
+            lease = self._ours.get(ident)
+            if lease is not None and is_ours(lease) and not self._closed:
+                self._commits.put(adoption(lease, self._now(), "cut_off"))
+        if self._replica.recovery.wanted and not self._closed:
+            self._commits.schedule()
+
+    def _note_ours(self) -> None:
+        leases = self._replica.state.leases.values()
+        self._ours = {lease.id: replace(lease) for lease in leases if processes.site_of(lease.lives_with) == self.site}
+
     def _arm(self) -> None:
         """Deadlines are ours when the first to act on them is of this host; else we are the backup."""
         if self._alarm is not None:
@@ -247,6 +266,7 @@ class HostNode(Node):
             try:
                 if not self._commits.busy:
                     self._take_in()
+                    self._note_ours()
                     if self.serves_anybody():
                         self._look_around()
             except (HeadgateError, OSError):

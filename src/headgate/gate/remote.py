@@ -18,11 +18,13 @@ import msgspec
 
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
+from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.gate import meeting, processes, wire
 from headgate.gate.credentials import Credentials
 from headgate.gate.seats import Left, SeatGate, Waits
 from headgate.gate.usage import Questions, Usage, Wanted
+from headgate.log.beats import BEAT_S
 from headgate.log.clock import boot_ms
 from headgate.log.protocol import StoreError
 
@@ -38,6 +40,7 @@ LEAVE_S = 1.0
 LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
 SLOWEST_LOOK_S = 30.0
 _TRIES = 3
+_TICK_S = min(3.0, BEAT_S)
 
 _decode = msgspec.json.Decoder(wire.Answer).decode
 
@@ -130,10 +133,8 @@ class RemoteGate:
         self._start = start
         self._tell = tell or _quiet
         self._offset_ms: int | None = None  # from the boot clock to the log's
-        self._node: tuple[int, int] = (0, 0)  # what the node's replica is, by our count of nodes and its of loads
-        self._generation = 0
-        self._nodes = 0
         self._known: dict[str, Lease | None] = {}
+        self._next_tick = 0.0
         self._told: set[tuple[str, str, str]] = set()
 
     def __repr__(self) -> str:
@@ -161,10 +162,6 @@ class RemoteGate:
     def usage(self) -> Usage:
         return self._own_usage
 
-    @property
-    def generation(self) -> int:
-        return self._generation + (0 if self.direct is None else self.direct.generation)
-
     def now(self) -> int:
         if self.direct is not None:
             return self.direct.now()
@@ -188,16 +185,12 @@ class RemoteGate:
                 break
             except NodeGone as gone:
                 why = str(gone)
-                self._nodes += 1
                 if self._start is None or not self._started_anew():
                     raise
         else:
             raise NodeGone(why)
         if answer.now:
             self._offset_ms = answer.now - boot_ms()
-        if answer.generation and self._node != (self._nodes, answer.generation):
-            self._node = (self._nodes, answer.generation)
-            self._generation += 1
         if answer.wrong is not None:
             raise wire.raised(answer.wrong)
         return answer
@@ -223,7 +216,6 @@ class RemoteGate:
             self.direct = self._open_direct()
             self.direct.address = self._address
             self.direct.before_lock, self.direct.after_lock = self.before_lock, self.after_lock
-            self._generation += 1
         return self.direct
 
     def rest(self) -> None:
@@ -409,15 +401,23 @@ class RemoteGate:
     # While an agent runs.
 
     def tick(self, lease: Lease) -> None:
-        """The node sees to the rest; but somebody must see to the node."""
+        """The node sees to the rest; but somebody must see to the node, or do as if there had never been one."""
         self._link.close()
-        if self.direct is not None:
-            self.direct.tick(lease)
-        elif self._start is not None and not meeting.is_held(self._link.path):
-            try:
-                self._start()
-            except OSError:
-                pass  # the next time
+        try:
+            if self.direct is not None:
+                self.direct.tick(lease)
+            elif monotonic() > self._next_tick:
+                self._next_tick = monotonic() + _TICK_S
+                if not meeting.is_held(self._link.path):
+                    self._without_node(lease)
+        except (HeadgateError, OSError):
+            return  # the next time
+
+    def _without_node(self, lease: Lease) -> None:
+        if self._start is not None:
+            self._start()
+        else:
+            self.go_direct(NodeGone("it has ended")).tick(lease)
 
     def maintain(self) -> None:
         self._link.close()

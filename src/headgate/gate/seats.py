@@ -53,10 +53,6 @@ class SeatGate(Protocol):
     @property
     def usage(self) -> Usage: ...
 
-    @property
-    def generation(self) -> int:
-        """Rises when the log turned out to be another one than was known."""
-
     def now(self) -> int:
         """The log's time."""
 

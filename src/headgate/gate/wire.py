@@ -97,7 +97,6 @@ class Answer(Struct, omit_defaults=True):
     """All answers in one: what does not apply is left out."""
 
     now: int = 0  # the log's time
-    generation: int = 0
     wrong: Wrong | None = None
     outcomes: list[Outcome] = []
     lease: Lease | None = None

@@ -112,6 +112,12 @@ class Log(Protocol):
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         """All values of a table beside the log, by key."""
 
+    def replaced(self) -> bool:
+        """Whether commits may be missing that somebody here has seen, though this log has never been read before.
+
+        A hint: False until the next opening, once something was appended.
+        """
+
     # Writing: lock, begin, append or rollback, unlock.
     def try_lock(self) -> bool:
         """Take the write lock if nobody has it."""

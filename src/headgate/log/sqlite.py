@@ -20,6 +20,7 @@ from headgate.log import beats as beating
 from headgate.log import clock as clocks
 from headgate.log.codec import decode, encode, new_id
 from headgate.log.database import Database
+from headgate.log.mark import Mark
 from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored, StoreError
 
 CHECKPOINT_BYTES = 4 << 20
@@ -65,7 +66,9 @@ class SqliteLog:
         self._floor = 0  # time that was already seen, here or in the log
         self._full = False  # whether SQLite is set to sync every commit
         self._last: Position | None = None  # the last commit, as far as this transaction has read
-        self._db = Database(os.path.abspath(path), self._opened)
+        folder = os.path.abspath(path)
+        self._mark = Mark(folder)
+        self._db = Database(folder, self._opened)
         try:
             self._db.open()
         except BaseException:
@@ -122,6 +125,12 @@ class SqliteLog:
 
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         return [(key, bytes(value)) for key, value in self._rows(SIDE_ITEMS, (table,))]
+
+    def replaced(self) -> bool:
+        return self._mark.contradicts(self._knows)
+
+    def _knows(self, position: Position) -> bool:
+        return bool(self._rows(KNOWN, position))
 
     def _commit_after(self, since_seq: int) -> int:
         """The number of the first commit that reaches beyond a sequence number: commits are dense and sorted."""
@@ -198,6 +207,7 @@ class SqliteLog:
             raise
         if at > self._floor:
             self._floor = at
+        self._mark.set(position)
         return position
 
     def rollback(self) -> None:
@@ -272,6 +282,7 @@ class SqliteLog:
 
     def close(self) -> None:
         self.rollback()
+        self._mark.close()
         self._db.close()
 
     @property
@@ -353,6 +364,7 @@ class SqliteLog:
 
     def _opened(self) -> None:
         self._full = False
+        self._mark.opened()
         if self._anchors:
             boot = clocks.boot_id()
             self._clock = clocks.anchored(self._offset(f"boot:{boot}")) if boot else clocks.wall_ms
