@@ -15,7 +15,7 @@ from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.dashboard import fleet
+from tests.dashboard import fleet, jobs
 from tests.dashboard.browser import launched
 from tests.dashboard.service import Server
 
@@ -32,13 +32,18 @@ def main(folder: Path, seconds: float) -> None:
             with launched() as browser:
                 for scheme in SCHEMES:
                     for name, (width, height) in SIZES.items():
-                        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+                        page = browser.new_page(
+                            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+                        )
                         page.goto(server.link())
                         page.wait_for_selector("html[data-phase=ready] #live[data-tone=live]")
                         page.wait_for_selector("#line-list tbody tr")
                         page.wait_for_selector(".pool:nth-child(3) .spark svg")
                         page.screenshot(path=str(folder / f"{name}-{scheme}.png"))
                         page.screenshot(path=str(folder / f"{name}-{scheme}-full.png"), full_page=True)
+                        page.get_by_role("button", name="Exact rounding in checkout", exact=True).last.click()
+                        page.wait_for_selector(".output span")
+                        page.screenshot(path=str(folder / f"{name}-{scheme}-job.png"))
                         page.close()
         finally:
             server.stop()
@@ -66,6 +71,7 @@ def live(server: Server, seconds: float) -> None:
     for ident in held:
         server.release(ident)
     fleet.trouble(server)
+    jobs.afternoon(server)
     time.sleep(12)  # two more samples
 
 

@@ -5,21 +5,67 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
-LIMIT = 1 << 22
+import msgspec
 
 
-class Connection(NamedTuple):
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+class Connection(asyncio.Protocol):
+    """A client's connection, with as little around it as can be: the load must not be what is measured."""
 
-    async def ask(self, head: bytes, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
+    def __init__(self) -> None:
+        self._data = b""
+        self._answer: asyncio.Future[tuple[int, Any]] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError(f"the service hung up ({error})"))
+
+    def ask(self, head: bytes, method: str, path: str, body: bytes = b"") -> asyncio.Future[tuple[int, Any]]:
+        self._answer = asyncio.get_running_loop().create_future()
         start = f"{method} {path} HTTP/1.1\r\n".encode()
-        self.writer.write(b"%s%sContent-Length: %d\r\n\r\n%s" % (start, head, len(body), body))
-        said = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        self.transport.write(b"%s%sContent-Length: %d\r\n\r\n%s" % (start, head, len(body), body))
+        return self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        end = self._data.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        said = self._data[:end].lower()
         length = int(said.split(b"content-length: ", 1)[1].split(b"\r", 1)[0])
-        return int(said.split(b" ", 2)[1]), json.loads(await self.reader.readexactly(length))
+        if len(self._data) < end + 4 + length:
+            return
+        body, self._data = self._data[end + 4 :], b""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((int(said.split(b" ", 2)[1]), msgspec.json.decode(body)))
+
+
+class Stream(asyncio.Protocol):
+    """A stream of events: counts them, and knows the last."""
+
+    def __init__(self, load: Load, seen: int) -> None:
+        self._load = load
+        self.seen, self.told = seen, 0
+        self._left = b""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.write(b"GET /v1/events?since=%d HTTP/1.1\r\n%s\r\n" % (self.seen, self._load.head))
+
+    def data_received(self, data: bytes) -> None:
+        whole, _, self._left = (self._left + data).rpartition(b"\n\n")
+        self.told += whole.count(b"\nevent: ") - whole.count(b"\nevent: hello\n") - whole.count(b"\nevent: behind\n")
+        if b"id: " in whole:
+            self.seen = int(whole.rpartition(b"id: ")[2].split(b"\n", 1)[0])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 class Load:
@@ -34,7 +80,8 @@ class Load:
         self.counts: Counter[str] = Counter()
 
     async def connect(self) -> Connection:
-        return Connection(*await asyncio.open_connection("127.0.0.1", self.port, limit=LIMIT))
+        _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
+        return connection
 
     async def pairs(self, model: str, a_second: float) -> None:
         """Acquire and release, again and again, at this pace or as fast as it goes."""
@@ -49,7 +96,7 @@ class Load:
             assert status == 201, (status, answer)
             await self._release(connection, answer["lease"])
             self.counts["pairs"] += 1
-        connection.writer.close()
+        connection.transport.close()
 
     async def polls(self, model: str, hold_s: float, wait_s: int) -> None:
         """Wait in line by long-poll, hold, release, and wait again."""
@@ -69,7 +116,7 @@ class Load:
                 assert status == 201, (status, answer)
                 await self._release(connection, ident)
                 self.counts["polled"] += 1
-        connection.writer.close()
+        connection.transport.close()
 
     async def _poll(self, connection: Connection, model: str, ident: str, wait_s: int) -> tuple[int, Any]:
         asked = {"models": [model], "wait_s": wait_s, "queue": True} | ({"id": ident} if ident else {})
@@ -85,22 +132,15 @@ class Load:
         """Read the stream from `since` on to where it ends, resuming where it was let go; every event comes once."""
         seen, told = since, 0
         while not until.done() or seen < until.result():
-            connection = await self.connect()
-            connection.writer.write(b"GET /v1/events?since=%d HTTP/1.1\r\n%s\r\n" % (seen, self.head))
-            left = b""
-            while not until.done() or seen < until.result():
-                try:
-                    async with asyncio.timeout(0.5):
-                        data = await connection.reader.read(LIMIT)
-                except TimeoutError:
-                    continue
-                if not data:
-                    self.counts["resumed"] += 1
-                    break
-                whole, _, left = (left + data).rpartition(b"\n\n")
-                told += whole.count(b"\nevent: ") - whole.count(b"\nevent: hello\n") - whole.count(b"\nevent: behind\n")
-                if b"id: " in whole:
-                    seen = int(whole.rpartition(b"id: ")[2].split(b"\n", 1)[0])
-            connection.writer.close()
+            _, stream = await asyncio.get_running_loop().create_connection(
+                lambda seen=seen: Stream(self, seen),  # type: ignore[misc]
+                "127.0.0.1",
+                self.port,
+            )
+            while not stream.ended.done() and (not until.done() or stream.seen < until.result()):
+                await asyncio.wait([stream.ended], timeout=0.2)
+            self.counts["resumed"] += stream.ended.done()
+            stream.transport.close()
+            seen, told = stream.seen, told + stream.told
         assert told == seen - since, (told, seen, since)
         self.counts["told"] += told

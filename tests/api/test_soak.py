@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from pathlib import Path
+from time import process_time
 
 import uvloop
 
@@ -25,6 +26,11 @@ def resident_mb(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) / 1024
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def total(served: Served, metric: str) -> int:
@@ -58,11 +64,12 @@ def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
         served.cap("wide", 20, cooldown_ms=0)
         served.cap("narrow", 5, cooldown_ms=0)
         sizes: list[float] = []
+        assert served.process is not None
+        before, here = cpu_s(served.process.pid), process_time()
         load = uvloop.run(run(served, sizes))
         counts = load.counts
-        print(
-            f"{dict(counts)} in {SECONDS} s: {counts['pairs'] / SECONDS:.0f} pairs/s; MB: {[int(mb) for mb in sizes]}"
-        )
+        print(f"{dict(counts)} in {SECONDS} s: {counts['pairs'] / SECONDS:.0f} pairs/s; MB: {[*map(int, sizes)]}")
+        print(f"CPU: service {cpu_s(served.process.pid) - before:.0f} s, clients {process_time() - here:.0f} s")
         assert counts["pairs"]
         assert counts["polled"]
         assert served.get("/v1/leases").json["leases"] == []

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from headgate.core.events import Event
+from headgate.log import open_log
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.log.protocol import START, Log, Position, SideWrite
 from headgate.log.sqlite import SqliteLog
+from tests.postgres_server import Server
+from tests.postgres_stores import backup, fresh_store
 
 DATABASE = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
 
@@ -86,9 +89,25 @@ class InSqlite(Store):
         return restore
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+class InPostgres(Store):
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._url = fresh_store(server)
+
+    def _open(self) -> Log:
+        return open_log(self._url, clock=self.time)
+
+    def backup(self) -> Callable[[], None]:
+        return backup(self._url)
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    store = InMemory() if request.param == "memory" else InSqlite(tmp_path)
+    store: Store
+    if request.param == "postgres":
+        store = InPostgres(request.getfixturevalue("postgres"))
+    else:
+        store = InMemory() if request.param == "memory" else InSqlite(tmp_path)
     yield store
     store.close()
 

@@ -72,3 +72,41 @@ def test_b3_who_waits_enters_by_itself_once_the_key_is_another_one(
             assert await asyncio.wait_for(waiting, 20) == CODER
 
     asyncio.run(main())
+
+
+def test_b3_a_login_that_a_program_says_was_refused_is_over_with_another_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setenv("UMANS_KEY", "one")
+        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+            lease = await gate.try_lease(CODER)
+            assert not isinstance(lease, headgate.Deferred)
+            await lease.release("auth")
+            assert isinstance(await gate.try_lease(CODER), headgate.Deferred)
+            monkeypatch.setenv("UMANS_KEY", "two")
+            assert not isinstance(await gate.try_lease(CODER), headgate.Deferred)
+
+    asyncio.run(main())
+
+
+def test_b4_a_candidate_that_is_known_to_have_no_credentials_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.delenv("UMANS_KEY", raising=False)
+        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+            async with gate.lease([CODER, "other/model"]) as lease:
+                assert lease.model == "other/model"
+            async with gate.lease(CODER) as lease:
+                assert lease.model == CODER, "nobody else could do its work"
+            refused = await gate.try_lease([CODER, "umans/other"])
+            assert isinstance(refused, headgate.Deferred)
+            assert (refused.reason.code, "UMANS_KEY" in refused.reason.text) == ("no_credentials", True)
+            with pytest.raises(headgate.NotAdmitted, match="no candidate has credentials"):
+                await gate.lease([CODER, "umans/other"]).__aenter__()
+            monkeypatch.setenv("UMANS_KEY", "one")
+            async with gate.lease([CODER, "other/model"]) as lease:
+                assert lease.model == CODER
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep, time
 
 import pytest
 
@@ -14,6 +15,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
 from headgate.jobs import output, store
+from headgate.jobs.output import Reader
 from tests.processes.fleet import HEADGATE, Fleet, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
@@ -305,6 +307,32 @@ def test_j4_output_without_end_is_cut_at_its_beginning_and_costs_nothing_else(jo
     assert 500_000 < size <= 1 << 20
 
 
+def test_j4_a_hundred_megabytes_of_output_cost_neither_the_job_nor_memory_and_the_end_is_kept(jobs: Jobs):
+    program = (
+        "import os\nfor start in range(0, 1_000_000, 5000):\n"
+        "    data = b''.join(b'%09d %s\\n' % (number, b'x' * 89) for number in range(start, start + 5000))\n"
+        "    while data: data = data[os.write(1, data):]"
+    )
+    job = jobs.quickly(sys.executable, "-c", program)
+    jobs.worker(1)
+    jobs.until(job, "running")
+    hand = Path(f"/proc/{jobs.hand_of(job)}/status")
+    most = 0
+    while jobs.state(job) == "running":
+        try:
+            most = max(most, int(hand.read_text().partition("VmRSS:")[2].split()[0]))
+        except (OSError, IndexError):
+            break
+        sleep(0.05)
+    assert jobs.ended(job, within_s=60).state == "succeeded"
+    assert most < 150_000, "KiB of the process that reads it"
+    size = sum(Path(path).stat().st_size for path in output.files(str(jobs.fleet.home), job))
+    assert 48 << 20 <= size <= 64 << 20
+    kept = b"".join(piece.data for piece in Reader(str(jobs.fleet.home), job).read() if piece.mark == output.OUT)
+    numbers = [int(line[:9]) for line in kept.splitlines()[1:]]  # the first may have been cut
+    assert numbers == list(range(numbers[0], 1_000_000))
+
+
 # Limits.
 
 
@@ -355,6 +383,39 @@ def test_r9_a_job_ended_by_a_limit_goes_on_with_its_session_on_the_next_attempt(
     calls = (jobs.fleet.folder / "calls").read_text().splitlines()
     assert "--session ses_1" not in calls[0]
     assert "--session ses_1" in calls[1]
+
+
+CLAUDE = """
+import json, sys, time
+with open(CALLS, "a") as file: print(json.dumps([time.time(), sys.argv[1:]]), file=file)
+first = len(open(CALLS).readlines()) == 1
+text = f"Claude AI usage limit reached|{RESET}" if first else "done"
+ended = {"type": "result", "subtype": "success", "is_error": first, "result": text, "session_id": "ses-1"}
+for record in ({"type": "system", "subtype": "init", "session_id": "ses-1"}, ended):
+    print(json.dumps(record, separators=(",", ":")), flush=True)
+sys.exit(first)
+"""
+
+
+def test_j3_r9_a_job_hit_by_a_usage_window_waits_until_its_reset_and_then_resumes_its_session(jobs: Jobs):
+    fleet = jobs.fleet
+    reset = int(time()) + 6
+    calls = fleet.folder / "calls"
+    program = fleet.script("claude", f"#!{sys.executable}\nCALLS, RESET = {str(calls)!r}, {reset}\n{CLAUDE}")
+    command = [program, "-p", "--output-format", "stream-json", "fix it"]
+    job = jobs.quickly(*command, models=(OPUS,), retries=0, session="issue-7")
+    jobs.worker(1)
+    fleet.until(lambda: jobs.view(job).job.limits == 1)
+    view = jobs.view(job)
+    assert (view.state, view.job.outcome, view.job.failures) == ("queued", "usage_window", 0)
+    assert view.reason is not None
+    assert (view.reason.code, view.reason.cause) == ("backoff", "usage_window")
+    view = jobs.ended(job)
+    assert (view.state, view.job.attempt, view.job.limits) == ("succeeded", 2, 1)
+    (_, first), (at, second) = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert "--resume" not in first
+    assert second[:2] == ["--resume", "ses-1"]
+    assert reset - 1.1 <= at <= reset + 20, "the reset is in whole seconds, and the wait is by another clock"
 
 
 # Death.

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.log.memory import MemoryLog, MemoryStore
+from headgate.log.postgres import PostgresLog
 from headgate.log.protocol import Log
 from headgate.log.sqlite import SqliteLog
 from headgate.testing import FakeClock
+from tests.postgres_server import Server
+from tests.postgres_stores import backup, fresh_store
 
 START_MS = 1_700_000_000_000
 _DATABASE = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
@@ -68,3 +71,15 @@ class InSqlite(Store):
                 shutil.copytree(copy / "snapshots", self._folder / "snapshots")
 
         return restore
+
+
+class InPostgres(Store):
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._url = fresh_store(server)
+
+    def open(self) -> PostgresLog:
+        return PostgresLog(self._url, self.clock)
+
+    def backup(self) -> Callable[[], None]:
+        return backup(self._url)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.stores import InMemory, InSqlite, Store
+from tests.postgres_server import Server
+from tests.simulation.stores import InMemory, InPostgres, InSqlite, Store
 from tests.simulation.world import World
 
 STEPS = 150
@@ -57,3 +58,11 @@ def test_L2_A1_whoever_dies_whenever_on_sqlite_nothing_told_is_lost_and_no_cap_i
         folder = tmp_path / str(seed)
         folder.mkdir()
         tell(InSqlite(folder), seed)
+
+
+@pytest.mark.postgres
+def test_L2_A1_whoever_dies_whenever_on_postgresql_nothing_told_is_lost_and_no_cap_is_exceeded(
+    postgres: Server,
+) -> None:
+    for seed in seeds(10):
+        tell(InPostgres(postgres), seed)

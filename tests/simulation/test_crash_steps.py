@@ -19,9 +19,10 @@ from headgate.gate import transaction
 from headgate.gate.recovery import LOCAL_MS
 from headgate.gate.transaction import TOLD, Replica
 from headgate.log.protocol import START, Commit, LogReplaced, Position, Stored, StoreError
+from tests.postgres_server import Server
 from tests.simulation.books import Books
 from tests.simulation.faults import ERROR, KILL, KINDS, FaultyLog, Killed
-from tests.simulation.stores import InMemory, InSqlite, Store
+from tests.simulation.stores import InMemory, InPostgres, InSqlite, Store
 from tests.simulation.world import Process, compare, picture
 
 SPEC = Spec(models=("umans/coder",), kind="requests")
@@ -29,9 +30,19 @@ CAP = cmd.SetRule(Rule("requests", "umans", cap=1, on_429="step", cooldown_ms=0)
 FILE = cmd.LoadFile("/etc/headgate.toml", "digest", 1, (Rule("requests", "umans", cap=1, on_429="step"),))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+STORES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def make_store(kind: str, folder: Path, request: pytest.FixtureRequest) -> Store:
+    if kind == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        return InPostgres(server)
+    return InMemory() if kind == "memory" else InSqlite(folder)
+
+
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return InMemory() if request.param == "memory" else InSqlite(tmp_path)
+    return make_store(request.param, tmp_path, request)
 
 
 class Cast:
@@ -103,8 +114,7 @@ def scene(store: Store, cast: Cast) -> tuple[Process, Process, list[cmd.Command]
     return writer, waiter, [cmd.Release("held"), ask(writer, "later"), cmd.Bump("nobody")]
 
 
-def steps_of_the_scene(folder: Path, kind: str) -> list[str]:
-    store = InMemory() if kind == "memory" else InSqlite(folder)
+def steps_of_the_scene(store: Store) -> list[str]:
     cast = Cast(store)
     writer, _, batch = scene(store, cast)
     writer.log.arm()
@@ -115,13 +125,13 @@ def steps_of_the_scene(folder: Path, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", KINDS)
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", STORES)
 def test_L2_Q2_at_whichever_step_it_ends_a_batch_is_in_the_log_whole_or_not_at_all(
-    kind: str, fault: str, tmp_path: Path
+    kind: str, fault: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     learn = tmp_path / "learn"
     learn.mkdir()
-    steps = steps_of_the_scene(learn, kind)
+    steps = steps_of_the_scene(make_store(kind, learn, request))
     wanted = {"lock", "locked", "begin", "begun", "read", "was read", "now", "append", "appended", "unlock", "wake"}
     assert wanted <= set(steps)
     if kind == "sqlite":
@@ -130,7 +140,7 @@ def test_L2_Q2_at_whichever_step_it_ends_a_batch_is_in_the_log_whole_or_not_at_a
     for index, step in enumerate(steps):
         folder = tmp_path / f"{index}"
         folder.mkdir()
-        store = InMemory() if kind == "memory" else InSqlite(folder)
+        store = make_store(kind, folder, request)
         cast = Cast(store)
         try:
             _one_ending(store, cast, index, fault, committed=index >= committed_at)

@@ -61,7 +61,16 @@ def test_c3_the_store_is_sqlite_in_the_state_folder() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["sqlite://relative", "sqlite://", "sqlite:x", "memory://x", "mysql://u:hunter2@h/d", "u:hunter2@h", "hunter2"],
+    [
+        "sqlite://relative",
+        "sqlite://",
+        "sqlite:x",
+        "memory://x",
+        "mysql://u:hunter2@h/d",
+        "u:hunter2@h",
+        "hunter2",
+        "postgresql://",
+    ],
 )
 def test_c3_a_store_that_cannot_be_one_is_refused_without_showing_a_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"HEADGATE_STORE: found .*; valid is sqlite:///") as caught:
@@ -69,10 +78,11 @@ def test_c3_a_store_that_cannot_be_one_is_refused_without_showing_a_password(url
     assert "hunter2" not in str(caught.value)
 
 
-def test_c3_a_postgresql_store_is_said_not_to_be_in_this_release() -> None:
-    with pytest.raises(ConfigError, match="not in this release") as caught:
-        store_url({"HEADGATE_STORE": "postgresql://u:hunter2@h/d"})
-    assert "hunter2" not in str(caught.value)
+def test_c3_a_postgresql_store_is_taken_as_it_is_written() -> None:
+    url = "postgresql://u:hunter2@h:6432/d?namespace=team-a&sslmode=require"
+    assert store_url({"HEADGATE_STORE": url}) == url
+    assert store_url({"HEADGATE_STORE": "postgres://h/d"}) == "postgresql://h/d"
+    assert sqlite_folder(url) is None
 
 
 @pytest.mark.parametrize("home", [{}, {"HOME": ""}, {"HOME": "relative"}])

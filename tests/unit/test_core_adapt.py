@@ -18,6 +18,7 @@ from headgate.core.limits.adapt import (
     PATIENCE_MS,
     PROOF_MS,
     REPROBE_MS,
+    SPACING_MS,
 )
 from headgate.core.limits.belief import LAG_MS, Belief
 from headgate.core.pools import Pool
@@ -185,6 +186,46 @@ def test_p4_whoever_waits_for_a_proof_is_told_so() -> None:
     (deferred,) = [event for event in events if isinstance(event, ev.Deferred)]
     assert deferred.reason.code == "proving"
     assert deferred.reason.text == "umans: 0 of 8 at once are proven; one call at a time tries one more"
+
+
+def test_p4_where_calls_come_seldom_those_at_the_edge_are_apart_and_nobody_is_woken_for_nothing() -> None:
+    calls = Calls(cap=3)
+    one, two, _ = calls.prove(3)
+    calls.wait(60_000)
+    calls.end(one)
+    first, second = calls.ask(), calls.ask()
+    calls.end(two)
+    freed = calls.now
+    assert calls.engine.next_deadline() == freed + 500  # when the seats have cooled
+    calls.wait(500)
+    assert (calls.lent(first), calls.lent(second)) == (True, False)
+    assert calls.engine.next_deadline() == freed + 500 + SPACING_MS
+    calls.wait(SPACING_MS)
+    assert calls.lent(second)
+    third = calls.ask()  # nothing but a release can let it in: until then it is woken to see whether it is overtaken
+    due = calls.engine.next_deadline()
+    assert due is not None
+    assert due >= calls.now + 29_000
+    assert not calls.lent(third)
+
+
+def test_p4_a_try_waits_for_a_moment_at_which_nothing_cools_and_for_ten_seconds_at_most() -> None:
+    adapt = Adapt(Belief(proven=3, proven_at=START, tried_at=START, sent_at=START))
+    adapt.configure(8, explore=False, fixed_lag_ms=None)
+    due = adapt.admits_at(4, 8, START + 5_000, live=2, cooling=1)
+    assert due == START + 10_000
+    assert not adapt.admits(4, 8, due - 1, live=2, cooling=1)
+    assert adapt.admits(4, 8, due, live=2, cooling=1)
+    assert adapt.admits_at(4, 8, due, live=2, cooling=1) == 0
+
+
+@pytest.mark.parametrize(("ago", "ghosts"), [(499, 0), (500, 2), (1_999, 2), (2_000, 0)])
+def test_p4_a_release_is_a_ghost_from_the_lag_on_and_for_two_seconds(ago: int, ghosts: int) -> None:
+    adapt = Adapt(Belief(freed=[(START - 2_900, 1), (START - ago, 2)]))
+    adapt.configure(8, explore=False, fixed_lag_ms=None)
+    adapt.admitted("a", 1, START)
+    call = adapt.belief.calls["a"]
+    assert (call.ghosts, call.ghost_age) == (ghosts, ago if ghosts else 0)
 
 
 def test_p4_an_old_proof_is_worth_what_is_in_flight() -> None:

@@ -83,3 +83,11 @@ def test_a11_the_line_that_counts_is_of_those_who_would_enter_first():
     spec = bench.spec(SONNET, project="a")
     ahead = [view for view in ticket_views(bench.state, bench.now) if view.ticket.spec.models == (SONNET,)]
     assert capacity(bench.state, spec, bench.now).queued == len(ahead)
+
+
+def test_a5_some_of_the_line_are_walked_with_the_places_that_they_have_in_the_whole():
+    bench = crowd()
+    chosen = ("t03", "t07", "t11")
+    whole = [view for view in ticket_views(bench.state, bench.now) if view.ticket.id in chosen]
+    assert list(Line(bench.state, bench.now).walk(lambda ticket: ticket.id in chosen)) == whole
+    assert len(whole) == 3

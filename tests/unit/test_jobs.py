@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.errors import BadRequest
-from headgate.jobs import output, states
+from headgate.core import commands as cmd
+from headgate.core.errors import BadRequest, NotFound
+from headgate.gate.direct import DirectGate
+from headgate.jobs import output, settling, states, store, submitting
 from headgate.jobs.output import ERR, NOTE, OUT, Reader, Writer
 from headgate.jobs.records import Job, JobSpec
 from headgate.jobs.verdicts import (
@@ -22,6 +24,9 @@ from headgate.jobs.verdicts import (
     valid_retry_on,
     verdict,
 )
+from headgate.log.protocol import START
+from headgate.log.sqlite import SqliteLog
+from headgate.notify.messages import messages_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
@@ -143,7 +148,6 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
             seen += put_together(reader, OUT)
     seen += put_together(reader, OUT)
     assert [int(line[:5]) for line in seen.splitlines()] == list(range(40))
-    reader.close()
     for number in range(40, 400):
         writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
     writer.close()
@@ -154,6 +158,51 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
     assert not output.files(folder, "job")
 
 
+def test_j4_a_place_in_the_output_stays_the_same_however_often_files_are_renamed(tmp_path: Path):
+    folder = str(tmp_path)
+    writer = Writer(folder, "job", 40_000)
+    for number in range(5):
+        writer.write(1, b"%05d\n" % number)
+    place = output.page(folder, "job").next
+    for number in range(5, 60):  # more than one file, all kept
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
+    writer.close()
+    writer = Writer(folder, "job", 40_000)  # the next attempt goes on in the same file
+    writer.write(2, b"00060\n")
+    found = output.page(folder, "job", place)
+    assert [int(piece.data[:5]) for piece in found.pieces] == list(range(5, 61))
+    assert (found.more, found.skipped) == (False, False)
+    assert output.page(folder, "job", found.next) == ([], found.next, False, False)
+    for number in range(61, 400):
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
+    late = output.page(folder, "job", place)
+    assert late.skipped, "what was asked for is no longer kept, and that is said"
+    numbers = [int(piece.data[:5]) for piece in late.pieces]
+    assert numbers == list(range(numbers[0], 400))
+
+
+def test_j4_output_is_read_page_by_page_and_from_its_end(tmp_path: Path):
+    folder = str(tmp_path)
+    writer = Writer(folder, "job", 4 << 20)
+    for number in range(3000):
+        writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
+    writer.close()
+    seen, after, pages, more = [], "", 0, True
+    while more:
+        found = output.page(folder, "job", after, most=1)
+        seen += [int(piece.data[:5]) for piece in found.pieces]
+        after, more, pages = found.next, found.more, pages + 1
+    assert seen == list(range(3000))
+    assert pages > 10
+    last = output.page(folder, "job", tail=10_000)
+    assert [int(piece.data[:5]) for piece in last.pieces] == list(range(3000 - len(last.pieces), 3000))
+    assert 15 < len(last.pieces) < 20
+    assert len(output.page(folder, "job", tail=1 << 30, most=1 << 30).pieces) == 3000
+    assert output.page(folder, "none") == ([], "", False, False)
+    with pytest.raises(BadRequest, match="valid is a place"):
+        output.page(folder, "job", "yesterday")
+
+
 def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path):
     (tmp_path / "jobs").write_text("in the way")
     writer = Writer(str(tmp_path), "job", 1 << 20)
@@ -161,3 +210,28 @@ def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
     writer.note("lost")
     writer.close()
     assert writer.lost > 0
+
+
+# A day in line.
+
+
+def test_a8_a_job_in_line_for_a_day_expires_is_told_once_and_never_starts(tmp_path: Path):
+    now = 1_700_000_000_000
+    gate = DirectGate(SqliteLog(str(tmp_path), lambda: now), folder=str(tmp_path))
+    (one,) = submitting.submit(gate, [JobSpec(("true",), "/", gate.host, name="late")])
+    now += 86_400_000 - 1000
+    gate.decide([])
+    assert store.view(gate, one.id).state == states.QUEUED
+    now += 1000
+    gate.decide([])
+    assert store.view(gate, one.id).state == states.EXPIRED, "also before anybody has seen to it"
+    assert settling.see_to_ends(gate) == 1
+    assert settling.see_to_ends(gate) == 0
+    view = store.view(gate, one.id)
+    assert (view.state, view.job.why, view.job.attempt) == (states.EXPIRED, "expired after 1d", 0)
+    with pytest.raises(NotFound):
+        gate.one(cmd.Offer(one.id, gate.me, gate.host, "", ()))
+    commits = gate.log.read(START)
+    told = [message.kind for commit in commits for message in messages_of(commit, lambda _: None)]
+    assert told == ["queued", "expired"]
+    gate.close()

@@ -31,12 +31,6 @@ def test_each_memory_url_is_a_log_of_its_own() -> None:
     assert two.now() > 1_600_000_000_000
 
 
-def test_postgresql_is_named_as_missing_without_its_password() -> None:
-    with pytest.raises(StoreError, match="not in this release") as failure:
-        open_log("postgresql://me:secret@db/headgate")
-    assert "secret" not in str(failure.value)
-
-
 @pytest.mark.parametrize(
     "url",
     [

@@ -105,6 +105,50 @@ def test_t1_an_incident_is_told_once_and_its_end_once():
     assert box.got == ["first", "over", "anew"]
 
 
+def refused(why: str, level: int, limit: int, cap: int = 20) -> tuple[ev.Event, ...]:
+    """As the engine has it: a short pause, and what the refusal was taken to mean."""
+    paused = ev.Paused("requests", "umans", AT + 300, "rate_limited", incident=why != "fit")
+    return paused, ev.Refused("requests", "umans", "i", why, level, limit, cap)
+
+
+def accepted(level: int) -> ev.Event:
+    return ev.Accepted("i", "requests", "umans", level)
+
+
+def test_t1_p4_of_a_learned_limit_only_what_people_should_know_is_told_once():
+    box = Box()
+    seq = 0
+
+    def happens(*events: ev.Event) -> list[str]:
+        nonlocal seq
+        before = len(box.got)
+        commit = Commit(1, "c", AT, seq + len(events), None, list(events))
+        for message in wanted(messages_of(commit, lambda ident: 3), TOLD_BY_DEFAULT):
+            assert box.target.tell(message, 0)
+        seq += len(events)
+        return box.got[before:]
+
+    (found,) = happens(*refused("exact", 7, 6))
+    assert found.endswith("the limit is 6 (cap 20)")
+    assert happens(*refused("fit", 7, 6)) == []
+    assert happens(*refused("probe", 7, 6)) == []
+    assert happens(*refused("lag", 6, 6)) == []
+    assert happens(*refused("exact", 7, 6)) == [], "told already"
+    (sunk,) = happens(*refused("drop", 5, 3))
+    assert "has sunk" in sunk
+    assert happens(*refused("drop", 4, 2)) == [], "the same incident"
+    assert happens(accepted(4)) == []
+    assert "5 at once" in happens(accepted(5))[0]
+    assert happens(accepted(6)) == []
+    (alone,) = happens(*refused("alone", 1, 1))
+    assert "paused" in alone
+    assert "20 at once" in happens(accepted(20))[0], "the cap is reached again"
+    assert len(happens(*refused("exact", 7, 6))) == 1, "a new incident"
+    assert happens(ev.CapRemoved("requests", "umans")) == []
+    assert len(happens(*refused("exact", 7, 6))) == 1, "under other rules it is told anew"
+    assert box.target.saved.open == ["limit requests umans until 20"]
+
+
 def test_t1_what_is_over_the_limit_of_an_hour_is_summed_up():
     box = Box(per_hour=2)
     for number in range(5):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from litestar import Litestar, Request, Response, Router
+from litestar import Litestar, Request, Response
 from litestar.config.response_cache import ResponseCacheConfig
 from litestar.di import Provide
 from litestar.exceptions import (
@@ -24,8 +24,9 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
+from litestar.plugins.core import MsgspecDIPlugin
 
-from headgate.api import concurrency, files, health, lease_routes, managing, reading, stream
+from headgate.api import concurrency, files, health, job_routes, lease_routes, managing, reading, stream
 from headgate.api.beside import Beside
 from headgate.api.errors import ErrorShape, Refused, refusal
 from headgate.api.guard import App, Guard
@@ -52,13 +53,19 @@ _ERRORS = {
 }
 
 
+class _Litestar(Litestar):
+    """Without plugins for libraries that we do not use: where pydantic is there, it takes a quarter of a second."""
+
+    @staticmethod
+    def _get_default_plugins(plugins: list[Any]) -> list[Any]:
+        return [*plugins, MsgspecDIPlugin()]
+
+
 def build(service: Service, connections: Callable[[], int]) -> App:
     """The application, with everything around it."""
-    routes = Router(
-        "/", route_handlers=_documented(), dependencies={"service": Provide(lambda: service, sync_to_thread=False)}
-    )
-    app = Litestar(
-        [routes],
+    app = _Litestar(
+        _documented(),
+        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         openapi_config=OpenAPIConfig(
             title="Headgate",
             version=service.version,
@@ -84,7 +91,8 @@ def _documented() -> list[Any]:
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
     handlers: list[Any] = [*concurrency.ROUTES, *files.ROUTES]
-    for handler in (*reading.ROUTES, *managing.ROUTES, *lease_routes.ROUTES, *health.ROUTES, stream.events):
+    documented = (*reading.ROUTES, *managing.ROUTES, *lease_routes.ROUTES, *job_routes.ROUTES, *health.ROUTES)
+    for handler in (*documented, stream.events):
         handler.responses = {**common, **(handler.responses or {})}
         handlers.append(handler)
     return handlers

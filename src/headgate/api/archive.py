@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from headgate.core.events import Event
 from headgate.gate.node import Node
-from headgate.log import open_log
 from headgate.log.protocol import Log
 
 T = TypeVar("T")
@@ -35,7 +34,8 @@ class Archive:
 
     def _read(self, look: Callable[[Log], T]) -> T:
         if self._log is None:
-            self._log = open_log(f"sqlite://{self._gate.folder}")
+            self._log = self._gate.another_log()
+        assert self._log is not None
         return look(self._log)
 
     def close(self) -> None:

@@ -11,8 +11,10 @@ from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalErr
 from headgate.gate.clients import Gone
 from headgate.gate.handles import NotAdmitted
 from headgate.log.protocol import StoreError
+from headgate.present.errors import NotNow
 
 RETRY_AFTER_S = 5
+DEFERRED = 75  # the exit code of what somebody else's key or session keeps from being done
 
 
 class ErrorShape(Struct, omit_defaults=True):
@@ -74,6 +76,8 @@ def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
         return 503, ErrorShape(str(error), "store_unavailable"), headers
     if isinstance(error, NotFound):
         return 404, ErrorShape(_in_fields(str(error)), "not_found"), {}
+    if isinstance(error, NotNow) or getattr(error, "exit_code", 0) == DEFERRED:
+        return 409, ErrorShape(_in_fields(str(error)), "conflict"), {}
     if isinstance(error, BadName | BadRequest | ConfigError):
         return 400, ErrorShape(_in_fields(str(error)), "bad_request"), {}
     if isinstance(error, UnicodeDecodeError):

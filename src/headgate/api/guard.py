@@ -22,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES = 64 * 1024
+JOBS_BYTES = 4 * 1024 * 1024  # prompts are long, and batches of them longer
 HEAD_BYTES = 16 * 1024
 PATH_BYTES = 4 * 1024
 
@@ -45,11 +46,20 @@ SECURE_HEADERS = (
 class Access:
     """Whom the service answers."""
 
-    def __init__(self, tokens: Tokens, *, loopback: bool, names: frozenset[str], concurrency_token: bool) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        *,
+        loopback: bool,
+        names: frozenset[str],
+        concurrency_token: bool,
+        may_submit: bool = False,
+    ) -> None:
         self.tokens = tokens
         self.loopback = loopback
         self.names = names  # in lower case, besides addresses
         self.concurrency_token = concurrency_token
+        self.may_submit = may_submit  # jobs: whoever may runs anything
 
 
 class Guard:
@@ -73,12 +83,13 @@ class Guard:
             if path not in _HEALTH:
                 self._check(scope, path)
             length = scope.get("headgate.length", 0)
-            if length > BODY_BYTES:
-                raise _too_large()
+            most = JOBS_BYTES if path.startswith("/v1/jobs") and scope["headgate.may_change"] else BODY_BYTES
+            if length > most:
+                raise _too_large(most)
         except Refused as error:
             await refuse(error, send, close=True)
             return
-        await self._app(scope, receive if length >= 0 else _counted(receive), _secured(send))
+        await self._app(scope, receive if length >= 0 else _counted(receive, most), _secured(send))
 
     def _check(self, scope: Scope, path: str) -> None:
         if len(scope["raw_path"]) + len(scope["query_string"]) > PATH_BYTES:
@@ -190,11 +201,11 @@ def _length(found: dict[bytes, bytes], headers: list[tuple[bytes, bytes]]) -> in
     """The body's length; -1 when it is not said."""
     given = found.get(b"content-length")
     if given is not None:
-        return int(given) if given.isdigit() and len(given) < 16 else BODY_BYTES + 1
+        return int(given) if given.isdigit() and len(given) < 16 else JOBS_BYTES + 1
     return -1 if any(name == b"transfer-encoding" for name, _ in headers) else 0
 
 
-def _counted(receive: Receive) -> Receive:
+def _counted(receive: Receive, most: int) -> Receive:
     """The same messages, as long as the body is not too large."""
     size = 0
 
@@ -202,8 +213,8 @@ def _counted(receive: Receive) -> Receive:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
-        if size > BODY_BYTES:
-            raise _too_large()
+        if size > most:
+            raise _too_large(most)
         return message
 
     return counted
@@ -218,8 +229,8 @@ def _secured(send: Send) -> Send:
     return secured
 
 
-def _too_large() -> Refused:
-    return Refused(413, "too_large", f"the body is too large: at most {BODY_BYTES} bytes")
+def _too_large(most: int) -> Refused:
+    return Refused(413, "too_large", f"the body is too large: at most {most} bytes")
 
 
 def _wrong_host(found: str) -> Refused:

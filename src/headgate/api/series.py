@@ -1,10 +1,17 @@
-"""The recent past for charts: a sample every few seconds while the service runs, and one a minute for a day."""
+"""The recent past for charts: a sample every few seconds while the service runs, and one a minute for a day.
+
+Kept in a file of the state folder, so that a restart does not empty the charts. It is of no other use, and one that
+cannot be read or written disturbs nobody.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
+from time import time
 
+import msgspec
 from msgspec import Struct
 
 from headgate.api.feed import Feed
@@ -12,14 +19,17 @@ from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.core.views import pool_views
 from headgate.gate.node import Node
+from headgate.log.files import make_file
 from headgate.present.moments import Moments
 from headgate.present.shapes import Time
+from headgate.present.times import utc
 
 STEP_S = 5
 FINE = 720  # samples: an hour
 COARSE_EVERY = 12  # of the fine ones
 COARSE = 1440  # a day
 _MOST_POOLS = 200
+_LARGEST_FILE = 64 << 20
 
 
 class PoolSample(Struct):
@@ -48,12 +58,20 @@ class SeriesShape(Struct):
     samples: list[Sample]
 
 
-class Series:
-    """Collects samples."""
+class Kept(Struct):
+    """The file."""
 
-    def __init__(self, gate: Node, feed: Feed) -> None:
+    fine: list[Sample]
+    coarse: list[Sample]
+
+
+class Series:
+    """Collects samples. `path` is where they are kept; nowhere, when it is empty."""
+
+    def __init__(self, gate: Node, feed: Feed, path: str = "") -> None:
         self._gate = gate
         self._feed = feed
+        self._path = path
         self._fine: deque[Sample] = deque(maxlen=FINE)
         self._coarse: deque[Sample] = deque(maxlen=COARSE)
         self._grants = 0
@@ -72,9 +90,43 @@ class Series:
         while True:
             try:
                 await self.take()
+                if self._taken % COARSE_EVERY == 0:
+                    await asyncio.to_thread(self._write, self._kept())
             except HeadgateError:
                 pass  # the store is in trouble: a gap
             await asyncio.sleep(STEP_S)
+
+    def load(self) -> None:
+        """Go on with the samples of the service before this one."""
+        if not self._path:
+            return
+        try:
+            with open(self._path, "rb") as file:
+                kept = msgspec.json.decode(file.read(_LARGEST_FILE), type=Kept)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        now = utc(int(time() * 1000)) or ""
+        self._fine.extend(each for each in kept.fine if each.at and each.at <= now)
+        self._coarse.extend(each for each in kept.coarse if each.at and each.at <= now)
+
+    def save(self) -> None:
+        """Keep the samples for the service after this one."""
+        self._write(self._kept())
+
+    def _kept(self) -> Kept:
+        return Kept(list(self._fine), list(self._coarse))
+
+    def _write(self, kept: Kept) -> None:
+        if not self._path:
+            return
+        new = f"{self._path}.{os.getpid()}"
+        try:
+            with os.fdopen(make_file(new, exclusive=False), "wb") as file:
+                file.truncate()
+                file.write(msgspec.json.encode(kept))
+            os.replace(new, self._path)
+        except OSError:
+            return
 
     async def take(self) -> None:
         """Add one sample."""
@@ -98,11 +150,11 @@ class Series:
 
     def shape(self, minutes: float) -> SeriesShape:
         """The last minutes."""
-        if minutes * 60 <= FINE * STEP_S:
-            most = max(int(minutes * 60 / STEP_S), 1)
-            return SeriesShape(STEP_S, self._feed.seq, list(self._fine)[-most:])
-        most = max(int(minutes), 1)
-        return SeriesShape(STEP_S * COARSE_EVERY, self._feed.seq, list(self._coarse)[-most:])
+        fine = minutes * 60 <= FINE * STEP_S
+        step_s, samples = (STEP_S, self._fine) if fine else (STEP_S * COARSE_EVERY, self._coarse)
+        moments = Moments(self._gate)
+        since = moments.utc(moments.now - int(max(minutes * 60, step_s) * 1000)) or ""
+        return SeriesShape(step_s, self._feed.seq, [each for each in samples if (each.at or "") > since])
 
     def _summed(self) -> Sample:
         """The last minute in one sample: as it is now, with all that was counted."""

@@ -21,18 +21,20 @@ from headgate.api.app import build
 from headgate.api.beside import Other
 from headgate.api.files import FILES
 from headgate.api.guard import Access
+from headgate.api.jobs import Jobs
 from headgate.api.protocol import Protocol
 from headgate.api.service import Service
 from headgate.api.tokens import Tokens, find_token, make_token, token_path
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
-from headgate.config.paths import sqlite_folder, state_folder, store_url
+from headgate.config.paths import state_folder, store_url
 from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.gate import processes
 from headgate.gate.address import Address, remove_address, write_address
 from headgate.gate.node import Node
 from headgate.log import open_log
+from headgate.log.places import local_folder
 
 MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
 
@@ -53,15 +55,21 @@ class Options(Struct):
     new_token: bool = False
 
 
-def serve(options: Options, loaded: Loaded | None, beside: MakeOther | None = None) -> int:
-    """Run until a signal says stop; the exit code."""
+def serve(
+    options: Options,
+    loaded: Loaded | None,
+    beside: MakeOther | None = None,
+    jobs: Jobs | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> int:
+    """Run until a signal says stop; the exit code. `on_ready` is called once everything is open."""
     environment = Environment.read()
     folder = state_folder()
     sock = _listen(options)
     try:
         loopback = _is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
-        return uvloop.run(_run(sock, access, loaded, environment, folder, beside))
+        return uvloop.run(_run(sock, access, loaded, environment, folder, beside, jobs, on_ready))
     finally:
         sock.close()
 
@@ -73,11 +81,13 @@ async def _run(
     environment: Environment,
     folder: str,
     beside: MakeOther | None,
+    jobs: Jobs | None,
+    on_ready: Callable[[], None] | None,
 ) -> int:
     url = store_url()
-    gate = Node(open_log(url), loaded, sqlite_folder(url) or "")
+    gate = Node(open_log(url), loaded, local_folder(url))
     async with gate:
-        service = Service(gate, access, loaded, environment)
+        service = Service(gate, access, loaded, environment, jobs)
         service.url = _url(sock)
         service.dashboard = FILES.find("index.html") is not None
         if beside is not None:
@@ -94,6 +104,8 @@ async def _run(
         write_address(folder, Address(service.url, host, port, gate.me, service.started_at))
         try:
             _say(f"headgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)"))
+            if on_ready is not None:
+                on_ready()
             await server.serve(sockets=[sock])
         finally:
             remove_address(folder, gate.me)
@@ -202,7 +214,11 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
     if not loopback:
         names |= {processes.host_name().lower(), socket.gethostname().lower(), options.host.lower()}
     return Access(
-        Tokens(token), loopback=loopback, names=frozenset(names), concurrency_token=settings.concurrency_token
+        Tokens(token),
+        loopback=loopback,
+        names=frozenset(names),
+        concurrency_token=settings.concurrency_token,
+        may_submit=loopback if settings.submit is None else settings.submit,
     )
 
 
@@ -211,6 +227,7 @@ def _settle_down() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
+    gc.enable()
 
 
 def _say(text: str) -> None:

@@ -17,12 +17,13 @@ from headgate.api.counters import Counters
 from headgate.api.errors import Refused
 from headgate.api.feed import Feed
 from headgate.api.guard import Access
+from headgate.api.jobs import Jobs, JobsDesk
 from headgate.api.series import Series
 from headgate.api.shared import Shared
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded, load
-from headgate.config.paths import config_path
+from headgate.config.paths import config_path, state_folder
 from headgate.core.errors import HeadgateError
 from headgate.core.state import State
 from headgate.gate.clients import Clients
@@ -38,7 +39,14 @@ MOST_STREAMS = 500
 class Service:
     """A running API."""
 
-    def __init__(self, gate: Node, access: Access, loaded: Loaded | None, environment: Environment) -> None:
+    def __init__(
+        self,
+        gate: Node,
+        access: Access,
+        loaded: Loaded | None,
+        environment: Environment,
+        jobs: Jobs | None = None,
+    ) -> None:
         self.gate = gate
         self.access = access
         self.loaded = loaded
@@ -49,10 +57,11 @@ class Service:
         self.clients = Clients(gate)
         self.feed = Feed(gate)
         self.counters = Counters(gate)
-        self.series = Series(gate, self.feed)
+        self.series = Series(gate, self.feed, f"{state_folder()}/series.json" if gate.folder else "")
         self.asking = Asking(gate)
         self.shared = Shared(gate)
         self.archive = Archive(gate)
+        self.jobs = JobsDesk(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
         self.beside: Other | None = None
@@ -64,6 +73,7 @@ class Service:
         for hearer in (self.clients.hear, self.counters.hear, self.series.hear):
             self.feed.hear(hearer)
         self.gate.count_batches(self.counters.batch)
+        self.series.load()
         await self.feed.start()
         await self.clients.start()
         loop = asyncio.get_running_loop()
@@ -81,8 +91,10 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.series.save()
         self.shared.close()
         self.archive.close()
+        self.jobs.close()
 
     def say_goodbye(self) -> None:
         """Streams and long polls end now; nobody new is taken on."""
@@ -130,6 +142,7 @@ class Service:
             if loaded is not None:
                 await self.gate.use(loaded)
                 self.loaded = loaded
+                await self.jobs.use(loaded)
         except (ConfigError, HeadgateError) as error:
             self.counters.complain(f"the config file is not used: {error}")
 

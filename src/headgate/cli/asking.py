@@ -16,14 +16,14 @@ from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
 from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model, shown
+from headgate.core.names import shown
 from headgate.core.records import Lease, Reason, Spec
 from headgate.gate import processes, wake
 from headgate.gate.ids import new_id
 from headgate.gate.seats import Left, SeatGate
 from headgate.log.protocol import StoreError
+from headgate.present.asked import candidates, project_name, session_key
 from headgate.present.times import local_and_utc, parse_since_ms, utc
-from headgate.signals.agents import model_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,36 +92,6 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
     )
-
-
-def candidates(given: str, command: list[str], environment: Environment, loaded: Loaded | None) -> tuple[str, ...]:
-    """The models to ask for: named here, by a known agent's own flag, by the environment, or by the config file."""
-    if given:
-        models = tuple(str(parse_model(part.strip())) for part in given.split(","))
-    elif command and (own := model_of(command)) is not None:
-        models = (own,)
-    else:
-        models = environment.models or (loaded.settings.models if loaded is not None else ())
-    allowed = tuple(model for model in models if environment.allows(model))
-    if models and not allowed:
-        raise BadRequest(
-            f"{', '.join(models)}: not among the providers that {environment.providers_from} allows "
-            f"({', '.join(environment.providers)})"
-        )
-    return allowed
-
-
-def project_name(given: str) -> str:
-    name = given or os.environ.get("HEADGATE_PROJECT", "") or "default"
-    if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip():
-        raise BadRequest(f"--project {shown(name)}: valid is up to 100 printable characters")
-    return name
-
-
-def session_key(given: str, option: str = "") -> str:
-    if len(given) > 200 or not all(char.isprintable() for char in given) or given != given.strip():
-        raise BadRequest(f"{option}{shown(given)}: valid is up to 200 printable characters")
-    return given
 
 
 class Asked:
@@ -209,12 +179,9 @@ def _with_credentials(gate: SeatGate, request: Request, *, tell: bool) -> Reques
     """
     if len(request.models) < 2:
         return request
-    missing = {model: lacks for model in request.models if (lacks := gate.credentials.missing(model))}
-    if not missing:
+    left, told = gate.credentials.with_credentials(request.models)
+    if not told:
         return request
-    alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
-    told = [f"{models}: {lacks}" for lacks, models in alike.items()]
-    left = tuple(model for model in request.models if model not in missing)
     if not left:
         return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=request.models[0])
     for text in told if tell else ():

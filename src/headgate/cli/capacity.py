@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from headgate.cli import exits
-from headgate.cli.asking import candidates, project_name
 from headgate.cli.drawing import Cell, Screen
 from headgate.cli.listing import current, opened, say_json
 from headgate.config.environment import Environment
@@ -14,6 +13,7 @@ from headgate.core.names import KINDS
 from headgate.core.records import Spec
 from headgate.core.state import State
 from headgate.core.views import Capacity, capacity
+from headgate.present.asked import candidates, project_name
 from headgate.present.moments import Moments
 from headgate.present.shapes import capacity_json
 from headgate.present.words import count, spans

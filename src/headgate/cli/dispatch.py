@@ -7,7 +7,6 @@ import sys
 import click
 
 from headgate.cli import exits
-from headgate.cli.job_reading import Reading
 from headgate.cli.listing import note, say_json
 from headgate.cli.opening import load_config, open_gate
 from headgate.cli.targets import json_option, tell, whoami
@@ -16,6 +15,7 @@ from headgate.core.records import Reason
 from headgate.gate import processes
 from headgate.jobs import dispatching
 from headgate.jobs.dispatching import Answer
+from headgate.jobs.reading import Reading
 from headgate.jobs.records import JobSpec
 from headgate.present.moments import Moments
 from headgate.present.shapes import reason_json

@@ -67,7 +67,7 @@ def examine() -> list[Finding]:
     findings = [*visit.look(versions, environment, visit.config, visit.store)]
     if visit.home:
         findings += visit.look(visit.folder, visit.disk)
-    if visit.reachable:
+    if visit.reachable and not visit.remote:
         findings += visit.look(visit.lock, visit.database)
     if visit.sound:
 

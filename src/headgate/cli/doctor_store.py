@@ -21,9 +21,11 @@ from headgate.config.units import format_size
 from headgate.core.errors import HeadgateError
 from headgate.gate import processes
 from headgate.log.clock import boot_id
-from headgate.log.database import FORMAT
+from headgate.log.database import FORMAT, MOVED
 from headgate.log.explain import explain
 from headgate.log.filesystems import kind_in_mountinfo, refuse_network
+from headgate.log.moving import moved
+from headgate.log.places import POSTGRES, local_folder, shown
 from headgate.log.protocol import StoreError
 from headgate.present.words import (
     count,
@@ -32,6 +34,7 @@ from headgate.present.words import (
 LOCK_PATIENCE_S = 1.0
 _LITTLE_BYTES = 200 << 20
 _NOTHING_BYTES = 1 << 20
+_SLOW_TRIP_MS = 20.0
 
 
 class Visit:
@@ -45,6 +48,8 @@ class Visit:
         self.locked = False  # somebody keeps the write lock
         self.anchor: int | None = None  # the offset of this boot's clock
         self.sound = False  # a database is there and can be read
+        self.remote = False  # it is a server's
+        self.ahead_ms = 0  # its clock of this machine's
 
     def look(self, *checks: Callable[[], Findings]) -> Findings:
         """The checks' findings; what one of them could not do is a finding, too."""
@@ -75,11 +80,41 @@ class Visit:
     def store(self) -> Findings:
         url = store_url()
         folder = sqlite_folder(url)
-        if folder is None:
+        if url.startswith(POSTGRES):
+            yield from self._postgres(url)
+        elif folder is None:
             text = f"{url} is a gate for one process alone: what is run from here shares no cap with anybody"
             yield Finding("store", "warn", text, "unset HEADGATE_STORE")
         else:
             self.home = folder
+
+    def _postgres(self, url: str) -> Findings:
+        """The database, and what lies between it and this machine."""
+        from headgate.log.postgres.address import parse
+        from headgate.log.postgres.looking import look
+
+        seen = look(parse(url))
+        self.home = local_folder(url)
+        self.remote = self.sound = True
+        self.ahead_ms = seen.clock_ms
+        text = (
+            f"{shown(url)}: PostgreSQL {seen.server}, tables of version {seen.version}, "
+            f"{format_size(seen.size_bytes)}, {seen.events} events so far, {count(seen.commits, 'commit')} kept, "
+            f"{count(seen.connections, 'connection')}, a round trip takes {seen.trip_ms:g} ms"
+        )
+        yield Finding("store", "ok", text)
+        if seen.trip_ms > _SLOW_TRIP_MS:
+            text = f"a round trip takes {seen.trip_ms:g} ms: a decision takes two, and others wait meanwhile"
+            yield Finding("store", "warn", text, "place the database nearer to those who use it")
+        if seen.fsync == "off":
+            text = "the server has fsync off: a crash of its machine may damage the whole database"
+            yield Finding("store", "warn", text, "ALTER SYSTEM SET fsync = on")
+        if not seen.listens:
+            text = (
+                "LISTEN does not work here, as behind a pooler in transaction mode: those who wait on other machines "
+                "find out by polling, up to a second later"
+            )
+            yield Finding("store", "warn", text, "connect to the server itself, or to a pool in session mode")
 
     # The store's folder, seen from the outside.
 
@@ -158,6 +193,8 @@ class Visit:
         try:
             (format,) = conn.execute("PRAGMA user_version").fetchone()
             if format > FORMAT:
+                if format == MOVED:
+                    raise moved(self.home, conn)
                 raise StoreError(
                     f"{path} has format {format}, of a newer headgate (this one knows {FORMAT}): upgrade it"
                 )

@@ -54,6 +54,7 @@ COMMANDS = {
     "node": "node",
     "env": "env",
     "open": "open",
+    "store": "store",
     "doctor": "doctor",
     "completion": "completion",
 }

@@ -14,11 +14,10 @@ from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.jobs import states, store
 from headgate.jobs.shapes import job_json
-from headgate.jobs.store import JobView
+from headgate.jobs.store import JobView, Wanted
 from headgate.present.moments import Moments
 from headgate.present.words import span, spans
 
-_DAY_MS = 86_400_000
 _COLUMNS = (
     Column("ID"),
     Column("STATE"),
@@ -64,16 +63,14 @@ def command(
         current(gate, reap=True)
         moments = Moments(gate)
         now = time_ns() // 1_000_000
-        oldest = 0 if everything or chosen else now - _DAY_MS
-        views = [
-            view
-            for view in store.views(gate)
-            if (not chosen or view.state in chosen)
-            and (view.state not in states.FINAL or view.job.finished_at >= oldest)
-            and (project is None or view.job.spec.project == project)
-            and (name is None or name in view.job.title)
-            and (within_ms is None or view.job.submitted_at >= now - within_ms)
-        ]
+        of_interest = Wanted(
+            states=chosen,
+            project=project or "",
+            name=name or "",
+            submitted_since=0 if within_ms is None else now - within_ms,
+            ended_since=0 if everything or chosen else now - store.DAY_MS,
+        )
+        views = store.listing(gate, of_interest).views
         if as_json:
             say_json({"jobs": [job_json(view, moments) for view in views]})
             return exits.OK

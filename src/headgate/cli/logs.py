@@ -13,11 +13,11 @@ from headgate.cli.listing import note, opened
 from headgate.core.errors import BadRequest
 from headgate.gate.direct import DirectGate
 from headgate.jobs import output, states, store
-from headgate.jobs.output import ERR, NOTE, OUT, Piece, Reader
+from headgate.jobs.output import ERR, NOTE, Piece, Reader
+from headgate.jobs.shapes import STREAMS
 from headgate.present.times import utc
 
 POLL_S = 0.2
-_STREAMS = {OUT: "out", ERR: "err", NOTE: "headgate"}
 
 
 @click.command(short_help="What a job printed; -f follows.")
@@ -77,7 +77,7 @@ class _Plain:
         self._only = only
 
     def wanted(self, piece: Piece) -> bool:
-        return self._only is None or _STREAMS.get(piece.mark) == self._only
+        return self._only is None or STREAMS.get(piece.mark) == self._only
 
     def write(self, piece: Piece) -> None:
         if piece.mark != NOTE and self.wanted(piece):
@@ -103,5 +103,5 @@ class _Marked(_Plain):
         if not piece.whole:
             self._open[piece.mark] = line
             return
-        head = f"{utc(piece.at)} {_STREAMS.get(piece.mark, 'out'):<8} "
+        head = f"{utc(piece.at)} {STREAMS.get(piece.mark, 'out'):<8} "
         sys.stdout.buffer.write(head.encode() + line)

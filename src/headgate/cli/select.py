@@ -10,7 +10,6 @@ import sys
 import click
 
 from headgate.cli import exits
-from headgate.cli.asking import candidates
 from headgate.cli.listing import (
     current,
     opened,
@@ -23,6 +22,7 @@ from headgate.core import events as ev
 from headgate.core.errors import BadRequest
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
+from headgate.present.asked import candidates
 from headgate.present.moments import (
     Moments,
 )

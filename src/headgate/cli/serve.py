@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+
 import click
 
+from headgate.cli.crew import Crew
 from headgate.cli.opening import load_config
+from headgate.cli.progress import say
+from headgate.config.load import Loaded
+from headgate.config.paths import sqlite_folder, store_url
 from headgate.core.errors import HeadgateError
+from headgate.gate.direct import DirectGate
+from headgate.jobs.desk import Desk
+from headgate.log import open_log
 
 
 class NotInstalled(HeadgateError):
@@ -17,8 +26,9 @@ class NotInstalled(HeadgateError):
 @click.command(short_help="The HTTP API and the dashboard.")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=int, default=4180, show_default=True, help="The port; 0 takes any that is free.")
+@click.option("--workers", type=click.IntRange(0, 1000), default=0, metavar="N", help="Also run jobs, up to N at once.")
 @click.option("--new-token", is_flag=True, help="Make a new token first; the old one and all cookies end with it.")
-def command(host: str, port: int, new_token: bool) -> int:
+def command(host: str, port: int, workers: int, new_token: bool) -> int:
     """Serve the HTTP API, the stream of events, the metrics and the dashboard, until it is told to stop.
 
     Agents do not need it: it stands beside any number of `headgate run` on the same store. On loopback anybody on this
@@ -26,12 +36,14 @@ def command(host: str, port: int, new_token: bool) -> int:
 
     \b
     headgate serve
+    headgate serve --workers 4
     headgate serve --host 0.0.0.0 --new-token
     headgate open                # the dashboard, in a browser
 
     Exit: 0 when it was told to stop (TERM, INT); 69 when the port is taken or the store cannot be used, 64 usage, 78
     config.
     """
+    gc.disable()  # until it serves: what is loaded now stays
     try:
         from headgate.api.server import Options, serve
         from headgate.proxy.app import Proxy
@@ -39,10 +51,24 @@ def command(host: str, port: int, new_token: bool) -> int:
         raise NotInstalled(
             f"the service needs more than is installed ({error.name} is missing): pip install 'headgate[serve]'"
         ) from error
-    return serve(
-        Options(host, port, new_token),
-        load_config(),
-        lambda gate, access, folder: Proxy(
-            gate, loopback=access.loopback, is_token=access.tokens.is_token, folder=folder
-        ),
-    )
+    loaded = load_config()
+    crew = Crew(workers, say) if workers else None
+    try:
+        return serve(
+            Options(host, port, new_token),
+            loaded,
+            lambda gate, access, folder: Proxy(
+                gate, loopback=access.loopback, is_token=access.tokens.is_token, folder=folder
+            ),
+            Desk(_gate_of_jobs, loaded),
+            crew.start if crew is not None else None,
+        )
+    finally:
+        if crew is not None:
+            crew.stop()
+
+
+def _gate_of_jobs(loaded: Loaded | None) -> DirectGate:
+    """A gate beside the service's own, for threads: nothing here is about signals."""
+    url = store_url()
+    return DirectGate(open_log(url), loaded, sqlite_folder(url) or "")

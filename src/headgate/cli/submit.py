@@ -8,7 +8,6 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.drawing import say
-from headgate.cli.job_reading import Reading
 from headgate.cli.listing import note, say_json
 from headgate.cli.opening import load_config
 from headgate.cli.targets import json_option, opened_gate, tell, whoami
@@ -16,6 +15,7 @@ from headgate.core.errors import BadRequest
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.jobs import store, submitting
+from headgate.jobs.reading import Reading
 from headgate.jobs.records import JobSpec
 from headgate.jobs.shapes import submitted_json
 from headgate.jobs.store import JobView

@@ -23,7 +23,8 @@ _MOST = 1000
 @click.option("--project", "projects", metavar="NAME", multiple=True, help="Only jobs of these projects.")
 @click.option("--models", metavar="GLOB", multiple=True, help="Only jobs that name such a model.")
 @click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
-def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...], now: bool) -> int:
+@click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as whoever started it has.")
+def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...], now: bool, with_stdin: bool) -> int:
     """Run the jobs that `headgate submit` left, each in its own process under a lease, as everyone else in line.
 
     Any number of workers share one queue. SIGTERM or Ctrl-C lets what runs finish; a second one hands it back.
@@ -39,9 +40,9 @@ def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...
     wants = Wants(projects=projects, models=models)
     say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
     tells = loaded is not None and bool(loaded.settings.notify)
-    return Worker(
-        lambda: open_gate(loaded), number, wants, say, now=now, beside=(lambda: _tell(loaded)) if tells else None
-    ).run()
+    beside = (lambda: _tell(loaded)) if tells else None
+    ends_with = 0 if with_stdin else -1
+    return Worker(lambda: open_gate(loaded), number, wants, say, now=now, beside=beside, ends_with=ends_with).run()
 
 
 def _tell(loaded: Loaded | None) -> None:

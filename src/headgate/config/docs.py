@@ -79,12 +79,13 @@ match = 'claude .*--model (?P<model>\\S+)'
 [run]
 wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
 
-# The HTTP service: whether changes under /concurrency/ need the token too, the names that it is called by, and
-# whether the proxy writes an access log.
+# The HTTP service: whether changes under /concurrency/ need the token too, the names that it is called by, whether
+# the proxy writes an access log, and whether jobs can be submitted.
 [serve]
 concurrency_token = true
 hosts = ["gate.example.org"]
 access_log = false
+submit = false
 
 # Jobs: how long those that have ended are kept, and how much of what one prints.
 [jobs]

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_STORES = "valid is sqlite:///absolute/folder or memory://"
+_STORES = "valid is sqlite:///absolute/folder, postgresql://user@host/database or memory://"
 _MAC = "Library/Application Support/headgate"
 
 
@@ -45,7 +45,10 @@ def config_path(environ: Mapping[str, str] | None = None) -> str:
 
 
 def store_url(environ: Mapping[str, str] | None = None) -> str:
-    """The store: `$HEADGATE_STORE`, or SQLite in the state folder as `sqlite:///absolute/folder`."""
+    """The store: `$HEADGATE_STORE`, or SQLite in the state folder as `sqlite:///absolute/folder`.
+
+    That of a PostgreSQL store may hold a password: see log/places.py for how to show it.
+    """
     environ = os.environ if environ is None else environ
     given = environ.get("HEADGATE_STORE", "")
     if not given:
@@ -55,10 +58,14 @@ def store_url(environ: Mapping[str, str] | None = None) -> str:
         return "sqlite://" + os.path.normpath("/" + rest.lstrip("/"))
     if given == "memory://":
         return given
+    if scheme in ("postgresql", "postgres") and rest:
+        return f"postgresql://{rest}"
     # The value may hold a password, so it is not shown.
-    if scheme in ("postgresql", "postgres"):
-        raise ConfigError(Problem("HEADGATE_STORE", f"found a {scheme} URL, which is not in this release; {_STORES}"))
-    found = f"a {scheme} URL that cannot be used" if scheme in ("sqlite", "memory") else "something else"
+    found = (
+        f"a {scheme} URL that cannot be used"
+        if scheme in ("sqlite", "memory", "postgres", "postgresql")
+        else "something else"
+    )
     raise ConfigError(Problem("HEADGATE_STORE", f"found {found}; {_STORES}"))
 
 

@@ -50,7 +50,10 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         wrap=tuple(said.get("run", {}).get("wrap", ())),
         keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
         serve=Serve(
-            serve.get("concurrency_token", False), tuple(serve.get("hosts", ())), serve.get("access_log", True)
+            serve.get("concurrency_token", False),
+            tuple(serve.get("hosts", ())),
+            serve.get("access_log", True),
+            serve.get("submit"),
         ),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
         notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),

@@ -374,6 +374,14 @@ SCHEMA = Table(
                         "true",
                         "true",
                     ),
+                    Key(
+                        "submit",
+                        Scalar("true or false", v.read_flag),
+                        "Whether jobs can be submitted over HTTP, with the token. Whoever can runs any command as the "
+                        "service's user.",
+                        "false",
+                        "only on loopback",
+                    ),
                 ),
             ),
             "The HTTP service.",

@@ -37,6 +37,7 @@ class Serve(Struct, frozen=True):
     concurrency_token: bool = False
     hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
     access_log: bool = True  # of the proxy
+    submit: bool | None = None  # jobs over HTTP; None: on loopback only
 
 
 class Jobs(Struct, frozen=True):

@@ -97,14 +97,15 @@ class Engine:
 
     def handle(self, command: cmd.Command, now: int) -> list[ev.Event]:
         """Decide. Raises a HeadgateError, having changed nothing, when the command cannot be."""
-        if now < self.state.at:
-            raise InternalError(f"time went backwards: {now} after {self.state.at}")
-        if (self.state.fresh or self.state.dirty) and type(command) not in _FIRST:
+        state = self.state
+        if now < state.at:
+            raise InternalError(f"time went backwards: {now} after {state.at}")
+        if (state.fresh or state.dirty) and type(command) not in _FIRST:
             raise InternalError("the line is not settled: Tick comes before other commands")
         out = self._out = []
         self._now = now
         self._handlers[type(command)](command, now)
-        if self.state.fresh or self.state.dirty:
+        if state.fresh or state.dirty:
             self._line.settle(now)
         return out
 
@@ -112,7 +113,8 @@ class Engine:
         """Take in what another process decided."""
         self._now = self._followed_to = at
         for event in events:
-            self._take_in(event)
+            self.state.apply(event, at)
+            self._timers.follow(event, at)
 
     def next_deadline(self) -> int | None:
         """When `Tick` next has something to do. Exact after `handle`; None: nothing is due, ever."""
@@ -148,13 +150,10 @@ class Engine:
     # Making events happen.
 
     def _emit(self, event: ev.Event) -> None:
-        self._take_in(event)
-        self._out.append(event)
-
-    def _take_in(self, event: ev.Event) -> None:
-        """Make an event part of the state, whoever decided it, and set the timers that follow from it."""
+        """Make an event of ours part of the state, and set the timers that follow from it."""
         self.state.apply(event, self._now)
         self._timers.follow(event, self._now)
+        self._out.append(event)
 
     def _is_mine(self, ticket: Ticket) -> bool:
         return ticket.holder == self.me and ticket.wake == self.address
@@ -166,10 +165,11 @@ class Engine:
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
-        over = [each.key for each in self.state.backoffs.values() if each.until <= now and not each.must_probe]
-        for key in over:  # before anybody is let in to try whether they are
-            self._emit(ev.BackoffEnded(key, "time"))
-        while (timer := self._timers.first()) is not None and timer[0] <= now:
+        if self.state.backoffs:
+            over = [each.key for each in self.state.backoffs.values() if each.until <= now and not each.must_probe]
+            for key in over:  # before anybody is let in to try whether they are
+                self._emit(ev.BackoffEnded(key, "time"))
+        while (timer := self._timers.due(now)) is not None:
             if timer[1] != POOL and (self.state.fresh or self.state.dirty):
                 self._line.settle(now)  # what freed up is lent before anything is taken away
                 continue

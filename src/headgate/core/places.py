@@ -11,7 +11,7 @@ rules have a say in is noted down at the beginning, so that a walk may go on in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace, merge
 from itertools import islice
 from typing import NamedTuple
@@ -68,12 +68,18 @@ class Line:
 
     def page(self, offset: int = 0, limit: int | None = None) -> list[TicketView]:
         """So many, by position."""
+        end = None if limit is None else offset + limit
+        return [self._view(each.ticket, each.position) for each in islice(self._placed(), offset, end)]
+
+    def walk(self, wanted: Callable[[Ticket], bool]) -> Iterator[TicketView]:
+        """Those that are wanted, by position."""
+        return (self._view(each.ticket, each.position) for each in self._placed() if wanted(each.ticket))
+
+    def _placed(self) -> Iterator[Placed]:
         streams = [self._of_row(row) for row in self._shares]
         streams += [_all_first(stand) for stand in self._stands.values() if stand.row is None]
         away = sorted(Placed(self._size, ticket.order, ticket.arrival, ticket) for ticket in self._away)
-        end = None if limit is None else offset + limit
-        placed = islice(merge(*streams, away), offset, end)
-        return [self._view(each.ticket, each.position) for each in placed]
+        return merge(*streams, away)
 
     def view(self, ticket: Ticket) -> TicketView:
         """One ticket of the line."""

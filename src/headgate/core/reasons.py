@@ -38,17 +38,17 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
     if state.is_closed(queue.spec, now):
         return _closed(state, queue, now)
-    tried = state.tried(queue, now)
+    tried = queue.usable or state.tried(queue, now)
     if not tried:
         return backed_off(state, queue, now)
-    candidate = queue.usable[0] if queue.usable else tried[0]
+    candidate = tried[0]
     seats = queue.spec.seats
-    blocking = [(pool, own) for pool, own in candidate.needs if pool.blocks(seats, own, queue, now)]
+    blocking = [need for need in candidate.needs if need[0].blocks(seats, need[1], queue, now)]
     model = candidate.model
-    gate = next((pool for pool in candidate.gates if pool.awaits_answer(seats, queue, now)), None)
-    if not blocking and gate is not None:
-        return _of_usage(gate, model)
     if not blocking:
+        gate = next((pool for pool in candidate.gates if pool.awaits_answer(seats, queue, now)), None)
+        if gate is not None:
+            return _of_usage(gate, model)
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
     pool, own_limit = blocking[0]

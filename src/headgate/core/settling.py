@@ -34,16 +34,26 @@ class Settling:
         self._grant = grant
         self._emit = emit
         self._parkings = 0
+        self._obstacles: list[tuple[Pool, int]] = []  # that the last `choose` found: one for each candidate
 
     def choose(self, queue: Queue, now: int) -> Candidate | None:
         """The candidate that the head of this queue can enter with now."""
+        state = self._state
         seats = queue.spec.seats
-        for candidate in self._state.tried(queue, now):
-            for pool, own_limit in candidate.needs:
-                if pool.blocks(seats, own_limit, queue, now):
+        self._obstacles = obstacles = []
+        for candidate in state.tried(queue, now) if state.backoffs else queue.usable:
+            for need in candidate.needs:
+                if need[0].blocks(seats, need[1], queue, now):
+                    obstacles.append(need)
                     break
             else:
-                if not candidate.gates or not any(pool.awaits_answer(seats, queue, now) for pool in candidate.gates):
+                if not candidate.gates:
+                    return candidate
+                for need in candidate.needs:
+                    if need[0].awaits_answer(seats, queue, now):
+                        obstacles.append(need)
+                        break
+                else:
                     return candidate
         return None
 
@@ -58,14 +68,15 @@ class Settling:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
         state = self._state
         best: Queue | None = None
-        for spec, queue in list(state.fresh.items()):
-            if queue.head() is None:
-                del state.fresh[spec]
-            elif self.choose(queue, now) is None:
-                self._park(queue, now)
-                del state.fresh[spec]
-            elif best is None or _before(queue, best):
-                best = queue
+        if state.fresh:
+            for spec, queue in list(state.fresh.items()):
+                if queue.head() is None:
+                    del state.fresh[spec]
+                elif self.choose(queue, now) is None:
+                    self._park(queue, now)
+                    del state.fresh[spec]
+                elif best is None or _before(queue, best):
+                    best = queue
         for key, pool in list(state.dirty.items()):
             top = self._top(pool, now)
             if top is None:
@@ -73,7 +84,9 @@ class Settling:
                 self._watch(pool, now)
             elif best is None or _before(top, best):
                 best = top
-        return self._oldest(best, now) if best is not None else None
+        if best is None or len(state.fresh) + len(state.dirty) == 1:
+            return best  # there is nobody else whom it could have passed
+        return self._oldest(best, now)
 
     def _oldest(self, best: Queue, now: int) -> Queue:
         """The oldest of a flow whose turn it is: shares differ from pool to pool, and must not change its order."""
@@ -96,17 +109,19 @@ class Settling:
         return None
 
     def _park(self, queue: Queue, now: int) -> None:
-        """Leave a queue where it will be looked at again: for each candidate, on one pool that blocks it."""
+        """`choose` found nothing: leave a queue on what blocks it, for each candidate, to be looked at again."""
+        state = self._state
         head = queue.first()
-        if head.id in self._state.reserved:
+        obstacles = self._obstacles
+        if head.id in state.reserved:
             self._reserve(queue, head, now)
         self._parkings += 1
         queue.parking = self._parkings
         seats = queue.spec.seats
-        for candidate in self._state.tried(queue, now):
-            pool, own = _obstacle(candidate, queue, now)
+        for pool, own in obstacles:
             pool.park(queue, seats, own)
-            self._watch(pool, now)
+            if pool.key not in state.dirty:  # else it is watched when it has been looked at
+                self._watch(pool, now)
         # At multiples of its waiting time, so that all processes agree when.
         due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
         if queue.watch != (due, head.id):
@@ -175,15 +190,6 @@ class Settling:
     def _blocking(self, queue: Queue, now: int) -> list[Pool]:
         """The pools that keep the head from the candidate it prefers."""
         return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.seats, own, queue, now)]
-
-
-def _obstacle(candidate: Candidate, queue: Queue, now: int) -> tuple[Pool, int]:
-    """The pool that keeps the head of a queue from this candidate: one without room, else one that awaits an answer."""
-    seats = queue.spec.seats
-    for pool, own_limit in candidate.needs:
-        if pool.blocks(seats, own_limit, queue, now):
-            return pool, own_limit
-    return next(need for need in candidate.needs if need[0].awaits_answer(seats, queue, now))
 
 
 def _before(one: Queue, other: Queue) -> bool:

@@ -394,8 +394,9 @@ class State:
             if pool.parked or pool.reserved_for is not None:
                 self.touch(pool)
         name = f"{spec.kind} {flow}"
-        known = self.holds.get(name)
-        self.holds[name] = held_ms if known is None else known + (held_ms - known) // 8
+        holds = self.holds
+        known = holds.get(name)
+        holds[name] = held_ms if known is None else known + (held_ms - known) // 8
 
     # The line's to-do list.
 

@@ -59,11 +59,14 @@ class Throttling:
 
     def wants_word(self, ident: str) -> bool:
         """Whether it is worth telling that the provider took this lease's call (`Active`)."""
-        if any(backoff.probing == ident for backoff in self._state.backoffs.values()):
+        state = self._state
+        if state.backoffs and any(backoff.probing == ident for backoff in state.backoffs.values()):
             return True
-        held = self._state.held.get(ident)
-        needs = held.needs if held is not None else ()
-        return any(pool.adapt is not None and pool.adapt.belief.unproven == ident for pool, _ in needs)
+        held = state.held.get(ident)
+        for pool, _ in held.needs if held is not None else ():
+            if pool.adapt is not None and pool.adapt.belief.unproven == ident:
+                return True
+        return False
 
     def level_accepted(self, pool: Pool, ident: str) -> None:
         assert pool.adapt is not None

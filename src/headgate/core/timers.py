@@ -58,6 +58,15 @@ class Timers:
         }
         self.rearm()
 
+    def due(self, now: int) -> Timer | None:
+        """The next timer that means something and is due."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            if self._stands(heap[0]):
+                return heap[0]
+            heappop(heap)
+        return None
+
     def first(self) -> Timer | None:
         """The next timer that means something."""
         heap = self._heap
@@ -66,7 +75,7 @@ class Timers:
         return heap[0] if heap else None
 
     def pop(self) -> None:
-        """Take out what `first` gave."""
+        """Take out what `due` gave."""
         heappop(self._heap)
 
     def push(self, at: int, what: int, name: str) -> None:
@@ -96,8 +105,9 @@ class Timers:
         arm = self._arming.get(type(event))
         if arm is not None:
             arm(event, at)
-        for pool in self._state.gates:
-            self.watch_usage(pool, at)
+        if self._state.gates:
+            for pool in self._state.gates:
+                self.watch_usage(pool, at)
 
     def watch_usage(self, pool: Pool, now: int) -> None:
         """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
@@ -147,17 +157,17 @@ class Timers:
         """Whether a timer still means something; what it was set for may be long gone."""
         at, what, name = timer
         state = self._state
-        if what in (BACKOFF, PROBE):
-            backoff = state.backoffs.get(name)
-            return backoff is not None and at == (backoff.until if what == BACKOFF else backoff.probe_at)
-        if what == VERDICT:
-            return any(backoff.probing == name for backoff in state.backoffs.values())
         if what == POOL:
             pool = state.pools.get(name)
             return pool is not None and pool.timer_at == at
         if what == USAGE:
             pool = state.pools.get(name)
             return pool is not None and pool.usage_timer_at == at
+        if what in (BACKOFF, PROBE):
+            backoff = state.backoffs.get(name)
+            return backoff is not None and at == (backoff.until if what == BACKOFF else backoff.probe_at)
+        if what == VERDICT:
+            return any(backoff.probing == name for backoff in state.backoffs.values())
         if what in (EXPIRY, RESERVE):
             ticket = state.tickets.get(name)
             if ticket is None:

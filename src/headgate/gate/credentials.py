@@ -9,6 +9,7 @@ that nobody named: unknown is neither "none" nor "another one".
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from stat import S_ISREG
 from time import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -120,6 +121,13 @@ class Credentials:
         key, first = ("key_env", "export it") if self._given(account).key_env else ("credential_file", "log in")
         table = f'providers."{account}"' if "@" in account else f"providers.{account}"
         return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
+
+    def with_credentials(self, models: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """The models that are not known to have none, and what the others lack, in words (SPEC B4)."""
+        missing = {model: lacks for model in models if (lacks := self.missing(model))}
+        alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
+        left = tuple(model for model in models if model not in missing)
+        return left, [f"{models}: {lacks}" for lacks, models in alike.items()]
 
     def place(self, account: str) -> Place:
         """Where the credential of an account should be, and whether it is there."""

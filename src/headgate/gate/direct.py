@@ -21,11 +21,12 @@ from headgate.core.state import State
 from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
+from headgate.gate.far import Wake
 from headgate.gate.liveness import Beats
 from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.seats import Waits
 from headgate.gate.surroundings import Surroundings, Turns
-from headgate.gate.transaction import Decided, Replica, Side, Wake
+from headgate.gate.transaction import Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced
 
@@ -135,9 +136,9 @@ class DirectGate:
         return state if not self._news() else self.replica.state
 
     def _news(self) -> list[cmd.Command]:
-        """The config file, when the gate does not have it yet (SPEC C2)."""
+        """The config file, when the gate does not have it yet (SPEC C2); a gate of many machines has none of theirs."""
         loaded = self.loaded
-        if loaded is None:
+        if loaded is None or self.log.remote:
             return []
         state = self.replica.state
         if loaded.digest == state.file_digest or loaded.mtime_ms <= state.file_modified:

@@ -26,9 +26,10 @@ from headgate.core.errors import HeadgateError
 from headgate.core.places import Line, TicketView
 from headgate.core.records import Lease
 from headgate.core.state import State
-from headgate.gate import processes, wire
+from headgate.gate import processes, wake, wire
 from headgate.gate.credentials import marked_accounts
 from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
+from headgate.gate.far import ALL, heard, mark
 from headgate.gate.node import Node
 from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.transaction import TOLD, Decided
@@ -54,6 +55,7 @@ class HostNode(Node):
         self._entering: dict[str, asyncio.Future[Decided]] = {}
         self._views: dict[str, TicketView] = {}
         self._views_until = 0.0
+        self._addresses: dict[str, str] = {}  # by their marks: where those who wait on this host are woken
         self._ours: dict[str, Lease] = {}  # of this host, as of the last look
 
     # What is asked over the socket.
@@ -100,8 +102,10 @@ class HostNode(Node):
 
     def _begin_to_enter(self, command: cmd.Acquire, first: list[cmd.Command]) -> asyncio.Future[Decided]:
         state = self._replica.state
+        if command.wake:
+            self._addresses[mark(self.host, command.wake)] = command.wake
         if command.spec.kind == "agents":
-            observed = self._surroundings.observe(self._replica.catch_up, self.host)
+            observed = self._surroundings.observe(lambda: state, self.host)
             if observed is not None:
                 first.append(observed)
         session = (command.spec.host, command.session)
@@ -157,7 +161,7 @@ class HostNode(Node):
             queue = state.queue(ticket.spec)
             answer.hopeless = bool(state.backoffs) and self._replica.engine.needs_a_person(queue, self._now())
         else:
-            told = self._log.side(TOLD, ident)
+            told = await self._reading(lambda log: log.side(TOLD, ident))
             answer.left = "lost" if told is None else told.decode()
 
     def _view(self, state: State, ident: str) -> TicketView | None:
@@ -171,8 +175,7 @@ class HostNode(Node):
         return self._views.get(ident)
 
     async def _value(self, call: wire.Side) -> bytes | None:
-        await self._current()
-        found = self._log.side(call.table, call.key)
+        found = await self._reading(lambda log: log.side(call.table, call.key))
         first = call.first
         if found is None and first is not None:
             return await self._alone(lambda: self._replica.beside(call.table, call.key, first))
@@ -223,7 +226,10 @@ class HostNode(Node):
         """Whether any ticket or lease of this host is in the books."""
         if self._commits.busy or self._commits.batch:
             return True
-        state = self._replica.state
+        try:
+            state = self._replica.state
+        except HeadgateError:
+            return True  # the store is away, and who knows
         if any(processes.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
             return True
         return any(processes.site_of(ticket.holder) == self.site for ticket in state.tickets.values())
@@ -245,6 +251,27 @@ class HostNode(Node):
     def _note_ours(self) -> None:
         leases = self._replica.state.leases.values()
         self._ours = {lease.id: replace(lease) for lease in leases if processes.site_of(lease.lives_with) == self.site}
+        unclaimed = [lease.ticket for lease in leases if not lease.claimed]
+        local = [
+            ticket
+            for ticket in (*self._replica.state.tickets.values(), *unclaimed)
+            if ticket.wake and processes.site_of(ticket.holder) == self.site
+        ]
+        self._addresses = {mark(self.host, ticket.wake): ticket.wake for ticket in local}
+
+    def _on_told(self) -> None:
+        """Others have decided something for those who wait here: wake them, as if it had been decided here."""
+        assert self._listener is not None
+        lines = self._listener.drain()
+        if heard(lines, mark(self.host, self._replica.address)):
+            self._on_mail()
+        for line in lines:
+            if line == ALL:
+                for address in self._addresses.values():
+                    wake.send(address, b"granted")
+            for word in line.split():
+                if word[1:] in self._addresses:
+                    wake.send(self._addresses[word[1:]], b"granted")
 
     def _arm(self) -> None:
         """Deadlines are ours when the first to act on them is of this host; else we are the backup."""
@@ -264,11 +291,10 @@ class HostNode(Node):
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                if not self._commits.busy:
-                    self._take_in()
-                    self._note_ours()
-                    if self.serves_anybody():
-                        self._look_around()
+                await self._current()
+                self._note_ours()
+                if self.serves_anybody():
+                    self._look_around()
             except (HeadgateError, OSError):
                 continue  # the store is in trouble: those who ask are told
 

@@ -5,7 +5,7 @@ Ten characters of 32, so fifty random bits. The alphabet leaves out what is misr
 
 from __future__ import annotations
 
-import os
+from headgate.log.randomness import random_bytes
 
 ALPHABET = "23456789abcdefghijkmnpqrstuvwxyz"
 LENGTH = 10
@@ -16,4 +16,4 @@ _TABLE = ALPHABET.encode() * (256 // len(ALPHABET))
 
 def new_id() -> str:
     """A new random id."""
-    return os.urandom(LENGTH).translate(_TABLE).decode()
+    return random_bytes(LENGTH).translate(_TABLE).decode()

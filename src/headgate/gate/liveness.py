@@ -34,6 +34,7 @@ class Beats:
         mark = processes.site_mark(self.site)
         self._turns = Turns(f"{folder}/beaten.{mark}" if folder else "", BEAT_S * 0.9)
         self._next = 0.0
+        self._silent: frozenset[str] | None = None  # as it was looked up by a thread, for a loop that must not wait
 
     def see_to_it(self, state: State) -> None:
         """Beat, if it is time and anybody is there to hear it."""
@@ -55,9 +56,13 @@ class Beats:
             self._turns.give_back()
             raise
 
+    def look_up(self, state: State) -> None:
+        """For a loop that must not wait: who is silent, until the next look."""
+        self._silent = self.silent(state)
+
     def lost(self, state: State) -> cmd.Lost | None:
         """What there is to tell of processes in the books that are gone."""
-        silent = self.silent(state)
+        silent = self.silent(state) if self._silent is None else self._silent
         return lost(state, lambda process: self.is_gone(process, silent))
 
     def silent(self, state: State) -> frozenset[str]:

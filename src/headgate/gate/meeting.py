@@ -19,6 +19,7 @@ from headgate.gate import processes, wake
 SUFFIX = ".node"
 START_S = 10.0  # a node that is started has so long to answer
 _AGAIN_S = 0.01
+_COMES_S = 4.0  # what a node needs to begin, on a machine that is busy
 _OURS = frozenset({"HEADGATE_LEASE", "HEADGATE_MODEL", "HEADGATE_PROJECT"})  # of one run, and not of the node
 
 
@@ -101,7 +102,9 @@ def _spawn(argv: list[str], out: int) -> None:
 
 def await_node(path: str, within_s: float = START_S) -> _socket.socket | None:
     """A connection, as soon as there is one."""
-    deadline = monotonic() + within_s
-    while (sock := connect(path)) is None and monotonic() < deadline:
+    began = monotonic()
+    while (sock := connect(path)) is None and (waited_s := monotonic() - began) < within_s:
+        if waited_s > _COMES_S and not is_held(path):
+            break  # it has ended: node.log says why
         sleep(_AGAIN_S)
     return sock

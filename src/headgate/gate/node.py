@@ -85,13 +85,15 @@ class Node(Gate):
 
     async def commits(self, after: Position) -> list[Commit]:
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
-        await self._current()  # no thread is at work now
-        return self._log.read(after, _COMMITS_AT_ONCE)
+        return await self._reading(lambda log: log.read(after, _COMMITS_AT_ONCE))
+
+    def another_log(self) -> Log | None:
+        """The same log for another thread; None when it is nowhere but in memory."""
+        return self._log.connect() if self._folder else None  # type: ignore[attr-defined]
 
     async def with_log(self, read: Callable[[Log], T]) -> T:
         """What `read` makes of the log, while nobody else here is at it. It holds up everybody else: be quick."""
-        await self._current()
-        return read(self._log)
+        return await self._reading(read)
 
     async def position(self) -> Position:
         """How far this gate has read."""
@@ -112,7 +114,8 @@ class Node(Gate):
         self._usage = Usage(self._settings, None)
         self._credentials = Credentials(self._settings, self._replica)
         self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
-        await self._ask(load_file(loaded), durable=True)
+        if not self._log.remote:
+            await self._ask(load_file(loaded), durable=True)
 
     def look_around(self) -> None:
         """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""

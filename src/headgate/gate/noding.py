@@ -10,11 +10,12 @@ import sys
 from time import gmtime, strftime
 
 from headgate.config.load import Loaded
-from headgate.config.paths import sqlite_folder, state_folder, store_url
+from headgate.config.paths import store_url
 from headgate.gate import meeting, processes
 from headgate.gate.hosting import HostNode, Listener
 from headgate.log import open_log
 from headgate.log.files import make_folder
+from headgate.log.places import local_folder
 from headgate.log.protocol import StoreError
 
 _CHECK_S = 0.5
@@ -25,7 +26,7 @@ def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
     url = store_url()
     if url == "memory://":
         raise StoreError("a store in memory is of one process alone: a node needs sqlite:/// or postgresql://")
-    folder = sqlite_folder(url) or state_folder()
+    folder = local_folder(url)
     try:
         make_folder(folder)
         path = meeting.socket_path(folder, url)

@@ -9,11 +9,12 @@ from typing import Any
 
 from headgate.config.errors import ConfigError, Problem
 from headgate.config.load import Loaded, digest, load
-from headgate.config.paths import config_path, sqlite_folder, store_url
+from headgate.config.paths import config_path, store_url
 from headgate.config.read import Problems, settings_of, shown_path
 from headgate.gate.service import Gate
 from headgate.gate.usage import UsageCallable
 from headgate.log import open_log
+from headgate.log.places import local_folder
 
 Config = str | os.PathLike[str] | Mapping[str, Any] | None
 
@@ -23,14 +24,15 @@ def open_gate(
 ) -> Gate:
     """A gate, to be entered with `async with`.
 
-    `store` is `sqlite:///absolute/folder`, `memory://` (this process alone), or None for the one that the environment
-    names: the same that `headgate run` uses. `config` is a file's path, the same as a mapping, or None for the
-    environment's file. `usage` answers the usage gate for providers that no HTTP path describes: by provider, an async
-    function that is given the account's name and returns how much is in flight there.
+    `store` is `sqlite:///absolute/folder`, `postgresql://user@host/database`, `memory://` (this process alone), or
+    None for the one that the environment names: the same that `headgate run` uses. `config` is a file's path, the same
+    as a mapping, or None for the environment's file; its caps are not for a gate of many machines. `usage` answers the
+    usage gate for providers that no HTTP path describes: by provider, an async function that is given the account's
+    name and returns how much is in flight there.
     """
     url = store_url() if store is None else store_url({**os.environ, "HEADGATE_STORE": store})
     loaded = _load(config, memory=url == "memory://")
-    return Gate(open_log(url), loaded, sqlite_folder(url) or "", usage)
+    return Gate(open_log(url), loaded, local_folder(url), usage)
 
 
 def _load(config: Config, *, memory: bool) -> Loaded | None:

@@ -105,7 +105,7 @@ def _receive(sock: _socket.socket, size: int) -> bytes:
 
 
 class RemoteGate:
-    """A SeatGate through a node. `open_direct` opens the store; `start` starts a node, where that comes first."""
+    """A SeatGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
 
     def __init__(
         self,
@@ -116,8 +116,10 @@ class RemoteGate:
         open_direct: Callable[[], SeatGate],
         start: Callable[[], None] | None = None,
         tell: Callable[[str], None] | None = None,
+        filed: bool = True,
     ) -> None:
         self.loaded = loaded
+        self._filed = filed  # the config file's caps are told to the gate
         self.settings = loaded.settings if loaded is not None else Settings()
         self.folder = folder
         self.host = processes.host_name()
@@ -271,7 +273,7 @@ class RemoteGate:
     def _acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         loaded = self.loaded
         call = wire.Enter(command, told=False)
-        if loaded is not None:
+        if loaded is not None and self._filed:
             call.file_digest, call.file_modified = loaded.digest, loaded.mtime_ms
         answer = self._ask(call)
         if answer.wants_file or answer.accounts:

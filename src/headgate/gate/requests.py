@@ -37,7 +37,7 @@ class Requests:
 
     def add(self, command: cmd.Acquire) -> asyncio.Future[Lease | Deferred]:
         """One who waits from now on; its command is for the caller to put."""
-        future: asyncio.Future[Lease | Deferred] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Lease | Deferred] = self._commits.loop.create_future()
         self.waiting[command.id] = Waiting(command, future)
         return future
 

@@ -6,11 +6,11 @@ Leaving a `lease` block by any door releases: an exception, a cancellation, also
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import islice
 from time import time_ns
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
@@ -25,6 +25,7 @@ from headgate.gate import processes, wake
 from headgate.gate.committing import Batch, Committer
 from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
+from headgate.gate.far import Wake, heard, mark
 from headgate.gate.handles import (
     Deferred,
     Leased,
@@ -40,10 +41,10 @@ from headgate.gate.ids import new_id
 from headgate.gate.liveness import Beats
 from headgate.gate.requests import Requests
 from headgate.gate.surroundings import Surroundings
-from headgate.gate.transaction import Decided, Replica, Wake
+from headgate.gate.transaction import Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
 from headgate.log.beats import BEAT_S
-from headgate.log.protocol import Log
+from headgate.log.protocol import Listener, Log, LogReplaced
 
 POLL_S = 1.0
 UPKEEP_S = 10.0
@@ -51,9 +52,12 @@ _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
 _EVENTS_AT_ONCE = 500
 _OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
 _MOST_SPECS = 1024
+_NOT_THE_PROVIDERS = ("ok", "local_error")
 
 _UNOPENED = "this gate is not open: use it inside `async with headgate.open_gate() as gate:`"
 _CLOSED = "this gate is closed"
+
+T = TypeVar("T")
 
 
 class Gate:
@@ -74,6 +78,7 @@ class Gate:
         self._me = processes.this_process()
         self._replica = Replica(log, self._me, self._send)
         self._replica.listens = True
+        self._replica.hands_over = log.remote
         self._reloads = 0  # of the replica, when we last compared ourselves with it
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
@@ -81,6 +86,9 @@ class Gate:
         self._credentials = Credentials(self._settings, self._replica)
         self._beats = Beats(log, folder)
         self._mailbox: wake.Mailbox | None = None
+        self._listener: Listener | None = None
+        self._reader: Log | None = None
+        self._reader_lock = asyncio.Lock()
         self._commits = Committer(self._replica, self)
         self._requests = Requests(self._replica, self._commits, lambda: self._closed)
         self._held_back = False  # something is backed off, as far as we know
@@ -109,7 +117,7 @@ class Gate:
         try:
             self._replica.catch_up()
             self._listen()
-            if self._loaded is not None:
+            if self._loaded is not None and not self._log.remote:
                 await self._ask(load_file(self._loaded))
         except BaseException:
             await self.close()
@@ -131,6 +139,10 @@ class Gate:
             self._loop.add_reader(self._mailbox.fileno(), self._on_mail)
         else:
             self._replica.address = f"local:{id(self):x}"
+        if self._log.remote:
+            self._log.hurry()  # type: ignore[attr-defined]
+            self._listener = self._log.listen()  # type: ignore[attr-defined]
+            self._loop.add_reader(self._listener.fileno(), self._on_told)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -156,7 +168,7 @@ class Gate:
         for future in told:
             if not future.done():
                 future.set_exception(HeadgateError(_CLOSED))
-        self._commits.end()
+        self._commits.end(HeadgateError(_CLOSED))
 
     def _let_go(self) -> None:
         if self._alarm is not None:
@@ -164,6 +176,11 @@ class Gate:
         if self._mailbox is not None:
             self._loop.remove_reader(self._mailbox.fileno())
             self._mailbox.close()
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+        if self._reader is not None:
+            self._reader.close()
         try:
             self._log.close()
         finally:
@@ -235,6 +252,10 @@ class Gate:
 
     async def _acquire(self, command: cmd.Acquire, timeout_s: float | None) -> Lease | Deferred:
         self._check_open()
+        if len(command.spec.models) > 1 and self._settings.providers and not command.renew_ms:
+            refused = self._pass_over(command)
+            if refused is not None:
+                return Deferred(refused)
         if timeout_s is None:
             return await self._wait_for(command)
         if timeout_s <= 0:  # no time to wait, but to enter where there is room
@@ -249,6 +270,16 @@ class Gate:
         except TimeoutError:
             reason = self._why(command)
             raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
+
+    def _pass_over(self, command: cmd.Acquire) -> Reason | None:
+        """Take out candidates that are known to have no credentials; why it is refused, when none is left (SPEC B4)."""
+        spec = command.spec
+        left, told = self._credentials.with_credentials(spec.models)
+        if not left:
+            return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=spec.models[0])
+        if told:
+            command.spec = self._spec(left, spec.kind, spec.seats, spec.project, spec.any)
+        return None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
         if not command.wait or command.key or command.spec.kind == "agents" or self._held_back:
@@ -282,7 +313,11 @@ class Gate:
             self._requests.leave(ident)
 
     async def _release(self, command: cmd.Release) -> None:
-        if self._requests.mine.pop(command.id, None) is not None and not self._closed:
+        lease = self._requests.mine.pop(command.id, None)
+        if lease is not None and not self._closed:
+            if command.outcome not in _NOT_THE_PROVIDERS and not self._commits.busy:
+                used = self._credentials.used_for(lease.model)  # so that a refusal ends when it does (SPEC B3)
+                command.credential, command.identity = used.digest, used.identity
             await self._commits.post(command)
 
     # Managing.
@@ -361,9 +396,9 @@ class Gate:
         """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
         seq = (await self._current()).seq if since is None else since
         while True:
-            await self._current()  # no thread is at work now: what is read is committed
             changed = self._changed
-            told = list(islice(self._log.history(seq), _EVENTS_AT_ONCE))
+            since = seq
+            told = await self._reading(lambda log, since=since: list(islice(log.history(since), _EVENTS_AT_ONCE)))  # type: ignore[misc]
             for seq, at, event in told:
                 yield seq, at, event
             if not told:
@@ -378,9 +413,25 @@ class Gate:
         self._check_open()
         if self._commits.busy or self._commits.batch:
             await self._commits.post(cmd.Tick())
+        elif self._log.remote:
+            await self._commits.follow()
         else:
             self._take_in()
         return self._replica.state
+
+    async def _reading(self, read: Callable[[Log], T]) -> T:
+        """What `read` makes of the log when everything is in it that was asked for before."""
+        await self._current()  # no thread is at work now: what is read is committed
+        if not self._log.remote:
+            return read(self._log)
+        async with self._reader_lock:
+            return await self._loop.run_in_executor(None, self._read_elsewhere, read)
+
+    def _read_elsewhere(self, read: Callable[[Log], T]) -> T:
+        """By a thread, with a connection of its own: neither the loop nor a decision waits for it."""
+        if self._reader is None:
+            self._reader = self._log.connect()  # type: ignore[attr-defined]
+        return read(self._reader)
 
     def _now(self) -> int:
         return max(self._log.now(), self._replica.state.at)
@@ -450,9 +501,17 @@ class Gate:
         delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else _BACKUP_S)
         self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
 
+    def _on_told(self) -> None:
+        assert self._listener is not None
+        if heard(self._listener.drain(), mark(self.host, self._replica.address)):
+            self._on_mail()
+
     def _on_mail(self) -> None:
-        assert self._mailbox is not None
-        self._mailbox.drain()
+        if self._mailbox is not None:
+            self._mailbox.drain()
+        if self._log.remote:
+            self._commits.follow()
+            return
         if self._commits.busy:
             self._commits.news = True
             return
@@ -502,6 +561,11 @@ class Gate:
             await asyncio.sleep(POLL_S)
             if self._commits.busy or not self._requests.waiting:
                 continue
+            if self._log.remote:
+                try:
+                    await self._commits.follow()
+                except (HeadgateError, LogReplaced):
+                    continue  # the store is in trouble
             self._look_around()
 
     def _look_around(self) -> None:
@@ -509,7 +573,8 @@ class Gate:
         if self._commits.busy or self._closed:
             return
         try:
-            self._take_in()
+            if not self._log.remote:
+                self._take_in()
             self._requests.compare()
             gone = self._beats.lost(self._replica.state)
             if gone is not None:
@@ -537,10 +602,19 @@ class Gate:
         while True:
             await asyncio.sleep(BEAT_S / 4)
             try:
-                if not self._commits.busy and self._beats.is_due(self._replica.state):
+                if self._commits.busy or self._closed:
+                    continue
+                if self._log.remote:
+                    self._commits.in_thread(self._look_at_hosts, _collect)
+                elif self._beats.is_due(self._replica.state):
                     self._commits.in_thread(self._beats.beat, _collect)
             except (HeadgateError, OSError):
                 continue  # the store is in trouble
+
+    def _look_at_hosts(self) -> None:
+        state = self._replica.state
+        self._beats.see_to_it(state)
+        self._beats.look_up(state)
 
     def _maintain(self) -> None:
         self._replica.catch_up()
@@ -551,7 +625,10 @@ class Gate:
         if self._closed:
             return
         try:
-            self._take_in()
+            if self._log.remote:
+                self._after()  # the thread has taken it in
+            else:
+                self._take_in()
         except HeadgateError:
             return
         self._requests.leave_strangers()

@@ -22,6 +22,7 @@ from headgate.core.engine import Engine
 from headgate.core.errors import HeadgateError, InternalError
 from headgate.core.snapshots import FORMAT, Snapshot
 from headgate.core.state import State
+from headgate.gate.far import Wake, elsewhere, written
 from headgate.gate.recovery import Recovery
 from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError
 
@@ -51,14 +52,6 @@ class Decided(NamedTuple):
 Side = Sequence[SideWrite] | Callable[[list[Decided]], Sequence[SideWrite]]
 
 
-class Wake(NamedTuple):
-    """A process to be woken after the commit."""
-
-    address: str
-    message: bytes
-    holder: str
-
-
 class Replica:
     """An engine that follows a log and decides on it. Not for several threads at once."""
 
@@ -73,6 +66,7 @@ class Replica:
         self.seen: list[ev.Event] = []  # taken in from others, for an owner that `listens`, which clears it
         self.listens = False
         self.recovery = Recovery(log)
+        self.hands_over = False  # decisions are for a thread: `try_decide` never tries
         self._send = send
         self._engine: Engine | None = None
         self._fed_at = 0.0
@@ -114,7 +108,7 @@ class Replica:
 
     def try_decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided] | None:
         """The same if nobody has the lock, else None at once."""
-        if not self.log.try_lock():
+        if self.hands_over or not self.log.try_lock():
             return None
         return self._locked(commands, durable)
 
@@ -130,10 +124,19 @@ class Replica:
                 raise _restless()
         finally:
             self.log.unlock()
-        for wake in wakes:
-            if self._send is not None:
-                self._send(wake)
+        self._wake(wakes)
         return decided
+
+    def _wake(self, wakes: list[Wake]) -> None:
+        """By a datagram who is here, through the log who is on another machine."""
+        if self._send is None or not wakes:
+            return
+        far = elsewhere(wakes) if self.log.remote else []
+        for wake in wakes:
+            if wake not in far:
+                self._send(wake)
+        if far:
+            self.log.tell(written(far))  # type: ignore[attr-defined]
 
     def _transact(self, commands: Sequence[cmd.Command], durable: bool, side: Side) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine
@@ -283,7 +286,7 @@ class Replica:
             return
         first = self.engine.first_to_act()
         if first is not None and first.wake and first.wake != self.address:
-            self._send(Wake(first.wake, b"due", first.holder))
+            self._wake([Wake(first.wake, b"due", first.holder)])
 
     # Upkeep, outside the lock and off the decision path.
 

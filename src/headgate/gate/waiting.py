@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 from headgate.core import commands as cmd
 from headgate.core.records import Lease
 from headgate.core.views import TicketView, ticket_view
+from headgate.gate import far
 from headgate.gate.direct import DirectGate
 from headgate.gate.seats import Left
 from headgate.gate.transaction import TOLD
 from headgate.gate.wake import Mailbox
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import Listener, StoreError
 
 POLL_S = 1.0
 _SLOWEST_LOOK_S = 30.0
@@ -47,6 +49,8 @@ class Waiter:
         self._mailbox = mailbox
         self._on_view = on_view
         self._on_trouble = on_trouble
+        self._listener: Listener | None = None
+        self._mark = ""
         self._position = 1
         self._alarm: float | None = None  # when to act on a deadline
         self._next_poll = 0.0
@@ -54,6 +58,24 @@ class Waiter:
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
+        with self._listening():
+            return self._wait(until, wakeup_fd, stopped)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """On a log that many machines share, hear those on the others."""
+        if not self._gate.log.remote or self._mailbox is None:
+            yield
+            return
+        self._mark = far.mark(self._gate.host, self._mailbox.address)
+        self._listener = self._gate.log.listen()  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            self._listener.close()
+            self._listener = None
+
+    def _wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         while not stopped():
             try:
                 ended = self._step()
@@ -74,12 +96,16 @@ class Waiter:
         if until is not None:
             moments.append(until)
         fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
+        if self._listener is not None:
+            fds.append(self._listener.fileno())
         ready, _, _ = select.select(fds, [], [], max(0.0, min(moments) - monotonic()))
         if wakeup_fd in ready:
             os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
 
     def _step(self) -> Lease | Left | None:
         messages = self._mailbox.drain() if self._mailbox is not None else []
+        if self._listener is not None:
+            messages += far.heard(self._listener.drain(), self._mark)
         if b"due" in messages:
             self._arm()
         now = monotonic()

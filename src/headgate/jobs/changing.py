@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from headgate.core import commands as cmd
-from headgate.core.errors import BadRequest
 from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.gate.transaction import JOB_ENDS, Decided
@@ -14,6 +13,7 @@ from headgate.jobs.records import WISHES, Wish
 from headgate.jobs.submitting import asking, ring
 from headgate.jobs.verdicts import CANCEL, Verdict
 from headgate.log.protocol import SideWrite
+from headgate.present.errors import NotNow
 
 
 def cancel(gate: DirectGate, ident: str, by: str) -> str:
@@ -21,7 +21,7 @@ def cancel(gate: DirectGate, ident: str, by: str) -> str:
     settling.see_to_ends(gate)
     view = store.view(gate, ident)
     if view.state in states.FINAL:
-        raise BadRequest(f"job {ident} has ended: {view.state}")
+        raise NotNow(f"job {ident} has ended: {view.state}")
     lease = gate.state.leases.get(ident)
     if lease is not None and lease.child:
         said = SideWrite(WISHES, ident, msgspec.json.encode(Wish(CANCEL, by)))
@@ -42,6 +42,9 @@ def cancel(gate: DirectGate, ident: str, by: str) -> str:
 
 def approve(gate: DirectGate, ident: str, by: str) -> None:
     """Let a job run that was submitted with --confirm."""
+    now = store.view(gate, ident).state
+    if now not in (states.QUEUED, states.HELD):
+        raise NotNow(f"job {ident} does not wait: it is {now}")
     gate.one(cmd.Approve(ident, by), durable=True)
     ring(gate)
 
@@ -51,7 +54,7 @@ def retry(gate: DirectGate, ident: str) -> None:
     settling.see_to_ends(gate)
     job = store.view(gate, ident).job
     if job.state not in states.FINAL:
-        raise BadRequest(f"job {ident} has not ended: it is {store.view(gate, ident).state}")
+        raise NotNow(f"job {ident} has not ended: it is {store.view(gate, ident).state}")
     job.state = states.follow(job.state, "anew")
     job.failures = job.limits = job.losses = 0
     job.since, job.finished_at, job.why = gate.now(), 0, "run anew"
@@ -63,7 +66,7 @@ def retry(gate: DirectGate, ident: str) -> None:
         if asked.error is not None:
             raise asked.error
         if ident not in gate.state.tickets:
-            raise BadRequest(f"job {ident} cannot run anew now: another has its key or its session")
+            raise NotNow(f"job {ident} cannot run anew now: another has its key or its session")
         return [records.write(ident, job)]
 
     gate.decide([asking(ident, job)], durable=True, side=rows)

@@ -6,6 +6,9 @@ newline yet). So what was printed can be put together again byte for byte, whate
 
 A file that is full becomes `.1`, `.1` becomes `.2`, and the oldest is dropped: a job that prints without end fills no
 disk. Writing never raises: a disk that is full costs output, not the job.
+
+Each file begins with its number (mark `f`), one more than that of the file before it. So a place in the output is a
+number and an offset, `3-8192`, and stays the same however often the files were renamed since.
 """
 
 from __future__ import annotations
@@ -13,15 +16,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from time import time_ns
 from typing import NamedTuple
 
+from headgate.core.errors import BadRequest
+from headgate.core.names import shown
 from headgate.log.files import make_file, make_inner_folder
 
 OUT, ERR, NOTE = b"o", b"e", b"h"
+_FILE = b"f"
 _MARKS = {1: OUT, 2: ERR}
 FILES = 4  # the one that is written, and older ones
 _LONGEST = 64 * 1024  # of one record: longer lines are cut into several
+_PAGE = 1 << 20
+_LEAST_PAGE = 2 * _LONGEST  # a record fits
+_TRIES = 5
 
 
 class Piece(NamedTuple):
@@ -55,6 +65,7 @@ class Writer:
         self._most = max(most_bytes // FILES, 4096)
         self._fd = -1
         self._size = 0
+        self._number = 1
         try:
             make_inner_folder(f"{folder}/jobs")
             make_inner_folder(folder_of(folder, ident))
@@ -102,6 +113,11 @@ class Writer:
     def _open(self) -> None:
         self._fd = make_file(self._path, exclusive=False)
         self._size = os.lseek(self._fd, 0, os.SEEK_END)
+        if self._size:
+            self._number = _number_of(self._fd)
+        else:
+            head = b"%d %s%d\n" % (time_ns() // 1_000_000, _FILE, self._number)
+            self._size = os.write(self._fd, head)
 
     def _rotate(self) -> None:
         self.close()
@@ -109,6 +125,7 @@ class Writer:
             older = f"{self._path}.{number}" if number else self._path
             if os.path.exists(older):
                 os.replace(older, f"{self._path}.{number + 1}")
+        self._number += 1
         self._open()
 
 
@@ -126,56 +143,117 @@ def files(folder: str, ident: str) -> list[str]:
     return [each for each in [*older, path] if os.path.exists(each)]
 
 
+class Page(NamedTuple):
+    """A part of the output. `next` is the place behind it; `skipped`: what was asked for is no longer kept."""
+
+    pieces: list[Piece]
+    next: str
+    more: bool
+    skipped: bool
+
+
+def page(folder: str, ident: str, after: str = "", *, most: int = _PAGE, tail: int | None = None) -> Page:
+    """What is kept behind a place, "" being the beginning, up to about `most` bytes; or the last `tail` bytes."""
+    with _opened(folder, ident) as found:
+        number, offset = _place(after) if after else (0, 0)
+        if tail is not None:
+            number, offset = _before_end(found, tail)
+        skipped = bool(after) and number not in found
+        if number not in found:
+            number, offset = min(found, default=0), 0
+        pieces: list[Piece] = []
+        room = max(most, _LEAST_PAGE)
+        more = False
+        while number in found:
+            block = os.pread(found[number], room, offset)
+            used = block.rfind(b"\n") + 1
+            pieces += [piece for line in block[:used].split(b"\n") if (piece := _piece(line)) is not None]
+            offset += used
+            more = len(block) == room
+            room -= used
+            if more or number + 1 not in found:
+                break
+            number, offset = number + 1, 0  # what an interrupted write left at the end of a full file is no record
+            more = room < _LEAST_PAGE
+            if more:
+                break
+        return Page(pieces, f"{number}-{offset}" if found else after, more, skipped)
+
+
+@contextmanager
+def _opened(folder: str, ident: str) -> Iterator[dict[int, int]]:
+    """The files, open, by number. Looked for again if they were renamed while we looked, so that none is missing."""
+    found: dict[int, int] = {}
+    try:
+        for _ in range(_TRIES):
+            for path in files(folder, ident):
+                try:
+                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue
+                number = _number_of(fd)
+                if number in found:
+                    os.close(fd)
+                else:
+                    found[number] = fd
+            if not found or max(found) - min(found) == len(found) - 1:
+                break
+            _close(found)
+        yield found
+    finally:
+        _close(found)
+
+
+def _close(found: dict[int, int]) -> None:
+    for fd in found.values():
+        os.close(fd)
+    found.clear()
+
+
+def _number_of(fd: int) -> int:
+    """A file's number; 0 of one that does not say it."""
+    head = os.pread(fd, 64, 0).partition(b"\n")[0]
+    _, _, rest = head.partition(b" ")
+    return int(rest[1:]) if rest[:1] == _FILE and rest[1:].isdigit() else 0
+
+
+def _place(text: str) -> tuple[int, int]:
+    number, dash, offset = text.partition("-")
+    if not (dash and number.isdecimal() and offset.isdecimal() and len(text) < 40):
+        raise BadRequest(f"after {shown(text)}: valid is a place as `next` of an answer names it, such as 1-8192")
+    return int(number), int(offset)
+
+
+def _before_end(found: dict[int, int], tail: int) -> tuple[int, int]:
+    """The first whole record among the last `tail` bytes."""
+    for number in sorted(found, reverse=True):
+        size = os.fstat(found[number]).st_size
+        if tail < size:
+            start = size - tail
+            part = os.pread(found[number], _LEAST_PAGE, start - 1 if start else 0)
+            return number, start + part.find(b"\n") if start else 0
+        tail -= size
+    return min(found, default=0), 0
+
+
 class Reader:
     """Reads what is there, and what comes; goes on in the next file when one is full."""
 
     def __init__(self, folder: str, ident: str) -> None:
         self._folder, self._ident = folder, ident
-        self._file = -1
-        self._inode = 0
-        self._rest = b""
+        self._after = ""
 
     def read(self) -> Iterator[Piece]:
         """All that was written since the last call."""
-        while True:
-            if self._file < 0 and not self._open_next():
-                return
-            while block := os.read(self._file, 1 << 20):
-                lines = (self._rest + block).split(b"\n")
-                self._rest = lines.pop()
-                for line in lines:
-                    piece = _piece(line)
-                    if piece is not None:
-                        yield piece
-            if not self._has_newer():
-                return
-            os.close(self._file)
-            self._file, self._rest = -1, b""
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _open_next(self) -> bool:
-        """The file after the one that was read; the oldest at first, or when that one is gone by now."""
-        found = [(path, os.stat(path).st_ino) for path in files(self._folder, self._ident)]
-        inodes = [inode for _, inode in found]
-        at = inodes.index(self._inode) + 1 if self._inode in inodes else 0
-        if at >= len(found):
-            return False
-        self._file = os.open(found[at][0], os.O_RDONLY | os.O_CLOEXEC)
-        self._inode = os.fstat(self._file).st_ino
-        return True
-
-    def _has_newer(self) -> bool:
-        paths = files(self._folder, self._ident)
-        return bool(paths) and os.stat(paths[-1]).st_ino != self._inode
+        more = True
+        while more:
+            pieces, self._after, more, _ = page(self._folder, self._ident, self._after)
+            yield from pieces
 
 
 def _piece(line: bytes) -> Piece | None:
     at, blank, rest = line.partition(b" ")
-    if not blank or not at.isdigit() or not rest:
+    if not blank or not at.isdigit() or not rest or rest[:1] == _FILE:
         return None
     mark = rest[:1]
     whole = mark.islower()

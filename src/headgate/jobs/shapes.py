@@ -1,62 +1,18 @@
-"""A job as programs are told it (SPEC O8). What does not apply is null; keys are only ever added."""
+"""A job as it is now in the shape that programs are told it in (present/job_shapes.py)."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from base64 import b64encode
 
 from headgate.gate import processes
+from headgate.jobs.output import ERR, NOTE, OUT, Piece
 from headgate.jobs.store import JobView
+from headgate.present.job_shapes import JobShape, PieceShape, SubmittedShape
 from headgate.present.moments import Moments
-from headgate.present.shapes import Range, ReasonShape, Time, reason_json, seconds
+from headgate.present.shapes import reason_json, seconds
 from headgate.present.times import utc
 
-
-class SubmittedShape(Struct):
-    """SPEC O8: `headgate submit --json`."""
-
-    id: str
-    state: str
-    position: int | None
-    estimate_s: Range | None
-    reason: ReasonShape | None
-    new: bool
-
-
-class JobShape(Struct):
-    """SPEC O8. `env` has names only: values may be secrets."""
-
-    id: str
-    name: str | None
-    state: str
-    attempt: int
-    model: str | None
-    position: int | None
-    reason: ReasonShape | None
-    estimate_s: Range | None
-    exit_code: int | None
-    signal: int | None
-    outcome: str | None
-    why: str | None
-    command: list[str]
-    cwd: str
-    env: list[str]
-    host: str | None
-    project: str
-    priority: int
-    models: list[str]
-    key: str | None
-    session: str | None
-    role: str | None
-    retries: int
-    failures: int
-    limits: int
-    losses: int
-    on_lost: str
-    submitted_at: Time | None
-    started_at: Time | None
-    finished_at: Time | None
-    pid: int | None
-    by: str | None
+STREAMS = {OUT: "out", ERR: "err", NOTE: "headgate"}
 
 
 def submitted_json(view: JobView, moments: Moments, *, new: bool) -> SubmittedShape:
@@ -99,4 +55,14 @@ def job_json(view: JobView, moments: Moments) -> JobShape:
         finished_at=utc(job.finished_at) if job.finished_at else None,
         pid=processes.pid_of(view.child) if view.child else None,
         by=job.by or None,
+        ending=view.ending,
     )
+
+
+def piece_json(piece: Piece) -> PieceShape:
+    """Bytes that are no text are told twice: as text with marks where they are wrong, and as they were."""
+    at, stream = utc(piece.at) or "", STREAMS.get(piece.mark, "out")
+    try:
+        return PieceShape(at, stream, piece.data.decode(), None)
+    except UnicodeDecodeError:
+        return PieceShape(at, stream, piece.data.decode(errors="replace"), b64encode(piece.data).decode())

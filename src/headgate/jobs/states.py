@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.core.errors import BadRequest
+from headgate.present.errors import NotNow
 
 QUEUED, HELD, RUNNING = "queued", "held", "running"
 SUCCEEDED, FAILED, CANCELLED, EXPIRED, LOST = "succeeded", "failed", "cancelled", "expired", "lost"
@@ -42,8 +42,8 @@ EDGES = {
 
 
 def follow(state: str, edge: str) -> str:
-    """The state that an edge leads to; BadRequest where it does not begin at this one."""
+    """The state that an edge leads to; NotNow where it does not begin at this one."""
     sources, target, _ = EDGES[edge]
     if state not in sources:
-        raise BadRequest(f"it is {state}; only what is {' or '.join(sources)} can {edge.replace('_', ' ')}")
+        raise NotNow(f"it is {state}; only what is {' or '.join(sources)} can {edge.replace('_', ' ')}")
     return target

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 from msgspec import Struct
 
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import shown
+from headgate.core.places import Line, TicketView
 from headgate.core.records import Reason
 from headgate.core.state import State
-from headgate.core.views import TicketView, ticket_view, ticket_views
+from headgate.core.views import ticket_view
 from headgate.gate.direct import DirectGate
 from headgate.gate.transaction import JOB_ENDS
 from headgate.jobs import states
 from headgate.jobs.records import JOBS, WISHES, Job, Wish, read
 from headgate.log.protocol import Log
 from headgate.present.words import some
+
+DAY_MS = 86_400_000  # how long those that have ended are listed by default
 
 LeftAs = ev.Expired | ev.Cancelled | ev.Reclaimed
 _decode_end = msgspec.json.Decoder(LeftAs).decode
@@ -32,7 +37,7 @@ class JobView(Struct):
     reason: Reason | None = None
     estimate_ms: tuple[int, int] | None = None
     child: str = ""  # the process that runs it
-    end: LeftAs | None = None  # how it ended, where its row does not say so yet
+    ending: bool = False  # somebody has cancelled it while it runs
 
 
 def find(log: Log, ident: str) -> Job | None:
@@ -63,45 +68,138 @@ def view(gate: DirectGate, ident: str) -> JobView:
     state = gate.replica.catch_up()
     value = gate.log.side(JOB_ENDS, ident)
     end = None if value is None else _decode_end(value)
-    return _now(ident, job, state, ticket_view(state, ident, gate.now()), end)
+    found = _now(ident, job, state, ticket_view(state, ident, gate.now()), end)
+    found.ending = found.state == states.RUNNING and wish(gate.log, ident) is not None
+    return found
 
 
 def views(gate: DirectGate) -> list[JobView]:
-    """All jobs as they are now: what runs, what waits by position, what has ended, the last first."""
-    jobs, over = every(gate.log), ends(gate.log)
+    """All jobs as they are now."""
+    return listing(gate, Wanted()).views
+
+
+class Wanted(Struct, frozen=True):
+    """Which jobs. Empty: all."""
+
+    states: tuple[str, ...] = ()
+    project: str = ""
+    name: str = ""  # is part of its name or command
+    submitted_since: int = 0  # wall time in ms
+    ended_since: int = 0  # of those that have ended; wall time in ms
+
+
+class Listing(Struct):
+    """A part of the jobs; `total` and `counts` are of all that match, the latter whatever their state."""
+
+    views: list[JobView]
+    total: int
+    counts: dict[str, int]
+
+
+class _BriefSpec(Struct):
+    argv: tuple[str, ...] = ()
+    project: str = "default"
+    name: str = ""
+    on_lost: str = "retry"
+
+
+class _Brief(Struct):
+    """Of a row, what it is listed by: there may be a hundred thousand, of which one page is told."""
+
+    spec: _BriefSpec
+    state: str
+    submitted_at: int
+    started_at: int = 0
+    finished_at: int = 0
+
+
+_decode_brief = msgspec.json.Decoder(_Brief).decode
+
+
+def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None = None) -> Listing:
+    """Jobs as they are now: what runs, what waits by position, what has ended, the last first."""
+    rows = dict(gate.log.side_items(JOBS))
+    over = ends(gate.log)
     state = gate.replica.catch_up()
-    line = {view.ticket.id: view for view in ticket_views(state, gate.now()) if view.ticket.job}
-    found = [_now(ident, job, state, line.get(ident), over.get(ident)) for ident, job in jobs.items()]
-    return sorted(found, key=_place)
+    counts = dict.fromkeys(states.STATES, 0)
+    running, waiting, ended = [], set(), []
+    for ident, value in rows.items():
+        try:
+            row = _decode_brief(value)
+        except msgspec.MsgspecError:
+            row = read(ident, value)  # type: ignore[assignment]  # which says what is wrong with it
+        now = _state_now(state, ident, row, over.get(ident))
+        if not _matches(row, now, wanted):
+            continue
+        counts[now] += 1
+        if wanted.states and now not in wanted.states:
+            continue
+        if now == states.RUNNING:
+            running.append((row.started_at, ident))
+        elif now in states.FINAL:
+            ended.append((-(row.finished_at or row.submitted_at), ident))
+        else:
+            waiting.add(ident)
+    total = len(running) + len(waiting) + len(ended)
+    end = total if limit is None else min(offset + limit, total)
+    found: list[tuple[str, TicketView | None]] = [(ident, None) for _, ident in sorted(running)]
+    before = len(found)
+    if waiting and offset < before + len(waiting) and end > before:
+        found += _in_line(state, gate.now(), waiting, end - before)
+    else:
+        found += [("", None)] * len(waiting)  # none of them is told
+    found += [(ident, None) for _, ident in sorted(ended)]
+    views = [_now(ident, read(ident, rows[ident]), state, place, over.get(ident)) for ident, place in found[offset:end]]
+    wished = {ident for ident, _ in gate.log.side_items(WISHES)} if counts[states.RUNNING] else set()
+    for one in views:
+        one.ending = one.state == states.RUNNING and one.id in wished
+    return Listing(views, total, counts)
+
+
+def _in_line(state: State, now: int, waiting: set[str], most: int) -> list[tuple[str, TicketView | None]]:
+    """The first of those that wait, with their places; all have their turn, in some order, behind these."""
+    first = islice(Line(state, now).walk(lambda ticket: ticket.id in waiting), most)
+    placed: list[tuple[str, TicketView | None]] = [(view.ticket.id, view) for view in first]
+    told = {ident for ident, _ in placed}
+    return placed + [(ident, None) for ident in sorted(waiting - told)]
+
+
+def _matches(row: _Brief, now: str, wanted: Wanted) -> bool:
+    """Whatever its state."""
+    spec = row.spec
+    return (
+        (not wanted.project or spec.project == wanted.project)
+        and (not wanted.name or wanted.name in (spec.name or " ".join(spec.argv)))
+        and row.submitted_at >= wanted.submitted_since
+        and (now not in states.FINAL or row.finished_at >= wanted.ended_since)
+    )
+
+
+def _state_now(state: State, ident: str, row: Job | _Brief, end: LeftAs | None) -> str:
+    ticket = state.tickets.get(ident)
+    if ticket is not None:
+        return states.HELD if ticket.held else states.QUEUED
+    if ident in state.leases:
+        return states.RUNNING
+    return row.state if end is None or row.state in states.FINAL else _state_after(row, end)
 
 
 def _now(ident: str, job: Job, state: State, place: TicketView | None, end: LeftAs | None) -> JobView:
+    now = _state_now(state, ident, job, end)
     if place is not None:
-        now = states.HELD if place.ticket.held else states.QUEUED
         where = None if place.ticket.held else place.position
         return JobView(ident, job, now, where, place.reason, place.estimate_ms)
-    lease = state.leases.get(ident)
-    if lease is not None:
-        return JobView(ident, job, states.RUNNING, child=lease.child)
-    if end is not None and job.state not in states.FINAL:
-        return JobView(ident, job, _state_after(job, end), end=end)
-    return JobView(ident, job, job.state)
+    if now == states.RUNNING and ident in state.leases:
+        return JobView(ident, job, now, child=state.leases[ident].child)
+    return JobView(ident, job, now)
 
 
-def _state_after(job: Job, end: LeftAs) -> str:
+def _state_after(row: Job | _Brief, end: LeftAs) -> str:
     if isinstance(end, ev.Expired):
         return states.EXPIRED
     if isinstance(end, ev.Cancelled):
         return states.CANCELLED
-    return states.QUEUED if job.spec.on_lost == "retry" else states.LOST
-
-
-def _place(view: JobView) -> tuple[int, int]:
-    if view.state == states.RUNNING:
-        return (0, view.job.started_at)
-    if view.state not in states.FINAL:
-        return (1, view.position if view.position is not None else 1 << 40)
-    return (2, -(view.job.finished_at or view.job.submitted_at))
+    return states.QUEUED if row.spec.on_lost == "retry" else states.LOST
 
 
 def find_job(gate: DirectGate, prefix: str) -> str:

@@ -44,6 +44,7 @@ class Worker:
     """`headgate worker`. With `now`, it hands jobs back when it is told to stop.
 
     `beside` is something else to be done as long as it runs, in a process of its own: the whole life of that.
+    `ends_with` is a file whose end tells it to stop; -1: none does.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Worker:
         *,
         now: bool = False,
         beside: Callable[[], None] | None = None,
+        ends_with: int = -1,
     ) -> None:
+        self._ends_with = ends_with
         self._beside = beside
         self._aside = 0  # the pid of that process
         self._open_gate = open_gate
@@ -116,8 +119,15 @@ class Worker:
             except (HeadgateError, LogReplaced, OSError) as error:
                 self._say(f"{error} (still trying)")
             if self._hands or not self._signals:
-                select.select([wake_fd], [], [], _TELL_AGAIN_S if self._signals else LOOK_S)
-                _drain(wake_fd)
+                self._rest(wake_fd)
+
+    def _rest(self, wake_fd: int) -> None:
+        files = [wake_fd, self._ends_with] if self._ends_with >= 0 else [wake_fd]
+        ready, _, _ = select.select(files, [], [], _TELL_AGAIN_S if self._signals else LOOK_S)
+        _drain(wake_fd)
+        if self._ends_with in ready and not os.read(self._ends_with, 64):
+            self._ends_with = -1
+            self._signals += 1
 
     def _heard(self, number: int, frame: object) -> None:
         self._signals += 1

@@ -1,7 +1,7 @@
 """The ordered log: what happened, one commit after another, and the stores that keep it.
 
-`protocol.py` says what a log is. `memory.py` and `sqlite.py` are logs; the suite in `tests/contract/` holds for
-each of them. A store's implementation is imported when it is opened, and not before.
+`protocol.py` says what a log is. `memory.py`, `sqlite.py` and `postgres/` are logs; the suite in `tests/contract/`
+holds for each of them. A store's implementation is imported when it is opened, and not before.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headgate.log.protocol import (
     SideWrite,
     Stored,
     StoreError,
+    TransactionLost,
 )
 
 __all__ = [
@@ -31,12 +32,13 @@ __all__ = [
     "SideWrite",
     "StoreError",
     "Stored",
+    "TransactionLost",
     "open_log",
 ]
 
 
 def open_log(url: str, *, clock: Clock | None = None) -> Log:
-    """Open the store that `url` names: `sqlite:///some/folder` or `memory://`. `clock` is for tests."""
+    """Open the store that `url` names: `sqlite:///some/folder`, `postgresql://…`, `memory://`. `clock` is for tests."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
         from headgate.log.sqlite import SqliteLog
@@ -47,8 +49,12 @@ def open_log(url: str, *, clock: Clock | None = None) -> Log:
 
         return MemoryLog(clock)
     if separator and scheme in ("postgresql", "postgres"):
-        raise StoreError("PostgreSQL is not in this release: set HEADGATE_STORE to sqlite:///some/folder")
-    raise StoreError(f"not a store: {_shown(url)}; a store is sqlite:///some/folder or memory://")
+        from headgate.log.postgres import PostgresLog
+
+        return PostgresLog(url, clock)
+    raise StoreError(
+        f"not a store: {_shown(url)}; a store is sqlite:///some/folder, postgresql://user@host/database or memory://"
+    )
 
 
 def _folder(path: str) -> str:

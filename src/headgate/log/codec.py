@@ -6,13 +6,13 @@ from a fresh snapshot does here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import msgspec
 
 from headgate.core.events import Event
 from headgate.log.protocol import StoreError
+from headgate.log.randomness import random_bytes
 
 encode = msgspec.json.Encoder().encode
 _decode: Callable[[str | bytes], list[Event]] | None = None
@@ -37,4 +37,4 @@ def decode(number: int, events: str | bytes) -> list[Event]:
 
 def new_id() -> str:
     """A commit's random id, by which a replaced log is noticed."""
-    return os.urandom(8).hex()
+    return random_bytes(8).hex()

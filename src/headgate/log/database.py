@@ -23,6 +23,7 @@ from headgate.log.filesystems import refuse_network
 from headgate.log.protocol import StoreError
 
 FORMAT = 1  # of the tables in schema.py, kept as the database's user_version
+MOVED = 1_000_000  # the user_version of what is left in the place of a store that was moved (log/moving.py)
 BUSY_S = 10.0  # how long to wait for other programs' locks; Headgate's own processes queue at the file lock
 WAL_KEPT_BYTES = 3 << 20  # below what makes a checkpoint, so that the size of the file tells when one is due
 HAND_OVER_S = 0.000_05  # what a waiter needs to wake up and take the lock that was let go
@@ -235,7 +236,7 @@ class Database:
         try:
             (format,) = conn.execute("PRAGMA user_version").fetchone()
             if format != FORMAT:
-                raise self._of_another_format(format)
+                raise self._of_another_format(format, conn)
             if not os.path.exists(self.wal_path):
                 self._enter_wal_mode(conn)
             conn.execute("PRAGMA synchronous=NORMAL")
@@ -269,7 +270,11 @@ class Database:
         finally:
             flock(lock_fd, LOCK_UN)
 
-    def _of_another_format(self, format: int) -> StoreError:
+    def _of_another_format(self, format: int, conn: sqlite3.Connection) -> StoreError:
+        if format == MOVED:
+            from headgate.log.moving import moved
+
+            return moved(self.folder, conn)
         if format > FORMAT:
             return StoreError(
                 f"the store's database {self.path} has format {format}, written by a newer headgate (this one knows "

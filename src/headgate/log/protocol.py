@@ -1,4 +1,4 @@
-"""The ordered log: one small protocol, several stores (memory, SQLite; PostgreSQL to come).
+"""The ordered log: one small protocol, several stores (memory, SQLite, PostgreSQL).
 
 A log is a sequence of commits. A commit has a dense number, a random id and a dense run of events. Whoever
 decides holds the write lock from before it reads the last commit until its own is in; so decisions are made
@@ -72,8 +72,25 @@ class LogReplaced(Exception):
     """The log is not the one that this process knows: load it anew."""
 
 
+class TransactionLost(LogReplaced):
+    """The transaction is over and nothing of it was committed, by no fault of its own: decide again."""
+
+
 class StoreError(HeadgateError):
     """The store cannot be used; the sentence says why and what to do."""
+
+
+class Listener(Protocol):
+    """What a log that many machines share is told by those on the others."""
+
+    def fileno(self) -> int:
+        """To select on."""
+
+    def drain(self) -> list[str]:
+        """What was told since, without waiting; "*" when something may have been missed."""
+
+    def close(self) -> None:
+        """Stop listening."""
 
 
 class Log(Protocol):

@@ -78,6 +78,10 @@ class SqliteLog:
     def __repr__(self) -> str:
         return f"SqliteLog({self._db.folder!r}{', holding the write lock' if self._db.holds else ''})"
 
+    def connect(self) -> SqliteLog:
+        """Another log on the same store."""
+        return SqliteLog(self._db.folder)
+
     # Reading.
 
     def read(self, after: Position, limit: int = 10_000) -> list[Commit]:

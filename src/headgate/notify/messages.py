@@ -2,6 +2,10 @@
 
 One incident is one message: a backoff that is extended, or reported by ten agents, opens one and is told once; its end
 closes it. A rate limit that also lowers a limit is told as the reduction alone, where that is wanted.
+
+Where the limit is learned (`adapt`), being refused now and then is how it is found, and nobody's business. Told is
+that the limit is below the cap, once, until a call at the cap was accepted; that it has sunk below what had worked,
+once, until that works again; and that calls are refused though nothing else is in flight.
 """
 
 from __future__ import annotations
@@ -15,6 +19,9 @@ from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.log.protocol import Commit
 from headgate.present.events import sentence
 
+ANY = "any"  # pool
+FOR_GOOD = 1 << 60
+
 
 class Message(Struct, omit_defaults=True):
     """One thing to tell. `event` is what happened; None for our own words (a test, a summary)."""
@@ -25,6 +32,7 @@ class Message(Struct, omit_defaults=True):
     at: int = 0  # log time
     opens: str = ""  # the incident that it is the first of
     closes: str = ""  # the incident that is over; told only where its beginning was
+    level: int = 0  # so many at once must be accepted for it to be over; of what closes: were accepted
     pool: str = ""
     event: ev.Event | None = None
 
@@ -33,7 +41,12 @@ def messages_of(commit: Commit, position_of: Callable[[str], int | None]) -> lis
     """What is to be told of a commit, whoever wants it."""
     first = commit.seq - len(commit.events) + 1
     found = []
+    learning = {
+        (event.kind, event.pool) for event in commit.events if isinstance(event, ev.Refused) and event.why != "alone"
+    }
     for seq, event in enumerate(commit.events, first):
+        if isinstance(event, ev.Paused) and (event.kind, event.pool) in learning:
+            continue
         message = _message(event, commit.at, position_of)
         if message is not None:
             message.seq, message.at, message.event = seq, commit.at, event
@@ -55,7 +68,7 @@ def wanted(messages: list[Message], kinds: tuple[str, ...]) -> list[Message]:
 
 
 def _silent(message: Message) -> Message:
-    return Message("", "", message.seq, message.at, message.opens, message.closes)
+    return Message("", "", message.seq, message.at, message.opens, message.closes, message.level)
 
 
 def _message(event: ev.Event, at: int, position_of: Callable[[str], int | None]) -> Message | None:
@@ -100,4 +113,18 @@ def _of_limits(event: ev.Event, at: int) -> Message | None:
         return Message("rate_limited", sentence(event, at), pool=f"{event.kind} {event.pool}")
     if isinstance(event, ev.Reduced):
         return Message("auto_reduced", sentence(event, at), pool=f"{event.kind} {event.pool}")
+    return _of_learning(event, at)
+
+
+def _of_learning(event: ev.Event, at: int) -> Message | None:
+    if isinstance(event, ev.Refused):
+        pool = f"{event.kind} {event.pool}"
+        if event.why == "drop":
+            return Message("auto_reduced", sentence(event, at), opens=f"drop {pool}", level=event.level)
+        if event.why == "exact" and event.limit < event.cap:
+            return Message("auto_reduced", sentence(event, at), opens=f"limit {pool}", level=event.cap)
+    elif isinstance(event, ev.Accepted):
+        return Message("recovered", sentence(event, at), closes=f"{event.kind} {event.pool}", level=event.level)
+    elif isinstance(event, ev.RuleSet | ev.CapRemoved | ev.CapReset | ev.FileLoaded):
+        return Message("", "", closes=ANY, level=FOR_GOOD)  # what is true under the new rules is told anew
     return None

@@ -12,13 +12,16 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from headgate.config.settings import Notify
-from headgate.notify.messages import Message
+from headgate.notify.messages import ANY, Message
 from headgate.notify.senders import NotSent
 
 HOUR_S = 3600.0
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 300.0
 GIVE_UP_S = 6 * HOUR_S  # a message that nobody takes for so long is counted as left out
+
+
+_UNTIL = " until "  # of a limit that was learned: the level at which it is over
 
 
 class Saved(Struct, omit_defaults=True):
@@ -81,15 +84,23 @@ class Target:
 
     def _is_news(self, message: Message) -> bool:
         if message.opens:
-            return message.opens not in self.saved.open
-        return not message.closes or message.closes in self.saved.open
+            return not any(_incident(known) == message.opens for known in self.saved.open)
+        return not message.closes or bool(self._closed(message))
+
+    def _closed(self, message: Message) -> list[str]:
+        """The incidents that are over with this."""
+        if not message.level:
+            return [message.closes] if message.closes in self.saved.open else []
+        return [known for known in self.saved.open if _is_over(known, message)]
 
     def _note(self, message: Message) -> None:
-        known = self.saved.open
-        if message.opens and message.opens not in known:
-            known.append(message.opens)
-        elif message.closes and message.closes in known:
-            known.remove(message.closes)
+        if message.opens:
+            if self._is_news(message):
+                until = f"{_UNTIL}{message.level}" if message.level else ""
+                self.saved.open.append(message.opens + until)
+        elif message.closes:
+            closed = self._closed(message)
+            self.saved.open = [known for known in self.saved.open if known not in closed]
 
     def _full(self, now: float) -> bool:
         self.saved.sent = [at for at in self.saved.sent if now - HOUR_S < at <= now]
@@ -118,3 +129,14 @@ class Target:
         self._failures, self.retry_at = 0, 0.0
         self.saved.sent.append(now)
         return True
+
+
+def _incident(known: str) -> str:
+    return known.partition(_UNTIL)[0]
+
+
+def _is_over(known: str, message: Message) -> bool:
+    """Whether an incident of a learned limit is over, now that so many at once were accepted."""
+    incident, until, level = known.partition(_UNTIL)
+    pool = incident.partition(" ")[2]
+    return bool(until) and message.closes in (pool, ANY) and int(level) <= message.level

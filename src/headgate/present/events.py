@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any, get_args
 
 from msgspec import Struct
@@ -40,25 +41,39 @@ def event_json(seq: int, at: int, event: ev.Event, moments: Moments) -> Json:
 def _fields(record: Struct, moments: Moments) -> Json:
     """A record's fields with times and processes as programs are told them; what is empty is null."""
     fields: Json = {}
-    for name in record.__struct_fields__:
+    for name, tell in _tellers(type(record)):
         value = getattr(record, name)
-        if name == "wake":
-            continue  # an address that means something to its process alone
-        if name in ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"):
-            value = moments.utc(value)
-        elif name == "modified":
-            value = utc(value)  # of a file: wall time already
-        elif name in ("holder", "child", "bound"):
-            process = process_json(value)
-            value = None if process is None else asdict(process)
-        elif isinstance(value, Reason):
-            value = asdict(reason_json(value, moments))
+        if tell is not None:
+            value = tell(value, moments)
         elif isinstance(value, Struct):
-            value = _fields(value, moments)
+            value = asdict(reason_json(value, moments)) if isinstance(value, Reason) else _fields(value, moments)
         elif isinstance(value, tuple):
             value = [_fields(each, moments) if isinstance(each, Struct) else each for each in value]
         fields[name] = None if value == "" else value
     return fields
+
+
+@cache
+def _tellers(kind: type[Struct]) -> list[tuple[str, Callable[[Any, Moments], object] | None]]:
+    """The fields that are told, with what makes of their values what is told; None: what the value is decides."""
+    return [(name, _TELLERS.get(name)) for name in kind.__struct_fields__ if name not in _UNTOLD]
+
+
+@lru_cache(1024)
+def _process_fields(value: str) -> Json | None:
+    process = process_json(value)
+    return None if process is None else asdict(process)
+
+
+_UNTOLD = frozenset(("wake",))  # an address that means something to its process alone
+_TELLERS: dict[str, Callable[[Any, Moments], object]] = {
+    **dict.fromkeys(
+        ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"),
+        lambda value, moments: moments.utc(value),
+    ),
+    "modified": lambda value, _: utc(value),  # of a file: wall time already
+    **dict.fromkeys(("holder", "child", "bound"), lambda value, _: _process_fields(value)),
+}
 
 
 def sentence(event: ev.Event, at: int) -> str:

@@ -13,6 +13,7 @@ from headgate.config.settings import Settings
 from headgate.config.units import format_duration, format_size
 from headgate.core.state import State
 from headgate.gate.address import read_address
+from headgate.log.places import shown
 from headgate.present.caps import ENVIRONMENT, FILE, RUN_TIME, Line, hidden_text, quoted
 
 BUILT_IN = "built-in"
@@ -74,7 +75,7 @@ def _from(said: dict[str, object], *path: str) -> str:
 
 
 def _places(state: State) -> list[Value]:
-    path, folder, store = config_path(), state_folder(), _without_secret(store_url())
+    path, folder, store = config_path(), state_folder(), shown(store_url())
     there = "" if os.path.exists(path) else " (there is none)"
     entered = state.file_path or None
     served = read_address(folder)
@@ -90,12 +91,6 @@ def _places(state: State) -> list[Value]:
 
 def _variable(name: str) -> str:
     return name if os.environ.get(name) else BUILT_IN
-
-
-def _without_secret(url: str) -> str:
-    """A store's URL without user and password."""
-    scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}" if scheme != "sqlite" else url
 
 
 def _of_environment(environment: Environment) -> list[Value]:

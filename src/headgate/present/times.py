@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from time import gmtime, localtime, strftime, time
 
 from headgate.config.units import parse_duration_ms
@@ -15,10 +16,13 @@ def utc(wall_ms: int) -> str | None:
     """RFC 3339 with milliseconds, in UTC; None for a time without end."""
     if wall_ms > _FAR_MS:
         return None
-    t = gmtime(wall_ms // 1000)
-    return (
-        f"{t.tm_year:04}-{t.tm_mon:02}-{t.tm_mday:02}T{t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}.{wall_ms % 1000:03}Z"
-    )
+    return f"{_second(wall_ms // 1000)}.{wall_ms % 1000:03}Z"
+
+
+@lru_cache(1024)
+def _second(wall_s: int) -> str:
+    t = gmtime(wall_s)
+    return f"{t.tm_year:04}-{t.tm_mon:02}-{t.tm_mday:02}T{t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
 
 
 def local_and_utc(wall_ms: int) -> str:

@@ -35,7 +35,7 @@ KEYS = (b"x-api-key", b"x-goog-api-key", b"api-key", b"authorization")  # the fi
 class Asked(Struct):
     """A request's headers, sorted."""
 
-    sent: list[tuple[str, str]]  # to be passed on, without keys
+    sent: Pairs  # to be passed on, without keys
     keys: dict[bytes, bytes]
     ours: dict[bytes, bytes]  # by the rest of their names
     length: bytes | None = None
@@ -61,7 +61,7 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
         else:
             if name == b"content-type":
                 asked.content_type = value
-            asked.sent.append((name.decode("ascii", "replace"), _text(value)))
+            asked.sent.append((name, value))
     return asked
 
 
@@ -84,20 +84,18 @@ def bare_key(name: bytes, value: bytes) -> bytes:
     return key.strip() if scheme.lower() == b"bearer" else value.strip()
 
 
-def key_headers(asked: Asked) -> list[tuple[str, str]]:
-    """The client's own keys, as they came."""
-    return [(name.decode(), _text(value)) for name, value in asked.keys.items()]
-
-
-def header_for(key: str, api: str, host: str) -> tuple[str, str]:
-    """Where a provider looks for a key."""
+def header_for(key: str, api: str, host: str) -> tuple[bytes, bytes]:
+    """Where a provider looks for a key. ValueError."""
+    if not key.isprintable():
+        raise ValueError("the key has a character in it that no header may have")
+    value = key.encode()
     if api == "anthropic" and not key.startswith("sk-ant-oat"):
-        return "x-api-key", key
+        return b"x-api-key", value
     if api == "gemini":
-        return "x-goog-api-key", key
+        return b"x-goog-api-key", value
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
-        return "api-key", key
-    return "authorization", f"Bearer {key}"
+        return b"api-key", value
+    return b"authorization", b"Bearer " + value
 
 
 def without_key(query: bytes) -> bytes:

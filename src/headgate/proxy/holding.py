@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import random
 from time import perf_counter, time_ns
-from typing import Any, NamedTuple
-
-import aiohttp
+from typing import NamedTuple
 
 from headgate.gate.calls import Calls, NotInTime
 from headgate.proxy.bodies import path_with_model, with_model
-from headgate.proxy.errors import ClientGone, Refusal
+from headgate.proxy.connection import Response
+from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
-from headgate.proxy.headers import header_for, key_headers, without_key
+from headgate.proxy.headers import header_for, without_key
 from headgate.signals.http import classify_response
 from headgate.signals.outcome import OK, Outcome, outcome
 
@@ -39,7 +38,7 @@ NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing 
 class Answered(NamedTuple):
     """A provider's answer that is to be passed on; `start` was read already."""
 
-    response: aiohttp.ClientResponse
+    response: Response
     start: bytes
 
 
@@ -114,13 +113,11 @@ class Holding:
             response = await self._send(x, candidate)
             x.upstream_s = perf_counter() - began
             start = b"" if response.status < 400 else await _start_of(response)
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # time-outs are OSErrors
-            if isinstance(error.__cause__, ClientGone):
-                raise ClientGone from None
+        except (OSError, ValueError) as error:
             raise self.failed(x, error) from None
         return Answered(response, start)
 
-    async def _send(self, x: Exchange, candidate: Candidate | None) -> aiohttp.ClientResponse:
+    async def _send(self, x: Exchange, candidate: Candidate | None) -> Response:
         upstream = x.upstream if candidate is None else candidate.upstream
         path, query, data = x.path, x.query, x.body.data
         key = x.key if candidate is None else candidate.key
@@ -134,17 +131,14 @@ class Holding:
             headers.append(header_for(key, upstream.api, upstream.host))
             query = without_key(query) if b"key=" in query else query
         else:
-            headers += key_headers(x.asked)
-        body: Any = None
+            headers += x.asked.keys.items()
         if x.body.is_small(data):
-            body = data or None
-        else:
-            body = x.body.pieces(data)
-            if x.body.kept:
-                headers.append(("content-length", str(len(data))))
-            elif x.asked.length is not None:
-                headers.append(("content-length", x.asked.length.decode("latin-1")))
-        return await upstream.ask(x.method, upstream.url(path.decode("latin-1"), query), headers, body)
+            return await upstream.ask(x.method, path, query, headers, data)
+        if x.body.kept:
+            headers.append((b"content-length", b"%d" % len(data)))
+        elif x.asked.length is not None:
+            headers.append((b"content-length", x.asked.length))
+        return await upstream.ask(x.method, path, query, headers, b"", x.body.pieces(data))
 
     def failed(self, x: Exchange, error: Exception) -> Refusal:
         """The provider cannot be reached, or what it said is no answer."""
@@ -197,16 +191,16 @@ def _growing(first_s: float, times: int, most_s: float) -> float:
 
 
 def told_of(error: Exception) -> str:
-    """What went wrong with a connection, without the address: that may have a key in it."""
-    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    """What went wrong with a connection."""
+    text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-async def _start_of(response: aiohttp.ClientResponse) -> bytes:
+async def _start_of(response: Response) -> bytes:
     """The beginning of an error, or all of it."""
     parts, size = [], 0
     while size < ERROR_BYTES:
-        part = await response.content.readany()
+        part = await response.readany()
         if not part:
             break
         parts.append(part)

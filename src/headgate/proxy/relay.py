@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter, time_ns
 from typing import Any
 
-import aiohttp
-
 from headgate.proxy.errors import Refusal, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import Pairs, passed_back
@@ -30,23 +28,23 @@ class BrokenOff(Exception):
 async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Exchange], None]) -> None:
     """Send an answer to its last byte, and `leave` with it. BrokenOff when that is not to be had."""
     response, start = answered
-    content, status = response.content, response.status
+    status = response.status
     x.status = status
     headers, event_stream = passed_back(response.raw_headers)
     headers += told(x)
     events = Events(x.route.provider, x.model.partition("/")[2]) if status < 300 and x.lease else None
     try:
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
-        if not event_stream and not start and not content.at_eof():
-            start = await content.readany()
+        if not event_stream and not start and not response.at_eof():
+            start = await response.readany()
         x.first_byte_s = perf_counter() - x.began
         await send({"type": "http.response.start", "status": status, "headers": headers})
         piece = start
-        if not piece and not content.at_eof():
+        if not piece and not response.at_eof():
             x.waiting_since = perf_counter()
-            piece = await content.readany()
+            piece = await response.readany()
         while True:
-            last = content.at_eof() or not piece
+            last = response.at_eof() or not piece
             if events is not None and piece:
                 events.feed(piece)
             x.bytes_sent += len(piece)
@@ -57,8 +55,8 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             x.waiting_for_client = False
             x.waiting_since = perf_counter()
-            piece = await content.readany()
-    except (aiohttp.ClientError, OSError) as error:
+            piece = await response.readany()
+    except OSError as error:
         said = told_of(error)
         x.outcome = outcome("server_error", "proxy.broken_off", f"broken off after {x.bytes_sent} bytes ({said})")
         x.error = x.outcome.evidence

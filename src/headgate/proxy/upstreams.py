@@ -6,13 +6,13 @@ that agents may be given an address with or without it.
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
-import aiohttp
-from yarl import URL
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 from headgate.config.settings import Provider, Settings
+from headgate.proxy.connecting import Pool
+from headgate.proxy.connection import Response
+from headgate.proxy.headers import Pairs
 
 # name: (base URL, API)
 BUILT_IN = {
@@ -28,11 +28,8 @@ BUILT_IN = {
 RESERVED = frozenset(
     ("", "v1", "p", "l", "concurrency", "metrics", "healthz", "readyz", "docs", "login", "openapi.json", "assets")
 )
-_CONNECT_S = 30.0
-_KEEP_ALIVE_S = 20.0
-_HEAD_BYTES = 64 * 1024
-_MOST_URLS = 1000
-_NO_AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+_MOST_PATHS = 1000
+_BODILESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
 
 class Upstream:
@@ -43,66 +40,78 @@ class Upstream:
         self.api = api
         self.hold_s = given.hold_ms / 1000
         self.stall_s = given.stall_ms / 1000
-        url = URL(base_url, encoded=True)
-        self.host = url.host or ""
-        self._origin = str(url.origin())
-        self._base = url.raw_path.rstrip("/")
-        self._segments = self._base.split("/")[1:] if self._base else []
-        self._session: aiohttp.ClientSession | None = None
-        self._urls: dict[str, URL] = {}
+        self._url = urlsplit(base_url)
+        self.host = self._url.hostname or ""
+        self._base = self._url.path.rstrip("/").encode()
+        self._segments = self._base.split(b"/")[1:] if self._base else []
+        self._pool: Pool | None = None
+        self._lines: dict[tuple[str, bytes], bytes] = {}
 
     def __repr__(self) -> str:
-        return f"<Upstream {self.name} {self._origin}{self._base}>"
+        return f"<Upstream {self.name} {self._url.scheme}://{self.host}{self._base.decode()}>"
 
-    def url(self, path: str, query: bytes) -> URL:
-        """Where a path is."""
-        known = self._urls.get(path) if not query else None
+    async def ask(
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: Pairs,
+        body: bytes,
+        pieces: AsyncIterator[bytes] | None = None,
+    ) -> Response:
+        """Send a request; back with the head of the answer. Raises OSErrors: connection.Failed, TimeoutError.
+
+        With `pieces` instead of a body, `headers` say how long they are together; else they are sent in chunks.
+        """
+        if self._pool is None:
+            self._pool = Pool(self._url)
+        lines = [self._first_lines(self._pool, method, path, query)]
+        lines += [b"%s: %s\r\n" % pair for pair in headers]
+        if pieces is None:
+            if body or method not in _BODILESS:
+                lines.append(b"content-length: %d\r\n" % len(body))
+        elif not any(name == b"content-length" for name, _ in headers):
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        return await self._pool.ask(method.encode(), b"".join(lines), body, pieces)
+
+    def _first_lines(self, pool: Pool, method: str, path: bytes, query: bytes) -> bytes:
+        """The request line, and what every request to this provider says."""
+        known = self._lines.get((method, path)) if not query else None
         if known is not None:
             return known
-        url = self._url(path, query)
+        target = self.target(path) + (b"?" + query if query else b"")
+        lines = b"%s %s%s HTTP/1.1\r\nhost: %s\r\n%s" % (
+            method.encode(),
+            pool.before_path,
+            target,
+            pool.authority.encode(),
+            pool.extra,
+        )
         if not query:
-            if len(self._urls) >= _MOST_URLS:
-                self._urls.clear()
-            self._urls[path] = url
-        return url
+            if len(self._lines) >= _MOST_PATHS:
+                self._lines.clear()
+            self._lines[method, path] = lines
+        return lines
 
-    def _url(self, path: str, query: bytes) -> URL:
+    def target(self, path: bytes) -> bytes:
+        """Where a path is at the provider."""
         if self._segments:
             path = self._without_base(path)
-        text = f"{self._origin}{self._base}{path}"
-        return URL(f"{text}?{query.decode('latin-1')}" if query else text, encoded=True)
+        return self._base + path or b"/"
 
-    def _without_base(self, path: str) -> str:
+    def _without_base(self, path: bytes) -> bytes:
         """The path without what the base URL ends in."""
         own = self._segments
         for start in range(len(own)):
-            said = "/" + "/".join(own[start:])
-            if path == said or path.startswith(said + "/"):
+            said = b"/" + b"/".join(own[start:])
+            if path == said or path.startswith(said + b"/"):
                 return path[len(said) :]
         return path
 
-    async def ask(self, method: str, url: URL, headers: list[tuple[str, str]], data: Any) -> aiohttp.ClientResponse:
-        """Send a request; back with the head of the answer. Raises aiohttp.ClientError, TimeoutError, OSError."""
-        if self._session is None:
-            self._session = self._make_session()
-        # What `session.request` does too, without making a context manager of it.
-        return await self._session._request(method, url, headers=headers, data=data, allow_redirects=False)
-
-    def _make_session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=_KEEP_ALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=_NO_AUTO_HEADERS,
-            max_line_size=_HEAD_BYTES,
-            max_field_size=_HEAD_BYTES,
-            trust_env=any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")),
-        )
-
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._pool is not None:
+            await self._pool.close()
 
 
 class Upstreams:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
+from typing import Any
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -89,15 +90,20 @@ class World:
         self.limits: list[tuple[int, int]] = []
         self.agents = self._agents(seed)
         self.now = START
+        self.decided = True  # since the last look at the engine
         self._set_up()
 
     def _agents(self, seed: int) -> list[Agent]:
         agents: list[Agent] = []
         several = len({(project.name, project.priority) for project in self.scenario.project}) > 1
+        specs = {
+            project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
+            for project in self.scenario.project
+        }
         for project in self.scenario.project:
             group = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
             self.done[group], self.waits[group] = 0, []
-            spec = Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
+            spec = specs[project.name]
             for _ in range(project.agents):
                 number = len(agents)
                 work, network = draws.stream(seed, "work", number), draws.stream(seed, "network", number)
@@ -134,6 +140,7 @@ class World:
     # The engine.
 
     def handle(self, command: cmd.Command) -> None:
+        self.decided = True
         for event in self.engine.handle(command, self.now):
             if type(event) is ev.Granted:
                 self._granted(self.by_ident[event.id])
@@ -142,40 +149,54 @@ class World:
         agent.sent_at = self.now
         self.push(self.now + _NETWORK[agent.network(draws.BITS)], ARRIVE, agent)
         for ticket in self.engine.state.tickets.values():  # in the order in which they queued
-            if ticket.spec == agent.spec:
+            if ticket.spec is agent.spec:
                 self.overtaken = max(self.overtaken, agent.asked_at - self.by_ident[ticket.id].asked_at)
                 break
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""
         heap, engine, end = self.heap, self.engine, self.end
-        steps = (self._ask, self._arrive, self._headers, self._finish, self._free, self._refused, self._change)
-        count = 0
+        steps = self._steps()
+        tick = cmd.Tick()
+        count = due = 0
         while True:
+            if self.decided:  # else nothing has changed there
+                self._look()
+                deadline = engine.next_deadline()
+                due = end + 1 if deadline is None else deadline
+                self.decided = False
             at = heap[0][0] if heap else end + 1
-            due = engine.next_deadline()
-            if due is not None and due <= at:
+            if due <= at:
                 if due > end:
                     break
                 self.now = max(due, self.now)
-                self.handle(cmd.Tick())
-                self._look(count)
+                self.handle(tick)
                 continue
             if at > end:
                 break
             self.now, _, what, agent, value = heappop(heap)
-            if what == ANSWER:
-                self._answer(value)
-            else:
-                steps[what](agent, value)  # type: ignore[arg-type]
+            steps[what](agent, value)
             count += 1
-            self._look(count)
             if progress is not None and not count & 0x3FFF:
                 progress((self.now - START) / (end - START))
         if heap or engine.state.tickets:
             self.now = end
 
-    def _look(self, count: int) -> None:
+    def _steps(self) -> tuple[Callable[[Any, int], None], ...]:
+        """What is done, by its number."""
+        return (
+            self._ask,
+            self._arrive,
+            self._headers,
+            self._finish,
+            self._free,
+            self._refused,
+            self._change,
+            self._answer,
+        )
+
+    def _look(self) -> None:
+        """What is to be seen after a decision: a new limit, a question that somebody should ask."""
         pool = self.engine.state.pools.get("requests sim")
         if pool is None:
             return
@@ -276,7 +297,7 @@ class World:
         if self.plan.cap == "hidden":
             self._set_cap(self.upstream.room)
 
-    def _answer(self, count: int) -> None:
+    def _answer(self, agent: Agent | None, count: int) -> None:
         self.handle(cmd.AnswerUsage("requests", "sim", ME, count))
 
     def result(self, policy: str, seed: int, *, series: bool = False) -> Result:

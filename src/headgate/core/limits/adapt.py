@@ -15,8 +15,9 @@ Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered`
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from headgate.core.limits.belief import LAG_MS, Belief, Call
-from headgate.core.limits.ghosts import Ghosts
 from headgate.core.limits.protocol import Verdict
 
 FLOOR = 1
@@ -45,18 +46,18 @@ MOST_WAIT_MS = 30_000
 ALONE_WAIT_MS = 60_000  # half of it and more: see `_wait_ms`
 MOST_ALONE_WAIT_MS = 30 * 60_000
 MOST_CEILING = 1_000_000
+_ANY = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
 
 
 class Adapt:
     """The policy of one pool."""
 
-    __slots__ = ("_ghosts", "belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
 
     def __init__(self, belief: Belief | None = None) -> None:
         self.belief = Belief() if belief is None else belief
         self.cap = self.ceiling = 1
         self.fixed_lag_ms: int | None = None
-        self._ghosts = Ghosts()
         self._derive()
 
     def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None) -> None:
@@ -139,12 +140,20 @@ class Adapt:
         call = self.belief.calls.get(self.belief.unproven)
         return call.at + GRACE_MS if call is not None else 0
 
-    def changes_at(self, level: int, now: int) -> int:
-        """When time alone next lets somebody in; 0: never."""
-        moments = [self._spaced_at()]
-        if not self.belief.unproven:
-            moments += [self._calm_at(level), self.belief.tried_at + HASTE_MS, self.probe_at()]
-        return min((moment for moment in moments if moment > now), default=0)
+    def admits_at(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> int:
+        """When time alone makes `admits` say yes, or is worth a look; 0: not before something else has happened."""
+        belief = self.belief
+        if level > limit:
+            moment = self.probe_at() if level == self.limit + 1 and limit >= self.limit else 0
+        elif level <= belief.proven and self._trusted(level, live, now):
+            moment = self._spaced_at() if level == limit else 0
+        elif belief.unproven:
+            return 0
+        else:
+            moment = belief.tried_at + HASTE_MS
+            if not cooling:
+                moment = min(moment, self._calm_at(level))
+        return moment if moment > now else 0
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
@@ -200,12 +209,19 @@ class Adapt:
             belief.unproven = ident
             belief.tried_at = now
             belief.probing = level > self.limit
-        ghosts = age = 0
-        if belief.freed:
-            lag_ms = self.lag_ms
-            ghosts, age = self._ghosts.count(belief.freed, now, lag_ms, max(MOST_LAG_MS, lag_ms + 1_000))
+        ghosts, age = self._ghosts(now)
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age)
         belief.sent_at = now
+
+    def _ghosts(self, now: int) -> tuple[int, int]:
+        """Seats and age of the last release that no longer counts here and may still count there."""
+        freed = self.belief.freed
+        last = bisect_right(freed, (now - self.lag_ms, _ANY)) - 1
+        if last >= 0:
+            at, seats = freed[last]
+            if at > now - max(MOST_LAG_MS, self.lag_ms + 1_000):
+                return seats, now - at
+        return 0, 0
 
     def accepted(self, ident: str, now: int) -> None:
         belief = self.belief
@@ -329,9 +345,8 @@ class Adapt:
             belief.gap_ms += (gap - belief.gap_ms) // 16
         belief.freed_at = now
         freed = belief.freed
-        if freed and freed[len(freed) // 2][0] <= now - KEPT_MS:  # seldom, in a busy pool
-            freed[:] = [each for each in freed if each[0] > now - KEPT_MS]
-            self._ghosts.forget()
+        if freed and freed[0][0] <= now - KEPT_MS:
+            del freed[: bisect_right(freed, (now - KEPT_MS, _ANY))]
         freed.append((now, seats))
 
     def answered(self, count: int | None, now: int) -> None:

@@ -15,8 +15,8 @@ class Call(Struct, array_like=True, gc=False):
     level: int  # seats in flight or cooling with it
     at: int
     bold: bool  # above what was proven then
-    ghosts: int  # seats released a little longer ago than the lag
-    ghost_age: int  # of the youngest of them
+    ghosts: int  # seats of the last release a little longer ago than the lag; 0: none
+    ghost_age: int
     decided: bool = False  # known to be accepted or refused
     refused: bool = False
 

@@ -8,7 +8,7 @@ import { store, update } from "./store.js";
 import { say } from "./toasts.js";
 
 /** Do it, then say so; a refusal is said as the service says it. @param {() => Promise<void>} doing */
-async function attempt(doing) {
+export async function attempt(doing) {
   try {
     await doing();
   } catch (error) {

@@ -11,17 +11,31 @@ export class Refused extends Error {
   }
 }
 
-/** @returns {Promise<any>} */
-export const get = (path) => ask("GET", path);
+/** @param {string} path @param {AbortSignal} [signal]  ends it early @returns {Promise<any>} */
+export const get = (path, signal) => ask("GET", path, undefined, signal);
 
 /** @returns {Promise<any>} */
 export const send = (method, path, body) => ask(method, path, body);
 
-async function ask(method, path, body) {
+async function ask(method, path, body, signal) {
   const given = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const late = new AbortController();
+  const end = () => late.abort();
+  const timer = setTimeout(end, TIMEOUT_MS);
+  signal?.addEventListener("abort", end);
+  try {
+    return await read(fetch(path, { method, cache: "no-store", signal: late.signal, ...given }));
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", end);
+  }
+}
+
+/** @param {Promise<Response>} asked */
+async function read(asked) {
   let answer;
   try {
-    answer = await fetch(path, { method, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS), ...given });
+    answer = await asked;
   } catch {
     throw new Refused(0, "the service does not answer");
   }

@@ -5,6 +5,8 @@ import * as banners from "./banners.js";
 import { setUpChart } from "./chart.js";
 import { tick } from "./clock.js";
 import { remember, setUpEvents } from "./events.js";
+import { calmJobs, pokeJobs } from "./job_reading.js";
+import { setUpJobs } from "./jobs.js";
 import { setUpKeys } from "./keys.js";
 import { setUpLeases } from "./leases.js";
 import { setUpLine } from "./line.js";
@@ -21,6 +23,7 @@ const stream = new Stream({
   onEvent(event) {
     update({ events: remember(store.events, event) });
     poke();
+    pokeJobs();
   },
   onNotice(type, data) {
     if (type === "trouble") update({ trouble: data.text });
@@ -30,11 +33,13 @@ const stream = new Stream({
     const before = store.connection;
     const lostAt = state === "live" ? 0 : before.state === "live" ? Date.now() : before.lostAt;
     update({ connection: { state, retryAt, lostAt } });
-    if (state === "live") poke();
+    if (state !== "live") return;
+    poke();
+    pokeJobs();
   },
 });
 
-for (const setUp of [setUpTheme, setUpKeys, setUpSummary, setUpChart, setUpPools, setUpLine, setUpLeases, setUpBackoffs, setUpEvents, setUpWelcome]) {
+for (const setUp of [setUpTheme, setUpKeys, setUpSummary, setUpChart, setUpPools, setUpLine, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpWelcome]) {
   setUp();
 }
 banners.setUpBanners(() => stream.retryNow());
@@ -42,6 +47,7 @@ tick(() => {
   tickBackoffs();
   if (store.connection.state === "live") {
     calmly();
+    calmJobs();
   } else {
     banners.draw();
     drawPlace();
@@ -51,6 +57,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   stream.retryNow();
   poke();
+  pokeJobs();
   readSeries(true);
 });
 

@@ -43,10 +43,10 @@ export function dialog({ title, kicker = "", body, wide = false }) {
 
 /**
  * Ask before something is taken away. The way back has the focus.
- * @param {{title: string, text: string, detail?: string, yes: string, no?: string}} options
+ * @param {{title: string, text: string, detail?: string, yes: string, no?: string, danger?: boolean}} options
  * @returns {Promise<boolean>}
  */
-export async function confirm({ title, text, detail = "", yes, no = "Keep it" }) {
+export async function confirm({ title, text, detail = "", yes, no = "Keep it", danger = true }) {
   const answer = await dialog({
     title,
     body: (close) => [
@@ -54,7 +54,7 @@ export async function confirm({ title, text, detail = "", yes, no = "Keep it" })
       detail ? h("p", { class: "quoted", text: detail }) : h("span", { hidden: true }),
       h("div", { class: "dialog-foot" },
         h("button", { type: "button", class: "button", text: no, autofocus: true, on: { click: () => close(null) } }),
-        h("button", { type: "button", class: "button danger", text: yes, on: { click: () => close(true) } })),
+        h("button", { type: "button", class: danger ? "button danger" : "button primary", text: yes, on: { click: () => close(true) } })),
     ],
   });
   return answer === true;

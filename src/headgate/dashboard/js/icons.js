@@ -15,6 +15,7 @@ const PATHS = {
   keys: "M2 4.5h12v7H2zM4.5 7h.01M7 7h.01M9.5 7h.01M11.8 7h.01M5 9.3h6",
   previous: "M9.8 4 5.8 8l4 4",
   next: "m6.2 4 4 4-4 4",
+  approve: "m3.5 8.5 3 3 6-7",
   copy: "M6 6h7v7H6zM3.5 10H3V3h7v.5",
   warn: "M8 2.3 14.2 13H1.8zM8 6.3v3.2M8 11.3h.01",
   info: "M8 2.2a5.8 5.8 0 1 1 0 11.6A5.8 5.8 0 0 1 8 2.2M8 7.5v3.3M8 5.2h.01",

@@ -20,6 +20,9 @@ export const store = {
   line: { tickets: [], matching: 0, searched: 0 },
   /** What of the line is looked at. */
   view: { page: 0, query: "", pool: "" },
+  /** One page of the jobs. @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], total: number, counts: Record<string, number>}} */
+  jobs: { phase: "loading", problem: "", list: [], total: 0, counts: {} },
+  jobsView: { page: 0, choice: "all" },
   series: { samples: [], stepS: 5 },
   chart: { pool: "", minutes: 60 },
   events: [],

@@ -1,6 +1,6 @@
-"""A job's specification, from the options of `submit`, a line of a batch or a candidate of `dispatch`.
+"""A job's specification, from the options of `submit`, a line of a batch, a candidate of `dispatch` or a body of HTTP.
 
-All three say the same things by the same names and are checked by the same rules.
+All say the same things by the same names and are checked by the same rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from headgate.cli.asking import candidates, project_name, session_key
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.config.units import parse_duration_ms
@@ -19,6 +18,7 @@ from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.jobs.records import RETRIES, JobSpec
 from headgate.jobs.verdicts import valid_retry_on
+from headgate.present.asked import candidates, project_name, session_key
 
 ON_LOST = ("retry", "fail")
 _MOST_RETRIES = 1000
@@ -26,13 +26,16 @@ _LONGEST_LINE = 1 << 20
 
 
 class Reading:
-    """What a specification is read with: where we are, and what the environment and the config file say."""
+    """What a specification is read with: where we are, and what the environment and the config file say.
 
-    def __init__(self, host: str, loaded: Loaded | None, environment: Environment | None = None) -> None:
+    `here` is where a job runs that says nothing of it: the current folder, unless somebody else's is meant.
+    """
+
+    def __init__(self, host: str, loaded: Loaded | None, here: str = "") -> None:
         self._host = host
         self._loaded = loaded
-        self._environment = environment or Environment.read()
-        self._here = os.getcwd()
+        self._environment = Environment.read()
+        self._here = here or os.getcwd()
 
     def spec(self, said: dict[str, Any]) -> JobSpec:
         """Check what was said of a job. BadRequest says what is wrong, and what is valid."""

@@ -1,0 +1,31 @@
+"""Random bytes for ids. Asking the system costs more than the id: a process asks for many at once.
+
+Whatever is left over is forgotten when the process forks: parent and child must not give out the same. Not for
+secrets, which are taken from the system one by one.
+"""
+
+from __future__ import annotations
+
+import os
+
+_MANY = 4096
+
+_bytes = b""
+_used = 0
+
+
+def random_bytes(number: int) -> bytes:
+    """So many bytes that nobody had before."""
+    global _bytes, _used
+    start, _used = _used, _used + number
+    if _used > len(_bytes):
+        _bytes, start, _used = os.urandom(max(_MANY, number)), 0, number
+    return _bytes[start:_used]
+
+
+def _forget() -> None:
+    global _bytes
+    _bytes = b""
+
+
+os.register_at_fork(after_in_child=_forget)

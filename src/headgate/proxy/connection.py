@@ -1,0 +1,313 @@
+"""One connection to a provider, HTTP/1.1 read by httptools: one request at a time, its answer piece by piece.
+
+The rules:
+
+- What is not HTTP, or ends before its end, is an error and never looks whole.
+- An answer that nobody reads is not gathered: the provider is slowed down.
+- A connection goes back to where it came from only after a whole answer with nothing behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httptools
+
+_HEAD_BYTES = 64 * 1024
+_UNREAD_BYTES = 256 * 1024  # of a head that has no end; and of a body, before the provider is slowed down
+_AT_ONCE_BYTES = 64 * 1024  # a smaller body is written together with the head
+
+
+class Failed(OSError):
+    """There is no answer."""
+
+
+class CannotConnect(Failed):
+    """The provider cannot be reached."""
+
+
+class Disconnected(Failed):
+    """It hung up."""
+
+
+class NotHttp(Failed):
+    """What it says is no answer."""
+
+
+class Response:
+    """An answer: its head is there when it is handed out."""
+
+    __slots__ = ("_connection", "_error", "_parts", "_size", "_waiter", "complete", "raw_headers", "status")
+
+    def __init__(self, connection: Connection) -> None:
+        self.status = 0
+        self.raw_headers: list[tuple[bytes, bytes]] = []
+        self.complete = False  # its last byte is here
+        self._connection: Connection | None = connection
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def head(self) -> None:
+        """Wait for status and headers. Failed."""
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self._news()
+
+    async def readany(self) -> bytes:
+        """What has come since; nothing at the end. Failed when it breaks off."""
+        while not self._parts:
+            if self.complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._news()
+        parts = self._parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._parts = []
+        self._size = 0
+        if self._connection is not None:
+            self._connection.go_on()
+        return data
+
+    def at_eof(self) -> bool:
+        """Whether there is nothing more to read."""
+        return self.complete and not self._parts
+
+    def close(self) -> None:
+        """Nobody reads it any more: if it is not whole, the provider is told by hanging up."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def _news(self) -> None:
+        assert self._connection is not None
+        self._waiter = self._connection.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    # Told by the connection.
+
+    def add(self, data: bytes) -> int:
+        """More of its body; how much is unread."""
+        self._parts.append(data)
+        self._size += len(data)
+        return self._size
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It is whole, or nothing more comes of it."""
+        if error is None:
+            self.complete = True
+        elif self._error is None:
+            self._error = error
+        self._connection = None
+
+    def wake(self) -> None:
+        """Somebody may wait for what has come."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """A connection. `free` is called when it can be used again, `lost` when it is gone."""
+
+    idle_since = 0.0
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        free: Callable[[Connection], None],
+        lost: Callable[[Connection], None],
+    ) -> None:
+        self.loop = loop
+        self._free = free
+        self._lost = lost
+        self._transport: Any = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._response: Response | None = None
+        self._writer: asyncio.Task[None] | None = None  # of a large body
+        self._drained: asyncio.Future[None] | None = None
+        self._paused = False
+        self._begin(b"")
+
+    def _begin(self, method: bytes) -> None:
+        self._method = method
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._fed_bytes = 0
+        self._sized = False  # the head says where the body ends
+        self._ended = self._surplus = self._keep = False
+        self._wrong = ""
+
+    @property
+    def usable(self) -> bool:
+        return self._response is None and self._transport is not None and not self._transport.is_closing()
+
+    # Asking.
+
+    async def ask(self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None) -> Response:
+        """Send a request; back with the head of its answer. `head` says how long the body is, or that it is chunked."""
+        response = self._response = Response(self)
+        self._begin(method)
+        if pieces is None:
+            if len(body) < _AT_ONCE_BYTES:
+                self._transport.write(head + body)
+            else:
+                self._transport.writelines([head, body])
+        else:
+            self._transport.write(head)
+            chunked = b"\r\ntransfer-encoding: chunked\r\n" in head
+            self._writer = self.loop.create_task(self._write(pieces, chunked, response))
+        try:
+            await response.head()
+        except BaseException:
+            self.abort()
+            raise
+        return response
+
+    async def _write(self, pieces: AsyncIterator[bytes], chunked: bool, response: Response) -> None:
+        try:
+            async for piece in pieces:
+                self._transport.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+                if self._drained is not None:
+                    await self._drained
+            if chunked:
+                self._transport.write(b"0\r\n\r\n")
+            self._writer = None
+        except Exception as error:  # the client left, or sent nonsense
+            response.end(error)
+            response.wake()
+            self.abort()
+
+    def go_on(self) -> None:
+        """What had come was read."""
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Hang up, now."""
+        if self._writer is not None:
+            self._writer.cancel()
+            self._writer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def pause_writing(self) -> None:
+        self._drained = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None:
+            self.abort()  # nobody asked
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._wrong = "it wants to speak another protocol"
+        except httptools.HttpParserError as error:
+            self._wrong = self._wrong or str(error) or "it is not HTTP"
+        if self._ended:
+            self._end(response)
+        else:
+            if not response.status:
+                self._fed_bytes += len(data)
+                if self._fed_bytes > _UNREAD_BYTES:
+                    self._wrong = self._wrong or "its headers do not end"
+            if self._wrong:
+                self._fail(response, NotHttp(self._wrong))
+                self.abort()
+        response.wake()
+
+    def eof_received(self) -> bool:
+        return False  # then the connection is closed, and lost
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.resume_writing()
+        if self._writer is not None:
+            self._writer.cancel()
+            self._writer = None
+        response = self._response
+        if response is not None:
+            if response.status and not self._sized and error is None:
+                self._response = None
+                response.end()  # its end is the end of the connection
+            else:
+                self._fail(response, Disconnected(str(error) if error else "it closed the connection"))
+            response.wake()
+        self._transport = None
+        self._lost(self)
+
+    def _fail(self, response: Response, error: Failed) -> None:
+        self._response = None
+        response.end(error)
+
+    def _end(self, response: Response) -> None:
+        """The answer is whole."""
+        self._response = None
+        response.end()
+        if self._keep and not self._surplus and not self._wrong and self._writer is None:
+            self.go_on()
+            self._free(self)
+        else:
+            self.abort()
+
+    # What the parser tells.
+
+    def on_message_begin(self) -> None:
+        if self._ended:
+            self._surplus = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._ended:
+            return
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > _HEAD_BYTES:
+            self._wrong = f"its headers are longer than {_HEAD_BYTES} bytes"
+            return
+        small = name.lower()
+        if small == b"content-length" or (small == b"transfer-encoding" and b"chunked" in value.lower()):
+            self._sized = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if self._ended or status < 200 or self._wrong:
+            return
+        response = self._response
+        assert response is not None
+        response.status, response.raw_headers = status, self._headers
+        if self._method == b"HEAD":
+            self._ended = True  # whatever length is named, no body comes; the parser does not know that
+
+    def on_body(self, body: bytes) -> None:
+        if self._ended or self._response is None:
+            return
+        if self._response.add(body) > _UNREAD_BYTES and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._ended:
+            return
+        if self._parser.get_status_code() < 200:
+            self._headers, self._sized = [], False  # not the answer yet
+            return
+        self._ended = True
+        self._keep = self._parser.should_keep_alive()
