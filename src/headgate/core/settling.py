@@ -41,7 +41,8 @@ class Settling:
         state = self._state
         seats = queue.spec.seats
         self._obstacles = obstacles = []
-        for candidate in state.tried(queue, now) if state.backoffs else queue.usable:
+        plain = not state.backoffs and not state.draining and now >= state.recovers_until
+        for candidate in queue.usable if plain else state.tried(queue, now):
             for need in candidate.needs:
                 if need[0].blocks(seats, need[1], queue, now):
                     obstacles.append(need)
