@@ -102,9 +102,11 @@ def _spawn(argv: list[str], out: int) -> None:
 
 def await_node(path: str, within_s: float = START_S) -> _socket.socket | None:
     """A connection, as soon as there is one."""
-    began = monotonic()
+    began, came = monotonic(), False
     while (sock := connect(path)) is None and (waited_s := monotonic() - began) < within_s:
-        if waited_s > _COMES_S and not is_held(path):
+        held = is_held(path)
+        if not held and (came or waited_s > _COMES_S):
             break  # it has ended: node.log says why
+        came = came or held
         sleep(_AGAIN_S)
     return sock
