@@ -54,8 +54,19 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
     if isinstance(asked.lease, Reason):
         return _refused(asked, asked.lease, options)
     _hand_over(gate, asked, asked.lease, options)
+    _keep_heard(gate)
     gate.maintain()
     return exits.OK
+
+
+def _keep_heard(gate: SeatGate) -> None:
+    """Where hosts are judged by their beats, somebody must beat for a script that has a lease and nothing of ours."""
+    from headgate.gate.direct import DirectGate
+
+    if isinstance(gate, DirectGate) and gate.folder and gate.beats.has_others(gate.state):
+        from headgate.gate import meeting
+
+        meeting.start(gate.folder)
 
 
 def _parent() -> str:

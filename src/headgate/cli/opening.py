@@ -80,7 +80,10 @@ def _explain_waits(gate: DirectGate) -> None:
     def stop() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    signal.signal(signal.SIGALRM, explain)
+    try:
+        signal.signal(signal.SIGALRM, explain)
+    except ValueError:
+        return  # not in the main thread: nobody waits for this one
     gate.before_lock, gate.after_lock = start, stop
 
 

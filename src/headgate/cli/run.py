@@ -9,13 +9,17 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headgate.cli import exits
-from headgate.cli.asking import Asked, ask, read_request
+from headgate.cli.asking import Asked, Request, ask, read_request
 from headgate.cli.opening import load_config, open_gate, open_seat_gate
 from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
 from headgate.config.environment import Environment
+from headgate.config.load import Loaded
+from headgate.config.settings import Settings
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
@@ -58,9 +62,8 @@ def _run(options: RunOptions, status: Status) -> int:
     if environment.bypass:
         return _bypass(options, request.models, status)
     _check_watching(options)
-    gate = open_seat_gate(loaded)
-    proxying = _proxying(gate) if options.proxied else None
-    asked = ask(gate, request)
+    proxying = _proxying(loaded) if options.proxied else None
+    gate, asked = _asked(options, request, loaded)
     tries, fresh = 0, False
     while isinstance(asked.lease, Lease):
         lease = asked.lease
@@ -79,6 +82,21 @@ def _run(options: RunOptions, status: Status) -> int:
         # the agent was started.
         asked = asked.again()
     return _refused(options, asked, status)
+
+
+def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> tuple[SeatGate, Asked]:
+    """The gate, and what came of asking it; without a store, that of --fail-open."""
+    try:
+        gate = open_seat_gate(loaded)
+        return gate, ask(gate, request)
+    except StoreError as error:
+        if not options.fail_open:
+            raise
+        say(f"{error}; going ahead without a seat (--fail-open)")
+    from headgate.gate.late import LateGate
+
+    late = LateGate(loaded, lambda: open_seat_gate(loaded), say)
+    return late, ask(late, msgspec.structs.replace(request, wait_s=0.0))
 
 
 def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
@@ -193,11 +211,11 @@ def _under_lease(
     return end, watch
 
 
-def _proxying(gate: SeatGate) -> Proxying:
+def _proxying(loaded: Loaded | None) -> Proxying:
     """The proxy that the agent is to use; raises before anybody waits for a seat."""
     from headgate.cli.proxying import Proxying
 
-    return Proxying(gate.settings)
+    return Proxying(loaded.settings if loaded is not None else Settings())
 
 
 def _wrapper(gate: SeatGate, environment: Environment) -> list[str]:

@@ -47,7 +47,7 @@ class Beats:
         if now < self._next:
             return False
         self._next = now + BEAT_S / 2
-        return (self._always or self._has_others(state)) and self._turns.take()
+        return (self._always or self.has_others(state)) and self._turns.take()
 
     def beat(self) -> None:
         try:
@@ -86,10 +86,9 @@ class Beats:
             return False  # two machines may have one name
         return processes.is_gone(process) is True
 
-    def _has_others(self, state: State) -> bool:
-        return any(site != self.site for site in _sites(state)) or any(
-            site != self.site for site in self._log.beats(GAP_MS)
-        )
+    def has_others(self, state: State) -> bool:
+        """Whether another site shares the store, or did in the last days."""
+        return any(site and site != self.site for site in _sites(state)) or bool(self._log.beats(GAP_MS))
 
     def _others(self, state: State) -> frozenset[str]:
         """The sites that cannot be judged from here in any other way."""
