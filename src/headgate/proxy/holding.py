@@ -15,7 +15,9 @@ import random
 from time import perf_counter, time_ns
 from typing import NamedTuple
 
+from headgate.core.records import Lease
 from headgate.gate.calls import Calls, NotInTime
+from headgate.log.protocol import StoreError
 from headgate.proxy.bodies import path_with_model, with_model
 from headgate.proxy.connection import Response
 from headgate.proxy.errors import Refusal
@@ -30,6 +32,7 @@ _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
 _FIRST_PAUSE_S = 1.0  # after the first "overloaded" that names no time; twice as long after each further one
 _LONGEST_PAUSE_S = 60.0
 _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.1, 10.0  # the same after a second rate limit
+STORE_HOLD_S, _STORE_LOOK_S = 30.0, 0.5  # a store that is away is waited for so long, and looked for so often
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
@@ -86,14 +89,7 @@ class Holding:
         anyone = len(models) > 1 and (fallen or self._calls.is_paused(models[0]))
         began = perf_counter()
         try:
-            lease = await self._calls.enter(
-                self._calls.spec(models, x.project, anyone),
-                x.since,
-                self._left_s(x),
-                priority=x.priority,
-                what=f"{x.method} {x.path[:60].decode('latin-1')}",
-                client=x.client,
-            )
+            lease = await self._lease(x, models, anyone)
         except NotInTime as error:
             raise _refusal(error) from None
         finally:
@@ -101,6 +97,24 @@ class Holding:
         x.lease, x.model = lease.id, lease.model
         x.outcome = None
         return x.candidates[lease.model]
+
+    async def _lease(self, x: Exchange, models: tuple[str, ...], anyone: bool) -> Lease:
+        """A seat. While the store is away the request is held, for a while: agents do not try again for long."""
+        patience = perf_counter() + min(STORE_HOLD_S, self._left_s(x))
+        while True:
+            try:
+                return await self._calls.enter(
+                    self._calls.spec(models, x.project, anyone),
+                    x.since,
+                    self._left_s(x),
+                    priority=x.priority,
+                    what=f"{x.method} {x.path[:60].decode('latin-1')}",
+                    client=x.client,
+                )
+            except StoreError:
+                if perf_counter() >= patience:
+                    raise
+            await asyncio.sleep(_STORE_LOOK_S)
 
     def _left_s(self, x: Exchange) -> float:
         return max(x.hold_s - (perf_counter() - x.began), 0.0)
