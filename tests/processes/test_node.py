@@ -213,3 +213,23 @@ def test_r9_a_session_is_remembered_through_a_node(fleet: Fleet) -> None:
     for _ in range(2):
         assert fleet.done("--session", "k", "--", agent, "-p", "hi", "--output-format", "json").code == 0
     assert session in (fleet.folder / "args").read_text().splitlines()[1]
+
+
+def test_r1_the_service_is_the_node_of_its_host(fleet: Fleet) -> None:
+    fleet.configure("[agents]\nhost = 1\n")
+    service = fleet.start([*HEADGATE, "serve", "--port", "0"])
+    fleet.until(lambda: "serves at" in service.err, what="a service")
+    fleet.until(lambda: Path(socket_path(fleet)).exists(), what="a socket")
+    held = fleet.occupy()
+    run = fleet.waiting("--", "true")
+    fleet.until(lambda: "position 1" in run.err, what="a word of where it stands")
+    assert not any("headgate.db" in name for name in open_files(run))
+    fleet.free(held)
+    assert run.wait() == 0
+    second = fleet.start([*HEADGATE, "node"])
+    assert second.wait() == 0
+    assert "another node" in second.err
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    assert not Path(socket_path(fleet)).exists()
+    assert fleet.done("--", "true").code == 0

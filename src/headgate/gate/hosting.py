@@ -14,7 +14,8 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.places import Line, TicketView
 from headgate.core.records import Lease
 from headgate.core.state import State
-from headgate.gate import processes, wake, wire
+from headgate.gate import meeting, processes, wake, wire
 from headgate.gate.credentials import marked_accounts
 from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
 from headgate.gate.far import ALL, heard, mark
@@ -377,6 +378,29 @@ class Listener:
             return wire.Answer(wrong=wire.Wrong("Version", f"the question cannot be read: {error}"))
         except Exception as error:
             return wire.Answer(wrong=wire.wrong(error))
+
+
+@asynccontextmanager
+async def listening(gate: HostNode, url: str) -> AsyncIterator[bool]:
+    """Be the node of this host while the block lasts, unless another process is; whether we are."""
+    lock = None
+    try:
+        path = meeting.socket_path(gate.folder, url) if gate.folder else ""
+        lock = meeting.hold(path) if path else None
+    except OSError:
+        path = ""  # no socket can be had there: those who would use it go to the store themselves
+    if lock is None:
+        yield False
+        return
+    listener = Listener(gate, path)
+    try:
+        await listener.start()
+        try:
+            yield True
+        finally:
+            await listener.stop()
+    finally:
+        os.close(lock)
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes | None:
