@@ -159,4 +159,7 @@ def test_l2_five_hundred_that_wait_on_three_nodes(fleet: Fleet) -> None:
     print(f"all through one seat in {took_s:.1f} s")
     told = f"median {gaps[len(gaps) // 2]} ms, 95 of 100 {gaps[len(gaps) * 95 // 100]} ms, worst {gaps[-1]} ms"
     print(f"from one agent's end to the next one's start: {told}")
-    assert fleet.most_at_once() == 1
+    granted = {event.id: at for at, event in fleet.events_of(ev.Granted) if not event.claimed}
+    claims = sorted(at - granted[event.id] for at, event in fleet.events_of(ev.Claimed) if not event.child)
+    print(f"from a grant to its claim: median {claims[len(claims) // 2]} ms, worst {claims[-1]} ms")
+    assert not fleet.notes("over")
