@@ -4,7 +4,7 @@ A restored backup and a failover to a lagging replica have forgotten leases whos
 whoever knew the log before (the id of its last commit is another), and by whoever opens it and finds that it was
 replaced (`Log.replaced`). The first of them writes `recovering` to the log, which holds everybody back for a few
 seconds; all who knew the log before adopt the leases of processes that they see alive, in the same transaction.
-See docs/decisions/0009.
+See docs/decisions/0014.
 """
 
 from __future__ import annotations
