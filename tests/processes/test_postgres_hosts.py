@@ -10,7 +10,9 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
+import msgspec
 import pytest
 
 from headgate.core import commands as cmd
@@ -189,3 +191,30 @@ def test_a_password_in_the_url_is_in_no_command_line_and_no_log(fleet: Fleet) ->
         assert b"s3cret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     for path in Path(where["HEADGATE_HOME"]).rglob("*"):
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
+
+
+def test_h2_any_service_answers_for_any_pool_and_tells_of_what_others_decided(fleet: Fleet) -> None:
+    services, addresses = [], []
+    for where in "ab":
+        env = host(fleet, where)
+        services.append(fleet.start([*HEADGATE, "serve", "--port", "0"], env=env))
+        address = Path(env["HEADGATE_HOME"]) / "serve.json"
+        fleet.until(address.exists, what="a service")
+        addresses.append(msgspec.json.decode(address.read_bytes())["url"])
+    with urlopen(Request(f"{addresses[1]}/v1/events"), timeout=30) as stream:
+        body = b'{"limit": 7}'
+        set_limit = Request(f"{addresses[0]}/concurrency/limits/umans", body, method="PUT")
+        set_limit.add_header("Content-Type", "application/json")
+        with urlopen(set_limit, timeout=20) as answer:
+            assert answer.status == 200
+        with urlopen(f"{addresses[1]}/concurrency/status", timeout=20) as answer:
+            found = {each["providerId"]: each["limit"] for each in msgspec.json.decode(answer.read())["providers"]}
+        assert found["umans"] == 7
+        assert agent(fleet, "x", "a", 0.1).wait(30) == 0
+        told = b""
+        while b'"released"' not in told and b"event: released" not in told:
+            told += stream.readline()
+        assert b"rule_set" in told
+    for service in services:
+        service.signal(signal.SIGTERM)
+        assert service.wait(30) == 0
