@@ -14,6 +14,7 @@ from benchmarks import (
     jobs,
     loading,
     passing,
+    postgres,
     proxy,
     start,
     waiting,
@@ -35,6 +36,7 @@ ALL = {
     "jobs": jobs.measure,
     "proxy": proxy.measure,
     "adapt": adapt.measure,
+    "postgres": postgres.measure,
 }
 
 

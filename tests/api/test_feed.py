@@ -12,7 +12,7 @@ import pytest
 from headgate.api import feed as feeds
 from headgate.api import stream as streams
 from headgate.api.archive import Archive
-from headgate.api.feed import Feed, Listener, Notice, Told
+from headgate.api.feed import Batch, Feed, Listener, Notice, Told
 from headgate.api.stream import Stream
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
@@ -195,7 +195,9 @@ async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(mon
         await cap(gate, 1)
         while len(listener.pending) < 2:
             await asyncio.sleep(0.01)
-        assert listener.pending[1][0] == 1
+        second = listener.pending[1]
+        assert isinstance(second, Batch)
+        assert second.first == 1
         await service.feed.stop()
 
 
@@ -203,7 +205,7 @@ async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.Monke
     monkeypatch.setattr(feeds, "_MOST_PENDING", 2)
     listener = Listener(0)
     for seq in (1, 2, 3, 4):
-        listener.tell([Told(seq, "x", b"")])
+        listener.tell(Batch([Told(seq, "x", b"")]))
     assert listener.behind
     assert not listener.pending
     assert listener.seq == 2

@@ -191,6 +191,15 @@ def test_b4_rotation_is_kept_in_the_log(fresh: Served):
     assert cli(fresh, "select", "-m", "a/b,c/d", "--rotate=pulse") == {"model": "c/d"}
 
 
+def test_p4_what_is_believed_of_a_limit_is_told_over_http_as_on_the_command_line(fresh: Served):
+    fresh.cap("umans", 2)
+    fresh.lease(renew_within_s=600)
+    said = fresh.get("/v1/explain?pool=umans").json
+    assert (said["limit"], said["in_flight"], bool(said["sentences"])) == (2, 1, True)
+    assert said.keys() == cli(fresh, "explain", "umans").keys()
+    assert fresh.get("/v1/explain?pool=nobody").status == 404
+
+
 def test_d1_charts_have_samples(fresh: Served):
     fresh.cap("umans", 2)
     fresh.lease(renew_within_s=600)

@@ -37,7 +37,7 @@ COMMANDS = (
     "completion",
     "top",
 )
-WITHOUT_JSON = ("acquire", "cap", "config", "completion", "top")
+WITHOUT_JSON = ("store", "acquire", "cap", "config", "completion", "top")
 DOCS = Path(__file__).parents[2] / "docs" / "commands"
 
 # What is typed, and a piece of the answer.

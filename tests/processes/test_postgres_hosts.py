@@ -218,3 +218,14 @@ def test_h2_any_service_answers_for_any_pool_and_tells_of_what_others_decided(fl
     for service in services:
         service.signal(signal.SIGTERM)
         assert service.wait(30) == 0
+
+
+def test_c2_a_machines_own_file_caps_its_host_through_the_node(fleet: Fleet) -> None:
+    fleet.configure("[agents]\nhost = 1\n")
+    first = fleet.run("--", *fleet.sleeper("first", 60), env=host(fleet, "a"))
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    refused = fleet.done("--no-wait", "--", "true", env=host(fleet, "a"))
+    assert refused.code == 75
+    assert "host:a" in refused.err
+    assert fleet.done("--no-wait", "--", "true", env=host(fleet, "b")).code == 0
+    first.signal(signal.SIGTERM)

@@ -57,16 +57,27 @@ class Adapting(RuleBasedStateMachine):
     def do(self, command: cmd.Command) -> list[ev.Event]:
         told: list[ev.Event] = []
         for each in (cmd.Tick(), command):
-            before = self._pause()
+            pauses, limits = self._all("paused_until"), self._all("limit")
             events = self.engine.handle(each, self.now)
-            assert self._pause() >= before, "a pause was shortened"
+            assert all(self._all("paused_until")[key] >= until for key, until in pauses.items()), (
+                "a pause was shortened"
+            )
+            self._check_room(events, limits)
             told += events
         self.replica.replay(told, self.now)
         return told
 
-    def _pause(self) -> int:
-        pool = self.engine.state.pools.get("requests umans")
-        return 0 if pool is None else pool.paused_until
+    def _all(self, name: str) -> dict[str, int]:
+        return {key: getattr(pool, name) for key, pool in self.engine.state.pools.items()}
+
+    def _check_room(self, events: list[ev.Event], limits: dict[str, int]) -> None:
+        """SPEC A1: nobody is let in above the limit, but for one probe at a time."""
+        held = self.engine.state.held
+        entered = [held[event.id] for event in events if isinstance(event, ev.Granted) and event.id in held]
+        for pool in [pool for candidate in entered for pool, _ in candidate.needs]:
+            if pool.adapt is not None:
+                probe = pool.adapt.belief.probing and pool.limit < pool.adapt.ceiling
+                assert pool.used <= max(limits.get(pool.key, 0), pool.limit) + probe, f"{pool} is too full"
 
     @rule(seats=st.sampled_from([1, 1, 1, 2]), wait=st.booleans(), model=st.sampled_from(["coder", "coder", "small"]))
     def ask(self, seats: int, wait: bool, model: str) -> None:
@@ -120,7 +131,11 @@ class Adapting(RuleBasedStateMachine):
     @rule(count=st.one_of(st.none(), st.integers(0, 8)))
     def usage(self, count: int | None) -> None:
         if self.do(cmd.AskUsage("requests", "umans", "p")):
-            self.do(cmd.AnswerUsage("requests", "umans", "p", count, "" if count is not None else "status 500"))
+            room = self.pool.most_now(self.now) - (count or 0)
+            told = self.do(cmd.AnswerUsage("requests", "umans", "p", count, "" if count is not None else "status 500"))
+            entered = [event for event in told if isinstance(event, ev.Granted)]
+            if count is not None:  # SPEC G1, G2
+                assert len(entered) <= (room > 0)
 
     @rule(cap=st.integers(1, 6))
     def person(self, cap: int) -> None:

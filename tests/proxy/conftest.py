@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from headgate.testing.provider import FakeProvider
 from tests.proxy.proxied import Proxied
@@ -23,7 +24,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     wanted = inspect.signature(test).parameters
     arguments = {name: value for name, value in pyfuncitem.funcargs.items() if name in wanted}
-    asyncio.run(asyncio.wait_for(test(**arguments), LONGEST_S))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the service has it
+        runner.run(asyncio.wait_for(test(**arguments), LONGEST_S))
     return True
 
 

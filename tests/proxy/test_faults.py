@@ -38,6 +38,11 @@ class Raw:
         self.path = f"/p/{self._project}/fake/chat/completions"
         return self
 
+    def eager(self, behave: Behaviour) -> Self:
+        """The same, from the head of the request on."""
+        self.upstream.eager = True
+        return self.behaves(behave)
+
     def chat(self) -> Answer:
         return self.gate.chat(self.path)
 
@@ -66,13 +71,16 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
     ("sent", "says"),
     [
         (b"garbage that is no HTTP at all\r\n\r\n", "did not answer as a server does"),
-        (b"", "Disconnected"),
+        (b"", "hung up without a word"),
         (JSON + b"X-Huge: " + b"x" * 300_000 + b"\r\n\r\n", ""),
+        (JSON + b"X-Large: " + b"x" * 70_000 + b"\r\nContent-Length: 2\r\n\r\n{}", "longer than 65536 bytes"),
+        (b"HTTP/1.1 777 Lucky\r\nContent-Length: 0\r\n\r\n", "status 777"),
+        (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "another protocol"),
         (JSON + b"Content-Length: 50\r\n\r\n", "broke off"),
         (JSON + b"Content-Length: nonsense\r\n\r\n{}", ""),
         (JSON + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nno chunk\r\n", ""),
     ],
-    ids=["garbage", "nothing", "huge headers", "no body", "bad length", "bad chunk"],
+    ids=["garbage", "nothing", "huge headers", "large headers", "777", "101", "no body", "bad length", "bad chunk"],
 )
 def test_an_answer_that_is_none_is_a_502(raw: Raw, sent: bytes, says: str) -> None:
     answer = raw.answers(sent).chat()
@@ -124,6 +132,77 @@ def test_an_answer_of_http_1_0_ends_with_its_connection(raw: Raw) -> None:
     with raw.gate.connect() as client:
         client.sendall(b"GET /fake/v1/models HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
         assert read_all(client).startswith(b"HTTP/1.1 505"), "a client of HTTP/1.0 could not read chunks"
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 9\r\n"])
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+def test_an_answer_without_a_body_has_none_for_the_client(raw: Raw, status: bytes, length: bytes) -> None:
+    raw.answers(b"HTTP/1.1 " + status + b"\r\nETag: x\r\n" + length + b"\r\n")
+    ask = f"GET {raw.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    with raw.gate.connect() as client:
+        for _ in range(2):  # the client's connection goes on
+            client.sendall(ask)
+            got = client.recv(65536)
+            assert got.startswith(b"HTTP/1.1 " + status[:3])
+            assert got.endswith(b"\r\n\r\n")
+            assert got.count(b"\r\n\r\n") == 1
+    assert raw.line()["outcome"] == "ok"
+
+
+def test_x1_the_answer_to_head_names_a_length_and_has_no_body(raw: Raw) -> None:
+    raw.answers(JSON + b"Content-Length: 500\r\n\r\n")
+    with raw.gate.connect() as client:
+        client.sendall(b"HEAD /fake/ HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        got = read_all(client)
+    assert got.startswith(b"HTTP/1.1 200")
+    assert b"content-length: 500\r\n" in got.lower()
+    assert got.endswith(b"\r\n\r\n")
+
+
+def test_trailers_are_not_passed_on_as_headers(raw: Raw) -> None:
+    answer = raw.answers(SSE + b"5\r\ndata:\r\n0\r\nX-Sum: 1\r\nX-Headgate-Model: evil\r\n\r\n").chat()
+    assert (answer.status, answer.body) == (200, b"data:")
+    assert "x-sum" not in answer.headers
+    assert "evil" not in str(answer.headers)
+
+
+def test_an_answer_before_a_large_body_has_gone_out_is_passed_on(raw: Raw) -> None:
+    """What is sent straight through, to a provider that has heard enough."""
+
+    def refuse(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge")
+        until_gone(connection)
+
+    with raw.eager(refuse).gate.connect() as client:
+        size = 64 << 20
+        head = f"POST {raw.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n"
+        client.sendall(head.encode())
+        part = b"x" * (1 << 20)
+        for _ in range(64):
+            client.sendall(part)
+        got = client.recv(65536)
+    assert got.startswith(b"HTTP/1.1 413")
+    assert got.endswith(b"large")
+    assert raw.line()["status"] == 413
+
+
+def test_x4_a_client_that_leaves_while_its_large_body_is_sent_is_told_to_the_provider(raw: Raw) -> None:
+    gone = threading.Event()
+
+    def take(connection: socket.socket) -> None:
+        until_gone(connection)
+        gone.set()
+
+    asked = raw.upstream.asked
+    with raw.eager(take).gate.connect() as client:
+        head = f"POST {raw.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {64 << 20}\r\n\r\n"
+        client.sendall(head.encode() + b'{"model": "m1", "x": "')
+        for _ in range(30):
+            client.sendall(b"x" * (1 << 20))
+        raw.gate.wait_until(lambda: raw.upstream.asked > asked, "it is at the provider")
+        assert len(raw.gate.leases()) == 1
+    assert gone.wait(20)
+    assert raw.line()["client_left"]
 
 
 def test_a_redirect_is_the_clients_to_follow(raw: Raw) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import datetime
 
 import aiohttp
 import pytest
@@ -161,6 +163,19 @@ def test_x3_a_fallback_is_taken_and_only_the_model_is_another(proxied: Callable[
     assert gate.chat(body=body).headers["x-headgate-attempts"] == "1", "while the first is paused, the other is taken"
     gate.chat("/gemini/v1beta/models/g1:generateContent", {"contents": []})
     assert gate.provider.seen[-1].path == "/v1beta/models/g2:generateContent"
+
+
+def test_p4_a_limit_that_is_learned_is_learned_from_the_heads_of_answers(proxied: Callable[..., Proxied]) -> None:
+    with FakeProvider(chunks=2, chunk_delay_s=100) as provider, ExitStack() as clients:
+        gate = proxied(provider, requests="fake = 6")
+        for _ in range(6):
+            clients.enter_context(gate.begin({**CHAT, "stream": True}))
+        provider.wait_until(lambda stats: stats.active == 6, 30)
+        levels = [event["level"] for event in gate.events("accepted")]
+        assert levels[:5] == [1, 2, 3, 4, 5], "each before the next was let in, and all of them still stream"
+        first, *_, last = (event["at"] for event in gate.events("granted"))
+        took = datetime.fromisoformat(last) - datetime.fromisoformat(first)
+        assert took.total_seconds() < 6, "two seconds each, if nobody told that the answers have begun"
 
 
 def test_x6_headers_that_say_nothing_is_left_pause_the_pool(proxied: Callable[..., Proxied]) -> None:

@@ -19,6 +19,7 @@ class RawUpstream:
         self.behave = behave
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.asked = 0
+        self.eager = False  # the next is answered before it was read
 
     @property
     def url(self) -> str:
@@ -44,11 +45,16 @@ class RawUpstream:
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             try:
-                read_request(connection)
-                self.asked += 1
-                self.behave(connection)
+                self.serve(connection)
             except OSError:
                 pass
+
+    def serve(self, connection: socket.socket) -> None:
+        eager, self.eager = self.eager, False
+        if not eager:
+            read_request(connection)
+        self.asked += 1
+        self.behave(connection)
 
 
 def read_request(connection: socket.socket) -> bytes:

@@ -608,6 +608,62 @@ def test_p4_the_only_pool_above_its_proven_level_is_blamed() -> None:
     assert (refused.pool, refused.why) == ("umans", "exact")
 
 
+def two_models() -> tuple[Calls, dict[str, str]]:
+    """A cap on the account and one on each of its models, and a call of each that was accepted."""
+    calls = Calls()
+    for name in ("coder", "small"):
+        calls.do(cmd.SetRule(Rule("requests", f"umans/{name}", cap=4)))
+    idents = {}
+    for name in ("coder", "small"):
+        calls.do(cmd.Acquire(name, Spec(models=(f"umans/{name}",), kind="requests"), "p"))
+        calls.let_in(name)
+        calls.wait(3_000)
+        idents[name] = name
+    return calls, idents
+
+
+def test_p4_a_second_model_that_is_refused_within_the_pause_of_the_first_tells_of_the_account() -> None:
+    calls, idents = two_models()
+    assert calls.refuse(idents["coder"], 5_000).pool == "umans/coder"
+    calls.wait(4_999)
+    assert calls.refuse(idents["small"]).pool == "umans"
+
+
+def test_p4_a_second_call_of_the_same_model_tells_nothing_of_the_account() -> None:
+    calls, idents = two_models()
+    calls.do(cmd.SetRule(Rule("requests", "umans/c*", cap=9)))
+    calls.do(cmd.Acquire("more", SPEC, "p"))
+    calls.let_in("more")
+    calls.wait(3_000)
+    assert calls.refuse(idents["coder"], 5_000).pool == "umans/coder"
+    assert calls.refuse("more").pool == "umans/coder"
+
+
+def test_p4_a_second_model_that_is_refused_after_the_pause_is_an_incident_of_its_own() -> None:
+    calls, idents = two_models()
+    calls.refuse(idents["coder"], 5_000)
+    calls.wait(5_000)
+    assert calls.refuse(idents["small"]).pool == "umans/small"
+
+
+def test_p4_a_pause_by_hand_or_of_another_account_says_nothing_of_the_account() -> None:
+    calls, idents = two_models()
+    calls.do(cmd.SetRule(Rule("requests", "other/coder", cap=4)))
+    calls.do(cmd.Acquire("else", Spec(models=("other/coder",), kind="requests"), "p"))
+    calls.do(cmd.Report("else", retry_after_ms=60_000))
+    calls.do(cmd.Pause("requests", "umans/coder", 60_000))
+    assert calls.refuse(idents["small"]).pool == "umans/small"
+
+
+def test_p4_the_model_that_tries_an_unproven_level_is_blamed_for_it_whatever_else_is_refused() -> None:
+    calls, idents = two_models()
+    calls.believe(proven=8, proven_at=START + 3_600_000)
+    calls.do(cmd.Report(idents["coder"], retry_after_ms=60_000))
+    calls.do(cmd.Acquire("bold", Spec(models=("umans/small",), kind="requests"), "p"))
+    calls.let_in("bold")
+    assert calls.refuse("bold").pool == "umans/small"
+
+
 def test_p4_fixed_leaves_everything_as_it_is() -> None:
     calls = Calls(on_429="fixed")
     ident = calls.ask()

@@ -36,6 +36,34 @@ class Told(NamedTuple):
     lines: bytes
 
 
+class Batch:
+    """Events that were read together, in order: all who listen share it."""
+
+    __slots__ = ("_lines", "first", "last", "told")
+
+    def __init__(self, told: Sequence[Told]) -> None:
+        self.told = told
+        self.first, self.last = told[0].seq, told[-1].seq
+        self._lines = b""
+
+    def __len__(self) -> int:
+        return len(self.told)
+
+    @property
+    def lines(self) -> bytes:
+        """All of them as they are sent; put together once."""
+        if not self._lines:
+            self._lines = b"".join([one.lines for one in self.told])
+        return self._lines
+
+    def after(self, seq: int) -> Batch | None:
+        """Those that came after."""
+        if self.first > seq:
+            return self
+        left = [one for one in self.told if one.seq > seq]
+        return Batch(left) if left else None
+
+
 class Notice(NamedTuple):
     """Something that is not in the log: reset, trouble, stopping."""
 
@@ -49,26 +77,33 @@ class Listener:
     def __init__(self, seq: int) -> None:
         self.seq = seq  # the last that was put here
         self.behind = False
-        self.pending: deque[Told | Notice] = deque()
-        self.events_only = True  # nothing but these is pending
+        self.pending: deque[Batch | Notice] = deque()
         self.ready = asyncio.Event()
+        self._events = 0  # in what is pending
 
-    def put(self, some: Sequence[Told | Notice]) -> None:
-        if len(self.pending) + len(some) > _MOST_PENDING:
+    def put(self, one: Batch | Notice) -> None:
+        self._events += len(one) if isinstance(one, Batch) else 1
+        if self._events > _MOST_PENDING:
             self.behind = True
             self.pending.clear()
         if not self.behind:
-            self.pending.extend(some)
-            self.events_only = self.events_only and isinstance(some[0], Told)
+            self.pending.append(one)
         self.ready.set()
 
-    def tell(self, some: Sequence[Told]) -> None:
-        """What it does not have yet of these, which are in order."""
-        if some and some[-1].seq > self.seq:
-            new = some if some[0].seq > self.seq else [one for one in some if one.seq > self.seq]
+    def take(self) -> list[Batch | Notice]:
+        """All that is pending; it is no longer."""
+        taken = list(self.pending)
+        self.pending.clear()
+        self._events = 0
+        return taken
+
+    def tell(self, some: Batch) -> None:
+        """What it does not have yet of these."""
+        new = some.after(self.seq)
+        if new is not None:
             self.put(new)
             if not self.behind:
-                self.seq = new[-1].seq
+                self.seq = new.last
 
 
 class Feed:
@@ -151,13 +186,15 @@ class Feed:
                 if moments is not None:
                     told.append(words(seq, commit.at, event, moments))
             self._position = commit.position
-        for listener in self._listeners:
-            listener.tell(told)
+        if told:
+            batch = Batch(told)
+            for listener in self._listeners:
+                listener.tell(batch)
         return bool(commits)
 
     def _tell_all(self, notice: Notice) -> None:
         for listener in self._listeners:
-            listener.put([notice])
+            listener.put(notice)
             if notice.type == "reset":
                 listener.seq = self.seq
 

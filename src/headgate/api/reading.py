@@ -40,6 +40,7 @@ from headgate.gate import processes
 from headgate.log.protocol import Log
 from headgate.present import caps, listings
 from headgate.present.events import TYPES, event_json, sentence
+from headgate.present.explained import ExplanationShape, explained
 from headgate.present.moments import Moments
 from headgate.present.selecting import first_usable, unusable
 from headgate.present.settings import values, warnings
@@ -60,6 +61,7 @@ Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")
 Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
 Models = Annotated[str, Parameter(max_length=2_000, description="candidates, separated by commas")]
 Selector = Annotated[str, Parameter(min_length=1, max_length=300)]
+PoolName = Annotated[str, Parameter(min_length=1, max_length=300, description="as `/v1/status` lists it")]
 Project = Annotated[str, Parameter(max_length=100)]
 Seq = Annotated[int, Parameter(ge=0, le=2**53, description="only what came after this sequence number")]
 Types = Annotated[str, Parameter(max_length=1_000, description="only these types, separated by commas")]
@@ -224,6 +226,12 @@ def cooldown_of(state: State, selector: str, kind: str, was_ms: int | None = Non
     return CooldownAnswer(selector, kind, cooldown_ms, source, cap is not None and cap.capped, was_ms)
 
 
+@get("/v1/explain", summary="What is believed of a provider's limit, and why")
+async def get_explanation(service: Service, pool: PoolName, kind: Kind | None = None) -> ExplanationShape:
+    state, moments = await service.look()
+    return explained(state, pool, kind, service.gate.host, moments)
+
+
 @get("/v1/backoffs", summary="Models and accounts that are not used for a while")
 async def get_backoffs(service: Service) -> dict[str, list[BackoffShape]]:
     state, moments = await service.look()
@@ -335,6 +343,7 @@ ROUTES = [
     get_caps,
     get_cooldown,
     get_backoffs,
+    get_explanation,
     get_select,
     history,
     get_sums,

@@ -150,21 +150,14 @@ class Stream:
                 return
             lines = []
             stops = False
-            if listener.events_only and not self._wanted:  # what busy streams spend their time with
-                seen = self._seq
-                lines = [one.lines for one in listener.pending if one.seq > seen]  # type: ignore[union-attr]
-                self._seq = max(listener.seq, seen)
-                listener.pending.clear()
-            listener.events_only = True
-            while listener.pending:
-                one = listener.pending.popleft()
-                if isinstance(one, Notice):
-                    lines.append(notice(one.type, one.data))
-                    stops = stops or one.type == "stopping"
-                    self._seq = int(str(one.data.get("seq", self._seq)))
-                elif one.seq > self._seq:
-                    self._seq = one.seq
-                    lines.append(self._line(one))
+            for some in listener.take():
+                if isinstance(some, Notice):
+                    lines.append(notice(some.type, some.data))
+                    stops = stops or some.type == "stopping"
+                    self._seq = int(str(some.data.get("seq", self._seq)))
+                elif (new := some.after(self._seq)) is not None:
+                    self._seq = new.last
+                    lines.append(b"".join(map(self._line, new.told)) if self._wanted else new.lines)
             await self._put(b"".join(lines))
             if stops:
                 return

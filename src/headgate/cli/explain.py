@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import asdict
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
 from headgate.cli.targets import json_option, kind_option, opened_gate, tell
-from headgate.core.errors import NotFound
-from headgate.core.explaining import Explanation, explain
+from headgate.present.explained import explained
 from headgate.present.moments import Moments
-from headgate.present.targets import kind_for, pool_target
 
 
 @click.command(short_help="What is believed of a provider's limit, and why.")
@@ -28,25 +27,12 @@ def command(pool: str, kind: str | None, as_json: bool) -> int:
     Exit: 0; 64 when no cap makes such a pool.
     """
     gate = opened_gate()
-    state = gate.read()
-    found = kind_for(state, pool, kind)
-    named = state.named(found, pool_target(state, found, pool, gate.host))
-    if named is None:
-        pools = [known.id for known in state.pools.values() if known.kind == found and known.cap.capped]
-        raise NotFound(f"{pool} is not one pool of kind {found}: there are {', '.join(sorted(pools)) or 'none'}")
-    said = explain(named, gate.now())
+    said = explained(gate.read(), pool, kind, gate.host, Moments(gate))
     if as_json:
-        say_json(_as_json(said, Moments(gate)))
+        say_json(asdict(said))
         return exits.OK
     limit = "no limit" if said.limit is None else f"limit {said.limit}"
     tell(f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}")
     for sentence in said.sentences:
         tell(sentence)
     return exits.OK
-
-
-def _as_json(said: Explanation, moments: Moments) -> dict[str, object]:
-    told = {name: getattr(said, name) for name in said.__struct_fields__}
-    for name in ("proven_at", "last_refusal_at", "next_probe_at"):
-        told[name] = moments.utc(told[name])
-    return told

@@ -17,13 +17,29 @@ from headgate.core.state import State
 def narrowest(candidate: Candidate, ident: str = "") -> Pool | None:
     """The only provider pool that a lease brought above its proven level, else the narrowest that it needs."""
     pools = [pool for pool, _ in candidate.needs if _can_be_blamed(pool)]
-    above = [pool for pool in pools if ident and pool.adapt is not None and pool.adapt.belief.unproven == ident]
+    above = [pool for pool in pools if _is_tried(pool, ident)]
     return above[0] if len(above) == 1 else next(iter(pools), None)
 
 
-def meant(state: State, report: Report, lease: Lease | None) -> Pool | Model | None:
+def blamed(state: State, candidate: Candidate, ident: str, now: int) -> Pool | None:
+    """Which pool a refusal is about: `narrowest`, or the account's when another of its models is refused too."""
+    first = narrowest(candidate, ident)
+    if first is None or not first.cap.selector.name or _is_tried(first, ident):
+        return first
+    mine = [pool for pool, _ in candidate.needs if _can_be_blamed(pool)]
+    account = next((pool for pool in mine if not pool.cap.selector.name), None)
+    refused = any(
+        (pool.kind, pool.account) == (first.kind, first.account) and pool not in mine and _is_refused(pool, now)
+        for pool in state.pools.values()
+    )
+    return account if account is not None and refused else first
+
+
+def meant(state: State, report: Report, lease: Lease | None, now: int | None = None) -> Pool | Model | None:
     """What a report is about; None for a lease that names no model. `lease` is the one that it names, if any."""
-    return _by_name(state, report.kind, report.target) if lease is None else _by_lease(state, lease, report.target)
+    if lease is None:
+        return _by_name(state, report.kind, report.target)
+    return _by_lease(state, lease, report.target, state.at if now is None else now)
 
 
 def _by_name(state: State, kind: str, target: str) -> Pool | Model:
@@ -40,7 +56,7 @@ def _by_name(state: State, kind: str, target: str) -> Pool | Model:
     )
 
 
-def _by_lease(state: State, lease: Lease, target: str) -> Pool | Model | None:
+def _by_lease(state: State, lease: Lease, target: str, now: int) -> Pool | Model | None:
     """What the holder of a lease means: one of its pools by name, else the narrowest, else its model."""
     held = state.held[lease.id]
     pools = {pool.id: pool for pool, _ in held.needs if _can_be_blamed(pool)}
@@ -49,7 +65,16 @@ def _by_lease(state: State, lease: Lease, target: str) -> Pool | Model | None:
     if target not in ("", lease.model):
         acts = f"its pools are {', '.join(pools)}" if pools else f"only its model {lease.model} can be named"
         raise BadRequest(f"the lease {lease.id} takes no seat of {shown(target)}: {acts}")
-    return narrowest(held, lease.id) or held.name
+    return blamed(state, held, lease.id, now) or held.name
+
+
+def _is_tried(pool: Pool, ident: str) -> bool:
+    """Whether this lease tries a level of the pool that nobody has proven."""
+    return bool(ident) and pool.adapt is not None and pool.adapt.belief.unproven == ident
+
+
+def _is_refused(pool: Pool, now: int) -> bool:
+    return _can_be_blamed(pool) and pool.pause_cause == "rate_limited" and now < pool.paused_until
 
 
 def _can_be_blamed(pool: Pool) -> bool:

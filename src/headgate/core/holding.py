@@ -78,7 +78,7 @@ class Holding:
         if command.outcome == "ok":
             if state.backoffs:
                 self._backing_off.probe_succeeded(command.id)
-        elif ticket.spec.kind == "requests" and (pool := blame.narrowest(held, command.id)) is not None:
+        elif ticket.spec.kind == "requests" and (pool := blame.blamed(state, held, command.id, now)) is not None:
             if command.outcome == "rate_limited":
                 self._throttling.rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:

@@ -71,7 +71,8 @@ class PoolEvents:
 
     def usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
         pool = self._pool_of(event)
+        asked_at = pool.upstream.asked_at
         pool.upstream.answered(event.count, event.error, at)
         if pool.adapt is not None:
-            pool.adapt.answered(event.count, at)
+            pool.adapt.answered(event.count, at, asked_at)
             pool.refresh()

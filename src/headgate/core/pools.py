@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 
 from headgate.core.limits import Adapt, Policy, plain
 from headgate.core.rules import UNLIMITED, Need
-from headgate.core.usage import Upstream
+from headgate.core.usage import APART_MS, Upstream
 
 if TYPE_CHECKING:
     from headgate.core.line import Queue
     from headgate.core.records import Ticket
+
+# Where levels are learned there is no gate for calls that end so soon, nor where seats are given back more often than
+# answers come, each of which lets one in: the line would wait for answers.
+SHORT_MS = 3_000
+TURN_MS = 700
 
 # Who is first: virtual start of the flow (-1: moved to the front), order and arrival of the ticket.
 Rank = tuple[int, int, int]
@@ -173,10 +178,12 @@ class Pool:
                 self.adapt = Adapt()
             assert self.cap.cap is not None
             by_hand = self.cap.cooldown_ms if self.cap.cooldown_by_hand else None
-            self.adapt.configure(self.cap.cap, self.cap.explore, by_hand)
+            self.adapt.configure(self.cap.cap, self.cap.explore, by_hand, self.cap.usage_gate)
             self.limit = self.adapt.limit
+            self.upstream.apart_ms = APART_MS
             return
         self.adapt = None
+        self.upstream.apart_ms = 0
         if self.cap.auto:
             limit = self.auto_cap
         else:
@@ -220,7 +227,11 @@ class Pool:
         limit = self.limit_for(own_limit) if own_limit else self.limit
         adapt = self.adapt
         if adapt is not None and limit < UNLIMITED:
-            if not adapt.admits(taken + seats, limit, now, self.used, self.cooling_seats):
+            seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
+            if seen is None:
+                if not adapt.admits(taken + seats, limit, now, self.used, self.cooling_seats):
+                    return True
+            elif not adapt.admits(max(seen, self.used) + seats, limit, now, self.used, counted=True):
                 return True
         elif limit - taken < seats:
             return True
@@ -237,7 +248,9 @@ class Pool:
     @property
     def gated(self) -> bool:
         """Whether those in line here enter only by the provider's own count, and somebody can ask for it."""
-        return self.cap.usage_gate and self.upstream.askers > 0 and self.limit < UNLIMITED
+        if not self.cap.usage_gate or not self.upstream.askers or self.limit >= UNLIMITED:
+            return False
+        return self.adapt is None or self.holds < 8 or self.hold_mean_ms >= max(SHORT_MS, TURN_MS * self.limit)
 
     def awaits_answer(self, seats: int, queue: Queue, now: int) -> bool:
         """Whether the usage gate keeps a request of `queue` from seats that are free here (SPEC G1, G5)."""
@@ -305,7 +318,11 @@ class Pool:
     def lend(self, ident: str, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
         if self.adapt is not None:
-            self.adapt.admitted(ident, self.occupied(now) + seats, now, self.used)
+            seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
+            level = (self.occupied(now) if seen is None else max(seen, self.used)) + seats
+            self.adapt.admitted(ident, level, now, self.used, counted=seen is not None)
+            if self.upstream.askers or self.upstream.asked_by:
+                self.upstream.lent += seats
         self.used += seats
         share = self.settled(flow)
         if share.waiting and order >= share.latest:

@@ -32,6 +32,7 @@ class UpstreamRecord(Struct, omit_defaults=True):
     count: int | None = None
     error: str = ""
     answered_at: int = 0
+    lent: int = 0
 
 
 class PoolRecord(Struct, omit_defaults=True):

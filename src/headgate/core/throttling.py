@@ -31,7 +31,7 @@ class Throttling:
         lease = self._state.leases.get(command.id)
         if command.id and lease is None:
             raise NotFound(f"no lease {shown(command.id)}: see `headgate ps`")
-        blamed = blame.meant(self._state, command, lease)
+        blamed = blame.meant(self._state, command, lease, now)
         if isinstance(blamed, Pool):
             self.rate_limited(blamed, lease, command.retry_after_ms, now)
         elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)

@@ -3,11 +3,16 @@
 The engine says when a question is wanted, a process that has the key asks it (gate/usage.py), and its answer is a
 command. An answer is used in the instant that it comes: `room` is set while the line is settled for it, and is 0
 otherwise, so a queued ticket never enters on an old answer. Newcomers who find nobody waiting are not asked for.
+
+Where the limit is learned (`adapt`), the count also says which level an admission brings the provider to: what it
+sees, and what was lent since it was asked. That replaces our guess how long finished calls are counted. Questions are
+then half a second apart, so that whoever was let in by one answer is in the next.
 """
 
 from __future__ import annotations
 
 EVERY_MS = 1_000  # while anybody waits
+APART_MS = 500  # between questions where their answers tell levels
 ANSWER_MS = 6_000  # a question, or one that nobody asks, is given up then: decide without the gate
 WITHDRAWN = "withdrawn"  # the process that asked is gone: another asks at once
 
@@ -15,7 +20,19 @@ WITHDRAWN = "withdrawn"  # the process that asked is gone: another asks at once
 class Upstream:
     """What is known and being asked of one pool's provider."""
 
-    __slots__ = ("answered_at", "asked_at", "asked_by", "askers", "cooled_at", "count", "error", "prompt_at", "room")
+    __slots__ = (
+        "answered_at",
+        "apart_ms",
+        "asked_at",
+        "asked_by",
+        "askers",
+        "cooled_at",
+        "count",
+        "error",
+        "lent",
+        "prompt_at",
+        "room",
+    )
 
     def __init__(self) -> None:
         self.askers = 0  # tickets in line whose process can ask
@@ -26,6 +43,8 @@ class Upstream:
         self.count: int | None = None  # the last answer; None: unknown
         self.error = ""  # why it is unknown
         self.answered_at = 0  # 0: never
+        self.lent = 0  # seats since the question was asked that was answered last, or that is under way
+        self.apart_ms = 0  # the least time between two questions
         self.room = 0  # how many seats the answer that is being acted on allows
 
     def joined(self, now: int) -> None:
@@ -64,7 +83,7 @@ class Upstream:
             self.cooled_at = now + cooldown_ms
 
     def asked(self, by: str, now: int) -> None:
-        self.asked_by, self.asked_at, self.prompt_at = by, now, 0
+        self.asked_by, self.asked_at, self.prompt_at, self.lent = by, now, 0, 0
 
     def answered(self, count: int | None, error: str, now: int) -> None:
         asked, self.asked_by = self.asked_by, ""
@@ -83,7 +102,11 @@ class Upstream:
             moments.append(self.prompt_at)
         if self.cooled_at > self.asked_at:
             moments.append(self.cooled_at)
-        return min(moments)
+        return max(min(moments), self.asked_at + self.apart_ms)
+
+    def seen(self, now: int) -> int | None:
+        """What counts at the provider by an answer of this very moment; None: there is none."""
+        return self.count + self.lent if self.count is not None and self.answered_at == now else None
 
     def wants(self, now: int) -> bool:
         """Whether somebody should ask now."""

@@ -20,6 +20,7 @@ from headgate.gate.credentials import SALT
 from headgate.gate.handles import Deferred, NotAdmitted
 from headgate.gate.ids import new_id
 from headgate.gate.service import Gate
+from headgate.log.protocol import StoreError
 from headgate.signals.outcome import Outcome
 
 _A_MOMENT_S = 0.002
@@ -109,7 +110,8 @@ class Calls:
                 credential=credential.digest,
                 identity=credential.identity,
             )
-        if gate._requests.waiting or gate._commits.busy or gate._replica.state.tickets:
+        known = gate._replica.loaded
+        if gate._requests.waiting or gate._commits.busy or known is None or known.state.tickets:
             gate._commits.put(command)
             return
         gate._commits.batch.append((command, None))
@@ -121,31 +123,43 @@ class Calls:
         if self._gate._commits.batch:
             self._gate._commits.schedule()
 
+    def began(self, ident: str) -> None:
+        """The provider has begun to answer: that is news where a limit is being learned, or a backoff tried out."""
+        gate = self._gate
+        known = gate._replica.loaded
+        if known is not None and (gate._commits.busy or known.wants_word(ident)):
+            gate._commits.put(cmd.Active(ident))
+
     def is_paused(self, model: str) -> bool:
         """Whether a rate limit keeps everybody from this model now, as far as this process knows."""
         gate = self._gate
-        if gate._commits.busy:
+        known = gate._replica.loaded
+        if known is None or gate._commits.busy:
             return False
-        candidate = gate._replica.state.queue(self.spec((model,), "default", False)).candidates[0]
+        candidate = known.state.queue(self.spec((model,), "default", False)).candidates[0]
         pool = narrowest(candidate)
         return pool is not None and pool.paused_until > gate._now()
 
     def used_up(self, ident: str, wait_ms: int) -> None:
         """The provider's headers say that nothing is left for so long (SPEC X6): its pool is paused."""
         gate = self._gate
-        if gate._commits.busy or ident not in gate._replica.state.held:
+        known = gate._replica.loaded
+        if known is None or gate._commits.busy or ident not in known.state.held:
             return
-        pool = narrowest(gate._replica.state.held[ident])
+        pool = narrowest(known.state.held[ident])
         if pool is not None and gate._now() + wait_ms > pool.paused_until:
             gate._commits.put(cmd.Pause(pool.kind, pool.id, wait_ms, observed=True))
 
     def run(self, ident: str) -> tuple[str, int] | None:
-        """Project and priority of a run, by the id of its lease; None when there is none."""
+        """Project and priority of a run, by the id of its lease; None when there is none, or nobody can tell."""
         gate = self._gate
-        lease = gate._replica.state.leases.get(ident)
-        if lease is None and not gate._commits.busy:  # another process may have decided it since
-            gate._take_in()
+        try:
             lease = gate._replica.state.leases.get(ident)
+            if lease is None and not gate._commits.busy:  # another process may have decided it since
+                gate._take_in()
+                lease = gate._replica.state.leases.get(ident)
+        except StoreError:
+            return None
         return None if lease is None else (lease.ticket.spec.project, lease.ticket.priority)
 
     async def salt(self) -> bytes:
@@ -173,11 +187,14 @@ class _Patience:
         if self._future.done():
             return
         gate, left_s = self._gate, self._deadline - self._gate._loop.time()
-        if left_s > 0 and (gate._commits.busy or not self._is_no_use(left_s)):
-            self.handle = gate._loop.call_later(min(left_s, _LOOK_S), self._look)
-            return
-        reason = gate._why(self._command)
-        self._future.set_exception(NotInTime(reason, self._retry_ms(reason)))
+        try:
+            if left_s > 0 and (gate._commits.busy or not self._is_no_use(left_s)):
+                self.handle = gate._loop.call_later(min(left_s, _LOOK_S), self._look)
+                return
+            reason = gate._why(self._command)
+            self._future.set_exception(NotInTime(reason, self._retry_ms(reason)))
+        except StoreError as error:
+            self._future.set_exception(error)
 
     def _is_no_use(self, left_s: float) -> bool:
         """Whether what holds it back is known to last longer than its time."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep, time_ns
 
+import msgspec
+
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
@@ -24,7 +26,7 @@ from headgate.gate.credentials import Credentials
 from headgate.gate.far import Wake
 from headgate.gate.liveness import Beats
 from headgate.gate.recovery import adoption, is_ours
-from headgate.gate.seats import Waits
+from headgate.gate.seats import Waits, with_own_host_cap
 from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
@@ -152,6 +154,8 @@ class DirectGate:
 
         Whoever seems to hold what is asked for is looked at first: the dead do not hold seats (DESIGN.md, "Liveness").
         """
+        if self.log.remote:
+            command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
         state = self.replica.catch_up()
         first: list[cmd.Command] = [*self.credentials.news(state)]
         if command.spec.kind == "agents":

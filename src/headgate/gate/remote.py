@@ -22,7 +22,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.gate import meeting, processes, wire
 from headgate.gate.credentials import Credentials
-from headgate.gate.seats import Left, SeatGate, Waits
+from headgate.gate.seats import Left, SeatGate, Waits, with_own_host_cap
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.beats import BEAT_S
 from headgate.log.clock import boot_ms
@@ -262,6 +262,8 @@ class RemoteGate:
         return self.direct.decide_soon(commands)
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        if not self._filed:
+            command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
         if self.direct is None:
             try:
                 return self._acquire(command)

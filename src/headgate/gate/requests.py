@@ -58,6 +58,11 @@ class Requests:
         self.waiting.clear()
         return told
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether something waits to be given back until the store works."""
+        return bool(self._doubtful)
+
     def leave_the_doubtful(self) -> None:
         """The store works: what it failed to give back is given back now."""
         if self._doubtful and not self._is_closed():

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from headgate.config.load import Loaded
     from headgate.config.settings import Settings
     from headgate.core import commands as cmd
     from headgate.core.places import TicketView
-    from headgate.core.records import Lease, Reason
+    from headgate.core.records import Lease, Reason, Spec
     from headgate.gate.credentials import Credentials
     from headgate.gate.transaction import Decided
     from headgate.gate.usage import Usage
@@ -115,3 +117,15 @@ class SeatGate(Protocol):
     def maintain(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
+    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (SPEC C2)."""
+    if spec.kind != "agents" or loaded is None or any(selector == "host" for selector, _ in spec.caps):
+        return spec
+    own = tuple(
+        ("host", rule.cap)
+        for rule in loaded.settings.rules
+        if (rule.kind, rule.selector) == ("agents", "host") and rule.cap is not None
+    )
+    return msgspec.structs.replace(spec, caps=(*spec.caps, *own)) if own else spec

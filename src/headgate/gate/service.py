@@ -40,6 +40,7 @@ from headgate.gate.handles import (
 from headgate.gate.ids import new_id
 from headgate.gate.liveness import Beats
 from headgate.gate.requests import Requests
+from headgate.gate.seats import with_own_host_cap
 from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
@@ -245,6 +246,8 @@ class Gate:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
             spec = checked(Spec(models, kind, seats, self.host, flow, any_candidate))
+            if self._log.remote:
+                spec = with_own_host_cap(spec, self._loaded)
             if len(self._specs) >= _MOST_SPECS:
                 self._specs.clear()
             self._specs[models, kind, seats, flow, any_candidate] = spec
@@ -559,7 +562,7 @@ class Gate:
         """The backstop: once a second while anybody waits here."""
         while True:
             await asyncio.sleep(POLL_S)
-            if self._commits.busy or not self._requests.waiting:
+            if self._commits.busy or not (self._requests.waiting or self._requests.in_doubt):
                 continue
             if self._log.remote:
                 try:
@@ -585,7 +588,7 @@ class Gate:
             for changed in self._credentials.news(self._replica.state):
                 self._commits.put(changed)
             due = self._replica.due
-            if due is not None and self._log.now() - due > _OVERDUE_MS:
+            if self._requests.in_doubt or (due is not None and self._log.now() - due > _OVERDUE_MS):
                 self._commits.put(cmd.Tick())
         except (HeadgateError, OSError):
             return  # the store is in trouble: those who ask are told; the poll goes on

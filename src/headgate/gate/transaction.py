@@ -80,6 +80,11 @@ class Replica:
         return self._engine
 
     @property
+    def loaded(self) -> Engine | None:
+        """The engine, if the last decision went well: asking for it never fails."""
+        return self._engine
+
+    @property
     def state(self) -> State:
         return self.engine.state
 

@@ -86,7 +86,7 @@ class Proxy:
         """Whether a request is for a provider."""
         settings = self._gate.settings
         if settings is not self._settings:
-            self._old.append(self._upstreams)
+            self._old = [each for each in self._old if each.connected] + [self._upstreams]
             self._configure(settings)
         path = scope["raw_path"]
         route = self._routes.get(path)
@@ -142,7 +142,7 @@ class Proxy:
             answered = await self._holding.answer(x)
             response = answered.response
             try:
-                if x.lease and (wait_ms := used_up_ms(x.route.provider, response.raw_headers)):
+                if x.lease and (wait_ms := used_up_ms(x.upstream.provider, response.raw_headers)):
                     self._calls.used_up(x.lease, wait_ms)
                 await relay(x, answered, send, self._holding.leave)
             finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +26,7 @@ _SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped 
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
+_MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n')
 _PATH_MODEL = re.compile(r"/(?:models|deployments|tunedModels)/([^/:?]+)(?=[:/])")
 
@@ -136,12 +138,28 @@ def model_in_path(path: str) -> str:
     return found[1] if found else ""
 
 
-def with_model(data: bytes, model: str) -> bytes:
-    """The same body with another model; every other value stays as it is, byte for byte."""
-    members = _members.decode(data)
-    members["model"] = msgspec.Raw(msgspec.json.encode(model))
+def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
+    """The same body with another model; everything else stays as it is, byte for byte."""
+    if content_type.startswith(b"multipart/"):
+        found = _FORM_MODEL.search(data)
+        return data if found is None else _replaced(data, found, model.encode())
+    if _fields.decode(data).model == model:
+        return data
+    said = msgspec.json.encode(model)
+    for found in _MODEL_SAID.finditer(data):
+        changed = _replaced(data, found, said)
+        if _fields.decode(changed).model == model:  # the outermost, and if it is said twice, the one that counts
+            return changed
+    members = _members.decode(data)  # its name is written with escapes
+    members["model"] = msgspec.Raw(said)
     return msgspec.json.encode(members)
 
 
 def path_with_model(path: bytes, model: str) -> bytes:
-    return _PATH_MODEL.sub(lambda found: found[0].replace(found[1], model, 1), path.decode("latin-1"), 1).encode()
+    """The same path with another model."""
+    found = _PATH_MODEL.search(path.decode("latin-1"))
+    return path if found is None else _replaced(path, found, quote(model, safe="").encode())
+
+
+def _replaced(data: bytes, found: re.Match[bytes] | re.Match[str], by: bytes) -> bytes:
+    return data[: found.start(1)] + by + data[found.end(1) :]

@@ -7,21 +7,23 @@ for http.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
-from headgate.proxy.connection import CannotConnect, Connection, Response
+from headgate.proxy.connection import CannotConnect, Connection, Response, Silent
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
 _FIRST_ADDRESS_S = 0.25  # alone; then the next address is tried beside it
+_STALE_S = 1.0  # one that was closed before it was asked says so within a round trip
 _TUNNEL_BYTES = 16 * 1024
 
 
@@ -42,7 +44,7 @@ class Pool:
         self.port = url.port or (443 if self.tls else 80)
         name = f"[{self.host}]" if ":" in self.host else self.host
         self.authority = name if url.port is None else f"{name}:{url.port}"
-        self.proxy = _proxy_for(url.scheme, self.host)
+        self.proxy = _proxy_for(url.scheme, self.host, self.port)
         # What goes before the path in the first line of a request.
         self.before_path = f"http://{self.authority}".encode() if self.proxy and not self.tls else b""
         self.extra = b""
@@ -54,15 +56,35 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None) -> Response:
-        """Send a request; back with the head of its answer. Failed, TimeoutError."""
+    async def ask(
+        self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None, *, twice: bool = False
+    ) -> Response:
+        """Send a request; back with the head of its answer. Failed, TimeoutError.
+
+        `twice`: nothing is spoilt if it arrives twice. Then one that met a connection which the provider was just
+        closing is sent again by another.
+        """
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable:
-                break
-        else:
-            connection = await self._connect()
+            if not connection.usable:
+                continue
+            began = connection.loop.time()
+            try:
+                return await connection.ask(method, head, body, pieces)
+            except Silent:
+                if not twice or pieces is not None or connection.loop.time() - began > _STALE_S:
+                    raise
+        connection = await self._connect()
         return await connection.ask(method, head, body, pieces)
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait to be used again."""
+        return len(self._idle)
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._all)
 
     async def close(self) -> None:
         self._closed = True
@@ -98,13 +120,12 @@ class Pool:
         except CannotConnect:
             raise
         except OSError as error:  # errors of TLS are such
-            raise CannotConnect(getattr(error, "verify_message", "") or error.strerror or str(error)) from error
+            raise CannotConnect(_why(error)) from error
         self._all.add(connection)
         return connection
 
     async def _reach(self, host: str, port: int) -> socket.socket:
-        loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await addresses_of(host, port)
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_FIRST_ADDRESS_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
@@ -122,8 +143,9 @@ class Pool:
             if not part or len(said) > _TUNNEL_BYTES:
                 raise CannotConnect(f"the proxy {proxy.host} did not answer")
             said += part
-        if said[8:12] != b" 200":
-            raise CannotConnect(f"the proxy {proxy.host} said {said[9:40].splitlines()[0].decode('latin-1')}")
+        status = said.partition(b"\r\n")[0][9:60]
+        if not said.startswith(b"HTTP/1.") or status[:1] != b"2":
+            raise CannotConnect(f"the proxy {proxy.host} said {status.decode('latin-1') or 'nothing sensible'}")
 
     # Using again.
 
@@ -149,10 +171,25 @@ class Pool:
         self._timer = loop.call_later(KEEP_ALIVE_S / 2, self._sweep) if self._idle else None
 
 
-def _proxy_for(scheme: str, host: str) -> Proxy | None:
+def _why(error: OSError) -> str:
+    """What a person can do something about."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {error.reason or error}"
+    if error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
+async def addresses_of(host: str, port: int) -> list[Any]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def _proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     """The proxy that the environment names for a host."""
     text = getproxies().get(scheme, "")
-    if not text or proxy_bypass(host):
+    if not text or proxy_bypass(host) or proxy_bypass(f"{host}:{port}"):
         return None
     url = urlsplit(text if "://" in text else f"http://{text}")
     if url.scheme != "http" or not url.hostname:

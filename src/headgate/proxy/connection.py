@@ -16,7 +16,8 @@ from typing import Any
 import httptools
 
 _HEAD_BYTES = 64 * 1024
-_UNREAD_BYTES = 256 * 1024  # of a head that has no end; and of a body, before the provider is slowed down
+_UNREAD_BYTES = 256 * 1024  # of a body, before the provider is slowed down; and of anything that has no end
+_LINE_BYTES = 4  # of a header, beside its name and its value
 _AT_ONCE_BYTES = 64 * 1024  # a smaller body is written together with the head
 
 
@@ -30,6 +31,10 @@ class CannotConnect(Failed):
 
 class Disconnected(Failed):
     """It hung up."""
+
+
+class Silent(Disconnected):
+    """It hung up without a word: on a connection that was used before, it may have done so before it was asked."""
 
 
 class NotHttp(Failed):
@@ -140,7 +145,8 @@ class Connection(asyncio.Protocol):
         self._method = method
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
-        self._fed_bytes = 0
+        self._fed_bytes = 0  # since the last byte of a body
+        self._heard = False
         self._sized = False  # the head says where the body ends
         self._ended = self._surplus = self._keep = False
         self._wrong = ""
@@ -153,6 +159,8 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None) -> Response:
         """Send a request; back with the head of its answer. `head` says how long the body is, or that it is chunked."""
+        if not self.usable:
+            raise Silent("it hung up at once")
         response = self._response = Response(self)
         self._begin(method)
         if pieces is None:
@@ -217,6 +225,8 @@ class Connection(asyncio.Protocol):
         if response is None:
             self.abort()  # nobody asked
             return
+        self._heard = True
+        self._fed_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -226,17 +236,23 @@ class Connection(asyncio.Protocol):
         if self._ended:
             self._end(response)
         else:
-            if not response.status:
-                self._fed_bytes += len(data)
-                if self._fed_bytes > _UNREAD_BYTES:
-                    self._wrong = self._wrong or "its headers do not end"
+            if self._fed_bytes > _UNREAD_BYTES:
+                self._wrong = self._wrong or "its headers do not end"
             if self._wrong:
                 self._fail(response, NotHttp(self._wrong))
                 self.abort()
         response.wake()
 
     def eof_received(self) -> bool:
-        return False  # then the connection is closed, and lost
+        response = self._response
+        if response is not None:
+            if response.status and not self._sized:
+                self._end(response)  # its end is the end of the connection
+            else:
+                self._hung_up(response, None)
+            response.wake()
+            self.abort()  # a body that it did not wait for is not sent to its end
+        return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self.resume_writing()
@@ -245,14 +261,16 @@ class Connection(asyncio.Protocol):
             self._writer = None
         response = self._response
         if response is not None:
-            if response.status and not self._sized and error is None:
-                self._response = None
-                response.end()  # its end is the end of the connection
-            else:
-                self._fail(response, Disconnected(str(error) if error else "it closed the connection"))
+            self._hung_up(response, error)
             response.wake()
         self._transport = None
         self._lost(self)
+
+    def _hung_up(self, response: Response, error: Exception | None) -> None:
+        if self._heard:
+            self._fail(response, Disconnected(str(error) if error else "it closed the connection"))
+        else:
+            self._fail(response, Silent(f"it hung up without a word{f' ({error})' if error else ''}"))
 
     def _fail(self, response: Response, error: Failed) -> None:
         self._response = None
@@ -277,10 +295,12 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._ended:
             return
-        self._head_bytes += len(name) + len(value)
+        self._head_bytes += len(name) + len(value) + _LINE_BYTES
         if self._head_bytes > _HEAD_BYTES:
             self._wrong = f"its headers are longer than {_HEAD_BYTES} bytes"
             return
+        if self._response is None or self._response.status:
+            return  # a trailer: the head is with the client already
         small = name.lower()
         if small == b"content-length" or (small == b"transfer-encoding" and b"chunked" in value.lower()):
             self._sized = True
@@ -289,6 +309,9 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if self._ended or status < 200 or self._wrong:
+            return
+        if status > 599:
+            self._wrong = f"there is no status {status}"
             return
         response = self._response
         assert response is not None
@@ -299,12 +322,13 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         if self._ended or self._response is None:
             return
+        self._fed_bytes = 0
         if self._response.add(body) > _UNREAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self._ended:
+        if self._ended or self._wrong:
             return
         if self._parser.get_status_code() < 200:
             self._headers, self._sized = [], False  # not the answer yet

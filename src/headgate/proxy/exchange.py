@@ -67,7 +67,7 @@ class Exchange:
         self.path = route.rest  # the part for the provider
         self.query = query
         self.route = route
-        self.upstream = upstream
+        self.upstream = upstream  # of the attempt under way
         self.api = upstream.api
         self.asked: Asked
         self.body: Body

@@ -15,7 +15,7 @@ import random
 from time import perf_counter, time_ns
 from typing import NamedTuple
 
-from headgate.core.records import Lease
+from headgate.core.records import Lease, Spec
 from headgate.gate.calls import Calls, NotInTime
 from headgate.log.protocol import StoreError
 from headgate.proxy.bodies import path_with_model, with_model
@@ -32,7 +32,8 @@ _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
 _FIRST_PAUSE_S = 1.0  # after the first "overloaded" that names no time; twice as long after each further one
 _LONGEST_PAUSE_S = 60.0
 _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.1, 10.0  # the same after a second rate limit
-STORE_HOLD_S, _STORE_LOOK_S = 30.0, 0.5  # a store that is away is waited for so long, and looked for so often
+_FIRST_TROUBLE_S, _LONGEST_TROUBLE_S = 0.2, 5.0  # the same while the store cannot be used
+_HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
@@ -59,6 +60,8 @@ class Holding:
             x.attempts += 1
             answered = await self._try(x, candidate)
             if answered.response.status < 400:
+                if x.lease:
+                    self._calls.began(x.lease)
                 return answered
             x.outcome = self._judged(x, answered)
             if not self._try_again(x):
@@ -89,32 +92,32 @@ class Holding:
         anyone = len(models) > 1 and (fallen or self._calls.is_paused(models[0]))
         began = perf_counter()
         try:
-            lease = await self._lease(x, models, anyone)
+            lease = await self._seat(x, self._calls.spec(models, x.project, anyone))
         except NotInTime as error:
             raise _refusal(error) from None
         finally:
             x.line_s += perf_counter() - began
         x.lease, x.model = lease.id, lease.model
         x.outcome = None
-        return x.candidates[lease.model]
+        candidate = x.candidates[lease.model]
+        x.upstream = candidate.upstream
+        return candidate
 
-    async def _lease(self, x: Exchange, models: tuple[str, ...], anyone: bool) -> Lease:
-        """A seat. While the store is away the request is held, for a while: agents do not try again for long."""
-        patience = perf_counter() + min(STORE_HOLD_S, self._left_s(x))
+    async def _seat(self, x: Exchange, spec: Spec) -> Lease:
+        """Wait for one. While the store cannot be used, that is waited for too. NotInTime, StoreError."""
+        what = f"{x.method} {x.path[:60].decode('latin-1')}"
+        times = 0
         while True:
             try:
                 return await self._calls.enter(
-                    self._calls.spec(models, x.project, anyone),
-                    x.since,
-                    self._left_s(x),
-                    priority=x.priority,
-                    what=f"{x.method} {x.path[:60].decode('latin-1')}",
-                    client=x.client,
+                    spec, x.since, self._left_s(x), priority=x.priority, what=what, client=x.client
                 )
             except StoreError:
-                if perf_counter() >= patience:
+                times += 1
+                pause_s = min(_growing(_FIRST_TROUBLE_S, times, _LONGEST_TROUBLE_S), self._left_s(x))
+                if not pause_s:
                     raise
-            await asyncio.sleep(_STORE_LOOK_S)
+                await asyncio.sleep(pause_s)
 
     def _left_s(self, x: Exchange) -> float:
         return max(x.hold_s - (perf_counter() - x.began), 0.0)
@@ -132,14 +135,14 @@ class Holding:
         return Answered(response, start)
 
     async def _send(self, x: Exchange, candidate: Candidate | None) -> Response:
-        upstream = x.upstream if candidate is None else candidate.upstream
+        upstream = x.upstream
         path, query, data = x.path, x.query, x.body.data
         key = x.key if candidate is None else candidate.key
         if candidate is not None and candidate.name:
             if x.model_in_path:
                 path = path_with_model(path, candidate.name)
             else:
-                data = with_model(data, candidate.name)
+                data = with_model(data, candidate.name, x.asked.content_type)
         headers = list(x.asked.sent)
         if key:
             headers.append(header_for(key, upstream.api, upstream.host))
@@ -147,7 +150,8 @@ class Holding:
         else:
             headers += x.asked.keys.items()
         if x.body.is_small(data):
-            return await upstream.ask(x.method, path, query, headers, data)
+            twice = candidate is not None or x.method in _HARMLESS  # a model that is asked twice does nothing twice
+            return await upstream.ask(x.method, path, query, headers, data, twice=twice)
         if x.body.kept:
             headers.append((b"content-length", b"%d" % len(data)))
         elif x.asked.length is not None:
@@ -161,7 +165,7 @@ class Holding:
         x.outcome = outcome("server_error", "proxy.no_answer", said)
         x.error = x.outcome.evidence
         what = "did not answer in time" if slow else "could not be reached, or did not answer as a server does"
-        return Refusal(504 if slow else 502, "upstream_failed", f"{x.route.provider} {what} ({x.error})")
+        return Refusal(504 if slow else 502, "upstream_failed", f"{x.upstream.provider} {what} ({x.error})")
 
     # An attempt that was refused.
 
@@ -170,7 +174,7 @@ class Holding:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.raw_headers}
         name = x.model.partition("/")[2]
         now = time_ns() // 1_000_000
-        return classify_response(x.route.provider, response.status, headers, answered.start, now, name)
+        return classify_response(x.upstream.provider, response.status, headers, answered.start, now, name)
 
     def _try_again(self, x: Exchange) -> bool:
         """Whether the agent is spared this answer."""
@@ -228,6 +232,8 @@ def _with_wait(said: Outcome, wait_ms: int) -> Outcome:
 
 def _refusal(error: NotInTime) -> Refusal:
     reason = error.reason
+    if reason.code == "store_busy":
+        return Refusal(503, reason.code, reason.text, 1)
     retry_s = None if error.retry_ms is None else max(1, -(-error.retry_ms // 1000))
     if reason.code == "backoff" and reason.cause in _NEEDS_A_PERSON:
         sentence = f"{reason.text}. A person must see to it; then `headgate backoff clear` ends it at once"

@@ -20,6 +20,8 @@ from headgate.signals.outcome import outcome
 
 Send = Callable[[Any], Awaitable[None]]
 
+_NO_BODY = (204, 304)
+
 
 class BrokenOff(Exception):
     """The answer cannot be brought to its end."""
@@ -31,8 +33,10 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
     status = response.status
     x.status = status
     headers, event_stream = passed_back(response.raw_headers)
+    if status in _NO_BODY:  # a length that no body has: the server would wait for it
+        headers = [pair for pair in headers if pair[0] != b"content-length"]
     headers += told(x)
-    events = Events(x.route.provider, x.model.partition("/")[2]) if status < 300 and x.lease else None
+    events = Events(x.upstream.provider, x.model.partition("/")[2]) if status < 300 and x.lease else None
     try:
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
         if not event_stream and not start and not response.at_eof():
@@ -61,7 +65,7 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
         x.outcome = outcome("server_error", "proxy.broken_off", f"broken off after {x.bytes_sent} bytes ({said})")
         x.error = x.outcome.evidence
         if x.first_byte_s == 0.0:
-            raise Refusal(502, "upstream_failed", f"{x.route.provider} broke off its answer ({said})") from None
+            raise Refusal(502, "upstream_failed", f"{x.upstream.provider} broke off its answer ({said})") from None
         raise BrokenOff from None
     if events is not None:
         events.end()

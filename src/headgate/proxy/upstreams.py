@@ -37,6 +37,7 @@ class Upstream:
 
     def __init__(self, name: str, given: Provider, base_url: str, api: str) -> None:
         self.name = name
+        self.provider = name.partition("@")[0]
         self.api = api
         self.hold_s = given.hold_ms / 1000
         self.stall_s = given.stall_ms / 1000
@@ -58,10 +59,13 @@ class Upstream:
         headers: Pairs,
         body: bytes,
         pieces: AsyncIterator[bytes] | None = None,
+        *,
+        twice: bool = False,
     ) -> Response:
         """Send a request; back with the head of the answer. Raises OSErrors: connection.Failed, TimeoutError.
 
         With `pieces` instead of a body, `headers` say how long they are together; else they are sent in chunks.
+        `twice`: nothing is spoilt if it arrives twice.
         """
         if self._pool is None:
             self._pool = Pool(self._url)
@@ -73,7 +77,7 @@ class Upstream:
         elif not any(name == b"content-length" for name, _ in headers):
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        return await self._pool.ask(method.encode(), b"".join(lines), body, pieces)
+        return await self._pool.ask(method.encode(), b"".join(lines), body, pieces, twice=twice)
 
     def _first_lines(self, pool: Pool, method: str, path: bytes, query: bytes) -> bytes:
         """The request line, and what every request to this provider says."""
@@ -109,6 +113,10 @@ class Upstream:
                 return path[len(said) :]
         return path
 
+    @property
+    def connected(self) -> bool:
+        return self._pool is not None and self._pool.connected
+
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
@@ -139,6 +147,11 @@ class Upstreams:
 
     def names(self) -> list[str]:
         return sorted(self._all)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is any connection, in use or idle."""
+        return any(upstream.connected for upstream in self._all.values())
 
     async def close(self) -> None:
         for upstream in self._all.values():

@@ -16,7 +16,8 @@ class Upstream:
         self.about = about
         self.counted: list[int] = []  # heap: until when each call is counted
         self.slowed_until = 0
-        self.changes = _room(about, until)  # (when, seats that are there for us)
+        self._others = _others(about, until)
+        self.changes = _room(about, self._others, until)  # (when, seats that are there for us)
         self.room = self.changes[0][1]
 
     def count(self, now: int) -> int:
@@ -24,6 +25,10 @@ class Upstream:
         while counted and counted[0] <= now:
             heappop(counted)
         return len(counted)
+
+    def told(self, now: int) -> int:
+        """What the provider itself says is in flight: it counts everybody on the account."""
+        return self.count(now) + _at(self._others, now)
 
     def takes(self, now: int) -> bool:
         return self.count(now) < self.room
@@ -47,15 +52,20 @@ class Upstream:
         return total
 
 
-def _room(about: Provider, until: int) -> list[tuple[int, int]]:
-    """When the seats that are there for us change, from 0 on."""
-    limits = [(int(minute * MINUTE), limit) for minute, limit in about.limit]
+def _others(about: Provider, until: int) -> list[tuple[int, int]]:
+    """When the seats change that others on the account take, from 0 on."""
     others = [(0, 0)]
     every = int(about.others_every_min * MINUTE)
     start = 0
     while about.others and start <= until:
         others += [(start + int(minute * MINUTE), seats) for minute, seats in about.others]
         start += every or until + 1
+    return others
+
+
+def _room(about: Provider, others: list[tuple[int, int]], until: int) -> list[tuple[int, int]]:
+    """When the seats that are there for us change, from 0 on."""
+    limits = [(int(minute * MINUTE), limit) for minute, limit in about.limit]
     moments = sorted({at for at, _ in [*limits, *others] if at <= until})
     return [(at, max(_at(limits, at) - _at(others, at), 0)) for at in moments]
 

@@ -30,10 +30,9 @@ MODEL = "sim/model"
 _NETWORK = draws.uniform(30, 81)
 _REFUSAL = draws.uniform(40, 151)
 _HEADERS = draws.uniform(400, 1501)
-_ANSWER = draws.uniform(60, 161)  # to the usage question, there and back
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
 
-ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, ANSWER = range(8)
+ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, QUESTION, ANSWER = range(9)
 
 
 class Agent:
@@ -192,6 +191,7 @@ class World:
             self._free,
             self._refused,
             self._change,
+            self._question,
             self._answer,
         )
 
@@ -205,7 +205,7 @@ class World:
             self.limits.append((self.now - START, limit))
         if self.plan.usage_gate and self.engine.questions(self.now):
             self.handle(cmd.AskUsage("requests", "sim", ME))
-            self.push(self.now + _ANSWER[self.net(draws.BITS)], ANSWER, None, self.upstream.count(self.now - START))
+            self.push(self.now + _NETWORK[self.net(draws.BITS)], QUESTION)
 
     # What happens.
 
@@ -296,6 +296,10 @@ class World:
         self.upstream.room = next(room for at, room in reversed(self.upstream.changes) if at <= now)
         if self.plan.cap == "hidden":
             self._set_cap(self.upstream.room)
+
+    def _question(self, agent: Agent | None, _: int) -> None:
+        """The usage question has come to the provider, which counts and answers."""
+        self.push(self.now + _NETWORK[self.net(draws.BITS)], ANSWER, None, self.upstream.told(self.now - START))
 
     def _answer(self, agent: Agent | None, count: int) -> None:
         self.handle(cmd.AnswerUsage("requests", "sim", ME, count))

@@ -52,17 +52,19 @@ _ANY = 1 << 60  # more seats than any release has: to look in `freed` by its tim
 class Adapt:
     """The policy of one pool."""
 
-    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "lag_ms", "limit")
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "gated", "lag_ms", "limit")
 
     def __init__(self, belief: Belief | None = None) -> None:
         self.belief = Belief() if belief is None else belief
         self.cap = self.ceiling = 1
         self.fixed_lag_ms: int | None = None
+        self.gated = False
         self._derive()
 
-    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None) -> None:
-        """What a person set: the cap, whether it may be exceeded, and the cooldown when it was set by hand."""
+    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None, gated: bool = False) -> None:
+        """What a person set: cap, whether it may be exceeded, cooldown by hand, whether the provider is asked."""
         self.cap = cap
+        self.gated = gated
         self.ceiling = MOST_CEILING if explore else cap
         self.fixed_lag_ms = fixed_lag_ms
         self._derive()
@@ -90,8 +92,10 @@ class Adapt:
 
     # Asked.
 
-    def admits(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> bool:
-        """Whether an admission that brings the pool to `level` may be made now."""
+    def admits(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, *, counted: bool = False
+    ) -> bool:
+        """Whether an admission that brings the pool to `level` may be made now; `counted`: the provider said so."""
         belief = self.belief
         if level <= limit and (level <= FLOOR or (level <= belief.proven and self._trusted(level, live, now))):
             return level < limit or level <= FLOOR or now >= self._spaced_at()
@@ -101,6 +105,8 @@ class Adapt:
             return now >= (self.probe_at() or now + 1)
         if belief.unproven:
             return False
+        if counted:
+            return now >= belief.sent_at + REORDER_MS
         return self.busy or now >= belief.tried_at + HASTE_MS or (not cooling and now >= self._calm_at(level))
 
     def _spaced_at(self) -> int:
@@ -201,7 +207,7 @@ class Adapt:
 
     # Told.
 
-    def admitted(self, ident: str, level: int, now: int, live: int = 0) -> None:
+    def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
         belief.proven = self.proven(live, now)
         bold = level > belief.proven
@@ -209,7 +215,7 @@ class Adapt:
             belief.unproven = ident
             belief.tried_at = now
             belief.probing = level > self.limit
-        ghosts, age = self._ghosts(now)
+        ghosts, age = (0, 0) if counted else self._ghosts(now)
         belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age)
         belief.sent_at = now
 
@@ -299,6 +305,7 @@ class Adapt:
         elif why == "lag":
             belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
         elif why == "exact":
+            self._remember()
             belief.failed, belief.limit = verdict.level, verdict.limit
             belief.proven = min(belief.proven, verdict.limit)
             belief.held_at = now
@@ -319,12 +326,20 @@ class Adapt:
         if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
             belief.good = self.limit
         belief.good = belief.good or verdict.level
-        belief.before = (self.limit, belief.proven)
+        self._remember()
         belief.limit, belief.failed, belief.proven = verdict.limit, verdict.level, 0
         belief.drops += 1
         may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
         belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0
         self._plan_probe(now, REPROBE_MS)
+
+    def _remember(self) -> None:
+        """What is believed before a cut: it is put back if the provider's own count shows a neighbour."""
+        belief = self.belief
+        if not self.gated:
+            return
+        belief.before = (self.limit, belief.proven)
+        belief.failed_before, belief.probe_before = belief.failed, belief.next_probe
 
     def _plan_probe(self, now: int, interval_ms: int) -> None:
         belief = self.belief
@@ -349,14 +364,19 @@ class Adapt:
             del freed[: bisect_right(freed, (now - KEPT_MS, _ANY))]
         freed.append((now, seats))
 
-    def answered(self, count: int | None, now: int) -> None:
-        """After a drop: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
+        """After a cut: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
         belief = self.belief
-        before, belief.before = belief.before, (0, 0)
-        limit, proven = before
+        limit, proven = belief.before
+        if not limit or count is None or asked_at < belief.last_at:
+            return
+        belief.before = (0, 0)
         ours = len(belief.calls) + sum(seats for at, seats in belief.freed if at > now - KEPT_MS)
-        if count is not None and 0 < limit <= count and count > ours and now < belief.last_at + LOOK_MS:
-            belief.limit, belief.proven, belief.failed, belief.next_probe = limit, proven, 0, 0
+        if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
+            belief.limit, belief.proven = limit, proven
+            belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
+            if belief.last_why == "drop":
+                belief.drops -= 1
             belief.last_why = "neighbour"
             self._derive()
 

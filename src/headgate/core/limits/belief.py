@@ -47,7 +47,9 @@ class Belief(Struct, omit_defaults=True):
     rejected: list[int] = field(default_factory=list)  # when the calls were sent that this incident refused
     ghost_age: int = 0  # of the last drop: perhaps it was lag; 0: no
     drops: int = 0
-    before: tuple[int, int] = (0, 0)  # limit and proven level before the last drop, until the provider's count is seen
+    before: tuple[int, int] = (0, 0)  # limit and proven level before the last cut, until the provider's count is seen
+    failed_before: int = 0
+    probe_before: int = 0
     last_why: str = ""  # the last refusal: what it meant, where, when
     last_level: int = 0
     last_at: int = 0

@@ -39,7 +39,7 @@ class Policy(Protocol):
     def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
         """A call is over."""
 
-    def answered(self, count: int | None, now: int) -> None:
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
         """The provider's own count of what is in flight; None: unknown."""
 
 
@@ -61,5 +61,5 @@ class Plain:
     def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
         """Nothing to learn."""
 
-    def answered(self, count: int | None, now: int) -> None:
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
         """Nothing to learn."""

@@ -62,12 +62,9 @@ class Listener:
                 return told
 
     def close(self) -> None:
-        """Stop listening. Harmless when done twice."""
-        if self._ends.is_set():
-            return
+        """Stop listening. Harmless when done twice. The thread ends by itself, and is not waited for."""
         self._ends.set()
         self._stop.close()
-        self._thread.join(1.0)  # one that is connecting ends by itself
         self._ours.close()
 
     # The thread.
@@ -80,8 +77,8 @@ class Listener:
                     with connect(self._address) as conn:
                         conn.execute(f"LISTEN {self._channel}")
                         pause_s = _FIRST_PAUSE_S
-                        self.listens.set()
                         self._pass_on(ANEW)
+                        self.listens.set()
                         self._follow(conn)
                 except (Lost, StoreError):
                     pass

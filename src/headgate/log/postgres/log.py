@@ -4,9 +4,9 @@ A decision takes two round trips: one begins the transaction, locks the namespac
 clock; the other adds the commit and commits. The statements of a round trip have snapshots of their own (READ
 COMMITTED), so the tail is read as it is after the lock was had.
 
-- A commit that lends a seat, and one that was begun as durable, is on disk when `append` returns, as the server is set
-  up to; others a moment later, and never after one that follows them. So a server that crashes may forget that a seat
-  was given back or that somebody queued up, and never one that was lent.
+- A commit by which somebody gets a seat, and one that was begun as durable, is on disk when `append` returns, as the
+  server is set up to; others a moment later, and never after one that follows them. So a server that crashes may forget
+  that a seat was given back or that somebody queued up, and never one that is used.
 - Whoever is stopped or cut off while it has the lock loses both to `idle_in_transaction_session_timeout`.
 - A connection that is lost before COMMIT was sent means that nothing happened: TransactionLost, decide again. One that
   is lost after it: the lock is taken once more, so that the old transaction is over, and the commit looked for by its
@@ -53,7 +53,6 @@ TAIL_COMMITS = 500  # read with the lock
 PRUNE_COMMITS = 2_000
 HISTORY_COMMITS = 500
 _TRIES = 3  # of a round trip whose connection was lost, and that may be made twice
-_LENDS = (Granted, Claimed)
 
 T = TypeVar("T")
 _Row = tuple[int, str, int, int, int | None, str]
@@ -360,7 +359,7 @@ class PostgresLog:
     def _commit_of(
         self, position: Position, at: int, events: Sequence[Event], due: int | None, side: Sequence[SideWrite]
     ) -> str:
-        synced = self._durable or any(type(event) in _LENDS for event in events)
+        synced = self._durable or any(_lends(event) for event in events)
         add = sql.ADD.format(
             ns=self._ns,
             number=position.commit,
@@ -514,6 +513,11 @@ class PostgresLog:
 
     def _set_clock(self, found: PGresult) -> None:
         self._offset = int(found.get_value(0, 0) or 0) - clocks.boot_ms()
+
+
+def _lends(event: Event) -> bool:
+    """Whether somebody uses a seat because of this event. A grant that waits to be claimed is not used yet."""
+    return isinstance(event, Claimed) or (isinstance(event, Granted) and event.claimed)
 
 
 def _rows(found: PGresult) -> list[_Row]:

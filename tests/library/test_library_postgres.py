@@ -1,0 +1,202 @@
+"""The library on a PostgreSQL store: many machines, one gate (SPEC A1, L2, Q2, Y1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import pytest
+
+import headgate
+from headgate.gate import processes, service
+from headgate.gate.service import Gate
+from headgate.log.protocol import StoreError
+from tests.postgres_server import Server
+from tests.postgres_stores import admin, fresh_store
+
+pytestmark = [pytest.mark.postgres]
+
+SOON_S = 20.0  # by which something must have happened that nobody polls for
+
+
+@pytest.fixture
+def url(postgres: Server, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("HEADGATE_HOME", f"{tmp_path}/s")
+    return fresh_store(postgres)
+
+
+@contextmanager
+def on_machine(name: str) -> Iterator[None]:
+    """As if this process ran on another machine."""
+    kept = processes._here, processes._this
+    pid, _, _, pidns, ours = processes._look_around()
+    processes._here, processes._this = (pid, name, f"boot-{name}", pidns, ours), (0, "")
+    try:
+        yield
+    finally:
+        processes._here, processes._this = kept
+
+
+def open_on(url: str, machine: str) -> Gate:
+    with on_machine(machine):
+        return headgate.open_gate(url, {})
+
+
+def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "POLL_S", 3_600.0)  # nobody finds out by polling
+    monkeypatch.setattr(service, "UPKEEP_S", 3_600.0)
+
+    async def story() -> None:
+        async with open_on(url, "one") as one, open_on(url, "two") as two:
+            await one.set_cap("umans", 1, on_429="step")
+            await one.set_cooldown("umans", 0)
+            while not two._listener.listens.is_set():  # type: ignore[union-attr]
+                await asyncio.sleep(0.01)
+            await two.status()  # what was told when it began to listen is heard by now
+            held = await one.lease("umans/coder").acquire()
+            assert not isinstance(held, headgate.Deferred)
+            waiting = asyncio.ensure_future(two.lease("umans/coder", timeout_s=SOON_S).acquire())
+            while not await one.queue():
+                await asyncio.sleep(0.01)
+            await held.release()
+            got = await waiting
+            assert not isinstance(got, headgate.Deferred)
+            await got.release()
+
+    asyncio.run(story())
+
+
+def test_A1_many_tasks_on_two_machines_never_exceed_the_cap_and_leave_nothing_behind(url: str) -> None:
+    inside = most = 0
+
+    async def work(gate: Gate) -> None:
+        nonlocal inside, most
+        for _ in range(5):
+            async with gate.lease("umans/coder"):
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0.001)
+                inside -= 1
+
+    async def story() -> None:
+        async with open_on(url, "one") as one, open_on(url, "two") as two:
+            await one.set_cap("umans", 3)
+            await one.set_cooldown("umans", 0)
+            await asyncio.gather(*(work(gate) for gate in (one, two) for _ in range(15)))
+            assert await one.queue() == []
+            (pool,) = [view for view in await two.status() if view.selector == "umans"]
+            assert pool.in_flight == 0
+
+    asyncio.run(story())
+    assert 1 <= most <= 3
+
+
+def test_Q2_connections_that_are_killed_again_and_again_lose_no_lease_and_lend_none_twice(
+    url: str, postgres: Server
+) -> None:
+    async def story() -> int:
+        done = inside = 0
+        async with open_on(url, "one") as gate:
+            await gate.set_cap("umans", 2)
+            await gate.set_cooldown("umans", 0)
+
+            async def work() -> None:
+                nonlocal done, inside
+                for _ in range(20):
+                    async with gate.lease("umans/coder"):
+                        inside += 1
+                        assert inside <= 2
+                        await asyncio.sleep(0)
+                        inside -= 1
+                        done += 1
+
+            async def kill() -> None:
+                with admin(url) as operator:
+                    while done < 75:
+                        operator.execute(
+                            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                            "AND datname = current_database()"
+                        )
+                        await asyncio.sleep(0.05)
+
+            await asyncio.gather(kill(), *(work() for _ in range(4)))
+            assert await gate.queue() == []
+        return done
+
+    assert asyncio.run(story()) == 80
+
+
+def test_Q2_the_loop_goes_on_while_somebody_keeps_the_lock(url: str) -> None:
+    async def story() -> float:
+        async with open_on(url, "one") as gate:
+            worst = 0.0
+
+            async def tick() -> None:
+                nonlocal worst
+                while True:
+                    began = monotonic()
+                    await asyncio.sleep(0.01)
+                    worst = max(worst, monotonic() - began)
+
+            ticking = asyncio.ensure_future(tick())
+            with admin(url) as operator, operator.transaction():
+                operator.execute("SELECT 1 FROM headgate.namespaces FOR UPDATE")
+                asked = asyncio.ensure_future(gate.lease("umans/coder").acquire())
+                await asyncio.sleep(1.5)
+                assert not asked.done()
+            got = await asyncio.wait_for(asked, SOON_S)
+            assert not isinstance(got, headgate.Deferred)
+            await got.release()
+            ticking.cancel()
+            return worst
+
+    assert asyncio.run(story()) < 1.0
+
+
+def test_Q2_a_server_that_is_gone_fails_requests_and_they_work_again_when_it_is_back() -> None:
+    server = Server()
+    try:
+        url = fresh_store(server)
+
+        async def story() -> None:
+            async with open_on(url, "one") as gate:
+                async with gate.lease("umans/coder"):
+                    pass
+                server.stop()
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    async with gate.lease("umans/coder"):
+                        pass
+                server.start()
+                until = monotonic() + SOON_S
+                while True:
+                    try:
+                        async with gate.lease("umans/coder"):
+                            return
+                    except StoreError:
+                        assert monotonic() < until
+                        await asyncio.sleep(0.1)
+
+        asyncio.run(story())
+    finally:
+        server.remove()
+
+
+def test_Y1_events_are_told_from_any_machine(url: str) -> None:
+    async def story() -> list[str]:
+        async with open_on(url, "one") as one, open_on(url, "two") as two:
+            told = two.events(since=0)
+            await one.set_cap("umans", 3)
+            async with one.lease("umans/coder"):
+                pass
+            names: list[str] = []
+            async with asyncio.timeout(SOON_S):
+                async for _, _, event in told:
+                    names.append(type(event).__name__)
+                    if names[-1] == "Released":
+                        await told.aclose()
+                        return names
+        return names
+
+    assert asyncio.run(story())[-2:] == ["Granted", "Released"]

@@ -1,0 +1,128 @@
+"""What is read of a request, and what is replaced in it (SPEC X1, X3)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.proxy.bodies import Body, Store, model_in, model_in_path, path_with_model, with_model
+from headgate.proxy.errors import ClientGone
+
+JSON = b"application/json"
+FORM = b"multipart/form-data; boundary=xx"
+
+
+def _body(*parts: bytes, left: bool = False, store: Store | None = None) -> Body:
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    if left:
+        messages.append({"type": "http.disconnect"})
+    else:
+        messages[-1]["more_body"] = False
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    return Body(receive, store or Store())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"model": "old"}',
+        b'{ "stream" : true,\n\t"model"\n:\t"old" , "n":1.0e3, "x": [1,  2] }\r\n',
+        b'{"tools":[{"model":"old"}],"model":"old","messages":[{"content":"say \\"model\\": \\"old\\""}]}',
+        b'{"x":{"model":"old","y":{"model":"old"}},"model":"old","z":{"model":"old"}}',
+        b'{"messages":["\\u00e9 \\ud83d\\ude00","\xc3\xa9"],"model":"old"}',
+    ],
+)
+def test_x3_of_a_body_only_the_model_is_replaced(said: bytes) -> None:
+    got = with_model(said, 'a "new"/one', JSON)
+    said_new = b'"a \\"new\\"/one"'
+    places = [at for at in range(len(said)) if said.startswith(b'"old"', at)]
+    assert got in [said[:at] + said_new + said[at + 5 :] for at in places]
+    body = asyncio.run(_read(_body(got)))
+    assert model_in(body, JSON) == 'a "new"/one'
+
+
+async def _read(body: Body) -> Body:
+    await body.read()
+    return body
+
+
+def test_x3_the_same_model_elsewhere_leaves_a_body_as_it_is() -> None:
+    said = b'{"x": {"model": "m"},  "model" : "m" }'
+    assert with_model(said, "m", JSON) == said
+
+
+def test_x3_of_a_model_that_is_said_twice_the_one_that_counts_is_replaced() -> None:
+    assert with_model(b'{"model":"a","model":"b"}', "c", JSON) == b'{"model":"a","model":"c"}'
+
+
+def test_x3_a_name_with_escapes_is_found_too() -> None:
+    assert with_model(b'{"mod\\u0065l":"old","x":1}', "new", JSON) == b'{"model":"new","x":1}'
+
+
+def test_x3_of_a_form_only_the_model_is_replaced() -> None:
+    form = (
+        b'--xx\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\x00\xff"model"\r\n'
+        b'--xx\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n--xx--\r\n'
+    )
+    assert with_model(form, "whisper-2", FORM) == form.replace(b"whisper-1", b"whisper-2")
+    assert with_model(b"--xx--", "whisper-2", FORM) == b"--xx--"
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "other"),
+    [
+        (b"/v1beta/models/m:generateContent", "m", b"/v1beta/models/new:generateContent"),
+        (b"/v1beta/models/models:generateContent", "models", b"/v1beta/models/new:generateContent"),
+        (b"/openai/deployments/gpt-5/chat/completions", "gpt-5", b"/openai/deployments/new/chat/completions"),
+        (b"/v1beta/tunedModels/a%20b:x", "a%20b", b"/v1beta/tunedModels/new:x"),
+        (b"/v1/chat/completions", "", b"/v1/chat/completions"),
+        (b"/v1/models/m", "", b"/v1/models/m"),
+    ],
+)
+def test_x3_of_a_path_only_the_model_is_replaced(path: bytes, model: str, other: bytes) -> None:
+    assert model_in_path(path.decode()) == model
+    assert path_with_model(path, "new") == other
+
+
+def test_x3_a_model_cannot_break_out_of_its_place_in_a_path() -> None:
+    assert path_with_model(b"/models/m:x", "a/../b c\r\n?") == b"/models/a%2F..%2Fb%20c%0D%0A%3F:x"
+
+
+@pytest.mark.parametrize("said", [b"", b"[]", b"{", b'{"model":1}', b'{"model":null}', b"\xff\xfe", b"[" * 100_000])
+def test_x1_what_names_no_model_names_none(said: bytes) -> None:
+    assert model_in(asyncio.run(_read(_body(said))), JSON) == ""
+
+
+def test_of_a_large_body_the_beginning_tells_the_model() -> None:
+    async def large(start: bytes) -> str:
+        body = _body(start, b"x" * 100, b"}", store=Store(each=64))
+        await body.read()
+        assert (body.whole, body.kept) == (False, False)
+        found = model_in(body, JSON)
+        rest = b"".join([piece async for piece in body.pieces(body.data)])
+        assert rest == start + b"x" * 100 + b"}"
+        assert body.whole
+        return found
+
+    assert asyncio.run(large(b'{"model" : "m1", ')) == "m1"
+    assert asyncio.run(large(b'{"stream": true, ')) == "unknown", "it takes a seat all the same"
+
+
+def test_what_is_kept_of_bodies_is_counted_and_forgotten() -> None:
+    async def some() -> None:
+        store = Store()
+        whole, gone = _body(b"12", b"345", store=store), _body(b"67", left=True, store=store)
+        await whole.read()
+        assert store.kept == 5
+        with pytest.raises(ClientGone):
+            await gone.read()
+        assert store.kept == 5
+        whole.forget()
+        assert store.kept == 0
+
+    asyncio.run(some())
