@@ -38,6 +38,7 @@ from headgate.gate.transaction import TOLD, Decided
 T = TypeVar("T")
 
 LOOK_S = 1.0
+_OTHERS = 5  # looks, one of which is at others, too
 _IDLE_CONNECTION_S = 60.0
 _BACKLOG = 4096
 _VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the one who looks
@@ -288,13 +289,19 @@ class HostNode(Node):
         self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
 
     async def look_after_host(self) -> None:
-        """Once a second, while anybody of this host is in the books."""
+        """Once a second, while anybody of this host is in the books; less often while anybody of another is.
+
+        A host that is gone as a whole has nobody left who could say so.
+        """
+        looks = 0
         while True:
             await asyncio.sleep(LOOK_S)
+            looks += 1
             try:
-                await self._current()
+                state = await self._current()
                 self._note_ours()
-                if self.serves_anybody():
+                others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
+                if others or self.serves_anybody():
                     self._look_around()
             except (HeadgateError, OSError):
                 continue  # the store is in trouble: those who ask are told
