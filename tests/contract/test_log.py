@@ -550,3 +550,54 @@ def test_a_log_says_what_it_is(log: Log) -> None:
     log.lock()
     assert "holding the write lock" in repr(log)
     log.unlock()
+
+
+def test_l2_silence_is_counted_by_the_stores_clock(store: Store, log: Log) -> None:
+    other = store.open()
+    assert log.beats() == {}
+    log.beat("a")
+    other.beat("b")
+    store.time.ms += 15_000
+    other.beat("b")
+    assert log.beats() == other.beats() == {"a": 15_000, "b": 0}
+    store.time.ms += 15_000
+    log.beat("a")
+    assert other.beats() == {"a": 0, "b": 15_000}
+
+
+def test_l2_a_time_in_which_nobody_beat_counts_against_nobody(store: Store, log: Log) -> None:
+    """The store was down, or the machine slept: all get their whole time once more."""
+    log.beat("a")
+    log.beat("b")
+    store.time.ms += 600_000
+    assert log.beats() == {"a": 0, "b": 0}
+    log.beat("b")
+    store.time.ms += 15_000
+    log.beat("b")
+    store.time.ms += 15_000
+    assert log.beats() == {"a": 30_000, "b": 15_000}
+
+
+def test_l2_a_silent_host_is_silent_though_others_beat_late(store: Store, log: Log) -> None:
+    log.beat("a")
+    for _ in range(3):
+        store.time.ms += 19_000
+        log.beat("b")
+    assert log.beats() == {"a": 57_000, "b": 0}
+
+
+def test_l2_hosts_that_were_not_heard_of_for_a_week_are_forgotten(store: Store, log: Log) -> None:
+    log.beat("a")
+    store.time.ms += 8 * 86_400_000
+    log.beat("b")
+    assert log.beats() == {"b": 0}
+
+
+def test_l2_a_beat_needs_no_lock_and_is_in_no_commit(store: Store, log: Log, commit: Commits) -> None:
+    commit(log, [Returned(id="x")])
+    before = log.head()
+    log.lock()
+    store.open().beat("a")
+    log.unlock()
+    assert log.head() == before
+    assert log.beats() == {"a": 0}

@@ -48,7 +48,7 @@ HOST, OPUS_POOL = "agents host:h1", "agents anthropic/claude-opus-*"
 # What each snapshot says, in the words of the release that wrote it.
 SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
-        "seq": 79,
+        "seq": 83,
         "at": T0 + 26_000,
         "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
@@ -95,11 +95,13 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "google@work": ("account", "auth", T0 + 3_622_500, ""),
             "openai/gpt-5": ("model", "overloaded", T0 + 90_000_000, "probe"),
         },
-        "chosen": {"worker": {"openai/gpt-5": 48}},
+        "chosen": {"worker": {"openai/gpt-5": 52}},
         "keys": {"nightly": "full"},
         "sessions": {("h1", "s-1"): "full"},
         "reserved": {"kept": (OPUS_POOL, HOST)},
         "auto_caps": {"h1": 6},
+        "draining": {"h9": T0 + 500},
+        "recovers_until": T0 + 900,
         "next": ["moved"],  # who enters when an opus agent ends
     },
 }
@@ -176,8 +178,19 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Bypassed(ALICE, (OPUS,), "opencode run"),
         ],
     )
-    # Two agents: one with a child of its own, one that lives with a shell.
-    yield T0 + 1_000, [ev.Granted("agent", OPUS, 10_000, ticket=ticket("agent", opus, T0 + 1_000, wake="/run/a.wake"))]
+    # A store that was restored; a host that is drained, and one that was.
+    yield (
+        T0 + 500,
+        [
+            ev.Recovering(T0 + 900, "restored"),
+            ev.Draining("h8", "me"),
+            ev.DrainEnded("h8", "me"),
+            ev.Draining("h9"),
+        ],
+    )
+    # Two agents: one with a child of its own, which ran already, one that lives with a shell.
+    agent = ticket("agent", opus, T0 + 1_000, wake="/run/a.wake")
+    yield T0 + 1_000, [ev.Granted("agent", OPUS, 10_000, ticket=agent, adopted="log_lost")]
     yield T0 + 2_000, [ev.Claimed("agent", CHILD)]
     yield T0 + 3_000, [ev.Granted("script", OPUS, 10_000, ticket=ticket("script", opus, T0 + 3_000, bound=SHELL))]
     # Model calls, one of which ends with everything that can be said of an end.
@@ -440,6 +453,8 @@ def summary(state: State) -> dict[str, Any]:
         "sessions": state.sessions,
         "reserved": state.reserved,
         "auto_caps": state.auto_caps,
+        "draining": state.draining,
+        "recovers_until": state.recovers_until,
         "next": _next(state),
     }
 

@@ -123,9 +123,11 @@ class Run:
 class Fleet:
     """A folder with a store, a config file and the records; whatever was started in it is killed at the end."""
 
-    def __init__(self, config: str = "", home: str = "s") -> None:
+    def __init__(self, config: str = "", home: str = "s", store: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hg-", dir="/tmp"))
         self.home = self.folder / home
+        self.store = store or f"sqlite://{self.home}"
+        self._stored = {"HEADGATE_STORE": store} if store else {}
         self.config = self.folder / "config.toml"
         self.record = self.folder / "record"
         (self.folder / "sleeper.py").write_text(SLEEPER)
@@ -155,7 +157,8 @@ class Fleet:
     @property
     def gate(self) -> DirectGate:
         if self._gate is None:
-            self._gate = DirectGate(open_log(f"sqlite://{self.home}"), load(str(self.config)), str(self.home))
+            self.home.mkdir(exist_ok=True)
+            self._gate = DirectGate(open_log(self.store), load(str(self.config)), str(self.home))
         return self._gate
 
     def close_gate(self) -> None:
@@ -206,7 +209,7 @@ class Fleet:
 
     def check_log(self) -> None:
         """The log can be read from its start, and every count in it is right."""
-        log = open_log(f"sqlite://{self.home}")
+        log = open_log(self.store)
         try:
             engine = Engine()
             for commit in log.read(START, 1_000_000):
@@ -220,7 +223,8 @@ class Fleet:
     def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         ours = ("HEADGATE_", "AIDEVOPS_", "PYTHONDONTWRITEBYTECODE")
         base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return base | {"HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config)} | dict(more or {})
+        own = {"HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config)}
+        return base | own | self._stored | dict(more or {})
 
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
         """Start any program in this fleet's environment."""

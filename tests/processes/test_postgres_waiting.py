@@ -14,7 +14,8 @@ from headgate.core import commands as cmd
 from headgate.core.records import Lease, Rule, Spec
 from headgate.gate import far, processes, waiting, wake
 from headgate.gate.direct import DirectGate
-from headgate.gate.waiting import Left, Waiter
+from headgate.gate.seats import Left
+from headgate.gate.waiting import Waiter
 from headgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store

@@ -251,10 +251,14 @@ def delete(fleet: Fleet, what: str) -> None:
 def test_q2_runs_in_line_outlast_the_loss_of_the_database(fleet: Fleet, what: str):
     """The log is gone and with it the line: those who stand in it say so, and stand in the new one."""
     fleet.configure(ONE)
-    fleet.occupy()
+    held = fleet.occupy()
     runs = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 0.1)) for number in range(3)]
     fleet.seats = 1
     delete(fleet, what)
+    fleet.until(lambda: all("asking again" in run.err for run in runs), what="a word about it of each")
+    fleet.until(lambda: held in fleet.state.leases, what="a seat for the one who has not lost anything but a row")
+    assert not fleet.lives()
+    fleet.free(held)
     for run in runs:
         assert run.wait(15) == 0, run
         assert "Traceback" not in run.err
@@ -272,7 +276,7 @@ def test_q2_an_agent_outlasts_the_loss_of_the_database_and_keeps_its_exit_code(f
     assert run.wait() == 7, run
     assert "Traceback" not in run.err
     assert '"exit_code":7' in (fleet.folder / "status.json").read_text()
-    assert fleet.done("--no-wait", "--", "true").code == 0
+    assert fleet.done("--", "true").code == 0
 
 
 # --- a process that is stopped while it holds the store's lock

@@ -37,6 +37,7 @@ class Books:
         self.paused: dict[Pool, int] = {}
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}
         self.backoffs: dict[str, str] = {}  # key -> the lease that tries whether it is over
+        self.recovers_until = 0
         self.at = 0
 
     def enter(self, event: ev.Event, at: int) -> None:
@@ -51,7 +52,10 @@ class Books:
                 self._is_new(ident)
                 self.deferred.add(ident)
             case ev.Granted():
+                assert at >= self.recovers_until, f"{event.id} entered while the log recovers"
                 self._grant(event)
+            case ev.Recovering(until):
+                self.recovers_until = until
             case ev.Claimed(id=ident):
                 assert ident in self.leases, f"{ident} claimed without a lease"
                 self.claimed.add(ident)

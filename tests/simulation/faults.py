@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from headgate.core.events import Event
+from headgate.log.beats import GAP_MS
 from headgate.log.protocol import Commit, Head, Log, Position, SideWrite, Stored, StoreError
 from headgate.log.sqlite import SqliteLog
 
@@ -111,6 +112,9 @@ class FaultyLog:
         self.step("side items")
         return self.inner.side_items(table)
 
+    def replaced(self) -> bool:
+        return self.inner.replaced()
+
     # Writing.
 
     def try_lock(self) -> bool:
@@ -153,6 +157,16 @@ class FaultyLog:
     def rollback(self) -> None:
         self.step("rollback")
         self.inner.rollback()
+
+    # Beats.
+
+    def beat(self, site: str, gap_ms: int = GAP_MS) -> None:
+        self.step("beat")
+        self.inner.beat(site, gap_ms)
+
+    def beats(self, gap_ms: int = GAP_MS) -> dict[str, int]:
+        self.step("beats")
+        return self.inner.beats(gap_ms)
 
     # Upkeep.
 

@@ -84,6 +84,7 @@ def test_R6_the_first_use_makes_a_private_folder(folder: Path, open_log: Open) -
         "headgate.db-shm",
         "headgate.db-wal",
         "headgate.lock",
+        "headgate.mark",
         "snapshots",
     ]
     for path in made.rglob("*"):

@@ -32,6 +32,7 @@ from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.gate import processes
 from headgate.gate.address import Address, remove_address, write_address
+from headgate.gate.hosting import HostNode, listening
 from headgate.gate.node import Node
 from headgate.log import open_log
 from headgate.log.places import local_folder
@@ -85,8 +86,8 @@ async def _run(
     on_ready: Callable[[], None] | None,
 ) -> int:
     url = store_url()
-    gate = Node(open_log(url), loaded, local_folder(url))
-    async with gate:
+    gate = HostNode(open_log(url), loaded, local_folder(url))
+    async with gate, listening(gate, url):
         service = Service(gate, access, loaded, environment, jobs)
         service.url = _url(sock)
         service.dashboard = FILES.find("index.html") is not None

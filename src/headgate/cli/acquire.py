@@ -13,15 +13,15 @@ from headgate.cli.drawing import say
 from headgate.cli.listing import json_text, note
 from headgate.cli.opening import load_config
 from headgate.cli.run_options import OPTIONS, RunOptions
-from headgate.cli.targets import opened_gate
+from headgate.cli.targets import opened_gate, opened_seat_gate
 from headgate.config.environment import Environment
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.names import KINDS
 from headgate.core.records import Lease, Reason
 from headgate.gate import processes
-from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
+from headgate.gate.seats import SeatGate
 from headgate.log.protocol import StoreError
 
 _SHARED = (
@@ -47,15 +47,26 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
     request.command = processes.describe(processes.pid_of(request.bound) or 0)
     if environment.bypass:
         return _bypass(request, options)
-    gate = opened_gate(loaded)
+    gate = opened_seat_gate(loaded)
     asked = ask(gate, request)
     if isinstance(asked.lease, int):
         return 128 + asked.lease
     if isinstance(asked.lease, Reason):
         return _refused(asked, asked.lease, options)
     _hand_over(gate, asked, asked.lease, options)
+    _keep_heard(gate)
     gate.maintain()
     return exits.OK
+
+
+def _keep_heard(gate: SeatGate) -> None:
+    """Where hosts are judged by their beats, somebody must beat for a script that has a lease and nothing of ours."""
+    from headgate.gate.direct import DirectGate
+
+    if isinstance(gate, DirectGate) and gate.folder and gate.beats.has_others(gate.state):
+        from headgate.gate import meeting
+
+        meeting.start(gate.folder)
 
 
 def _parent() -> str:
@@ -65,7 +76,7 @@ def _parent() -> str:
     return process
 
 
-def _hand_over(gate: DirectGate, asked: Asked, lease: Lease, options: RunOptions) -> None:
+def _hand_over(gate: SeatGate, asked: Asked, lease: Lease, options: RunOptions) -> None:
     """Print the id. What nobody could read is given back: its owner would hold a seat and not know it."""
     document: dict[str, object] = {"lease": lease.id, "model": lease.model or None, "waited_s": asked.waited_s}
     try:

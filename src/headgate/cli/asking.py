@@ -14,18 +14,20 @@ from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
-from headgate.core.backoffs import NEEDS_A_PERSON, concerns
+from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model, shown
+from headgate.core.names import shown
 from headgate.core.records import Lease, Reason, Spec
-from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
-from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
-from headgate.gate.waiting import Left, Waiter
+from headgate.gate.seats import Left, SeatGate
 from headgate.log.protocol import StoreError
 from headgate.present.asked import candidates, project_name, session_key
 from headgate.present.times import local_and_utc, parse_since_ms, utc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.core.places import TicketView
 
 _LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -95,7 +97,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
 class Asked:
     """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
 
-    def __init__(self, gate: DirectGate, request: Request, began: float | None) -> None:
+    def __init__(self, gate: SeatGate, request: Request, began: float | None) -> None:
         self.lease: Lease | Reason | int = 0
         self.view: TicketView | None = None
         self._gate = gate
@@ -127,9 +129,7 @@ class Asked:
         """When a used-up window is open again, as an addition to a sentence (SPEC R3)."""
         if reason.cause != "usage_window" or not reason.model:
             return ""
-        name = parse_model(reason.model)
-        held = [each for each in self._gate.state.backoffs.values() if concerns(each.key, name)]
-        until = max((each.until for each in held), default=0)
+        until = self._gate.backed_off_until(reason.model)
         return f"; it resets at {local_and_utc(until + self._gate.wall_offset_ms())}" if until else ""
 
     def refusal_json(self, reason: Reason) -> str:
@@ -145,21 +145,20 @@ class Asked:
         return msgspec.json.encode(told).decode()
 
 
-def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked:
+def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
     """Ask for seats, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
     asked = Asked(gate, request, began)
     usable = _with_credentials(gate, request, tell=began is None and not request.quiet)
     if isinstance(usable, Reason):
         return asked.settle(usable)
     request = usable
-    gate.replica.catch_up()
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
-    gate.replica.address = mailbox.address if mailbox is not None else ""
+    gate.address = mailbox.address if mailbox is not None else ""
     command = _acquire(gate, request, began)
     with _Signals(gate) as signals:
         try:
             while (got := gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)) is None:
-                say("the store was replaced, and its line is gone: asking again")
+                say("its place in line is gone (the store was replaced, or this host was cut off): asking again")
                 command = _acquire(gate, request, asked.began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
                 _leave(gate, command.id)
@@ -173,7 +172,7 @@ def ask(gate: DirectGate, request: Request, began: float | None = None) -> Asked
                 mailbox.close()
 
 
-def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Request | Reason:
+def _with_credentials(gate: SeatGate, request: Request, *, tell: bool) -> Request | Reason:
     """The request without candidates that are known to have no credentials; a refusal when none is left (SPEC B4).
 
     A single candidate stays: nobody else could do its work, and its agent may find a credential elsewhere.
@@ -190,7 +189,7 @@ def _with_credentials(gate: DirectGate, request: Request, *, tell: bool) -> Requ
     return msgspec.structs.replace(request, models=left)
 
 
-def _leave(gate: DirectGate, ident: str) -> None:
+def _leave(gate: SeatGate, ident: str) -> None:
     """Go, because of a signal: nothing is worth a delay, not even a store that fails. What is left goes with us."""
     try:
         gate.leave(ident)
@@ -198,7 +197,7 @@ def _leave(gate: DirectGate, ident: str) -> None:
         pass
 
 
-def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acquire:
+def _acquire(gate: SeatGate, request: Request, began: float | None) -> cmd.Acquire:
     since = None
     if request.since_wall_ms is not None:
         since = request.since_wall_ms - gate.wall_offset_ms()
@@ -212,7 +211,7 @@ def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acq
         since=since,
         priority=request.priority,
         expires_ms=request.expires_ms,
-        wake=gate.replica.address,
+        wake=gate.address,
         command=request.command,
         key=request.key,
         role=request.role,
@@ -222,7 +221,7 @@ def _acquire(gate: DirectGate, request: Request, began: float | None) -> cmd.Acq
     )
 
 
-def _mailbox(gate: DirectGate) -> wake.Mailbox | None:
+def _mailbox(gate: SeatGate) -> wake.Mailbox | None:
     """Where to be woken; without one the backstop poll must do."""
     try:
         return wake.Mailbox(wake.runtime_folder(gate.folder)) if gate.folder else None
@@ -231,21 +230,18 @@ def _mailbox(gate: DirectGate) -> wake.Mailbox | None:
 
 
 def _wait(
-    gate: DirectGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
+    gate: SeatGate, request: Request, ident: str, mailbox: wake.Mailbox | None, signals: _Signals, asked: Asked
 ) -> Lease | Reason | int | None:
     """Stand in line. None when the whole line is gone, with the log that it was in."""
-    reloads = gate.replica.reloads
     progress = Progress(request.command or "this request", quiet=request.quiet)
     hopeless: list[Reason] = []
 
     def on_view(view: TicketView) -> None:
         progress.show(view, gate.now())
-        if view.reason.cause in NEEDS_A_PERSON:  # of one candidate; is it so for all?
-            queue = gate.state.queue(view.ticket.spec)
-            if gate.replica.engine.needs_a_person(queue, gate.now()):
-                hopeless.append(view.reason)
+        if view.reason.cause in NEEDS_A_PERSON and gate.is_hopeless(view):  # not of one candidate alone
+            hopeless.append(view.reason)
 
-    waiter = Waiter(gate, ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
+    waiter = gate.waiter(ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
     until = None if request.wait_s is None else asked.began + request.wait_s
     try:
         got = waiter.wait(until, signals.fd, lambda: bool(signals.caught or hopeless))
@@ -254,12 +250,12 @@ def _wait(
     if isinstance(got, Lease):
         return got
     if isinstance(got, Left):
-        replaced = got.why == "lost" and gate.replica.reloads > reloads
-        return None if replaced else Reason(got.why, _left(got.why, request))
+        # Of a store that was restored, or of a host that was cut off for long. Nobody meant us: ask again.
+        return None if got.why == "lost" else Reason(got.why, _left(got.why, request))
     if signals.caught:
         _leave(gate, ident)
         return signals.caught
-    asked.view = ticket_view(gate.replica.catch_up(), ident, gate.now())
+    asked.view = gate.view(ident)
     gate.leave(ident)
     if hopeless:
         return hopeless[-1]
@@ -278,9 +274,7 @@ def _wait(
 def _left(why: str, request: Request) -> str:
     if why == "expired":
         return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in line"
-    if why == "cancelled":
-        return "its ticket was cancelled by somebody"
-    return "its ticket is gone from the line"
+    return "its ticket was cancelled by somebody"
 
 
 class _Stopped(Exception):
@@ -290,7 +284,7 @@ class _Stopped(Exception):
 class _Signals:
     """While in line, a signal means leaving it; elsewhere it is kept until there is time for it."""
 
-    def __init__(self, gate: DirectGate) -> None:
+    def __init__(self, gate: SeatGate) -> None:
         self.caught = 0
         self.fd = -1
         self._gate = gate
@@ -321,7 +315,7 @@ class _Signals:
     def _catch(self, number: int, frame: object) -> None:
         first = not self.caught
         self.caught = self.caught or number
-        if self._locking and (self._gate.log.lock_owner() not in (None, os.getpid()) or not first):
+        if self._locking and (self._gate.lock_owner() not in (None, os.getpid()) or not first):
             raise _Stopped
 
     def __exit__(self, *_: object) -> None:

@@ -22,7 +22,6 @@ from headgate.core.names import shown
 from headgate.core.state import State
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate, load_file
-from headgate.gate.surroundings import lost
 from headgate.log.protocol import StoreError
 from headgate.present.words import printable
 
@@ -57,7 +56,7 @@ def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None]
     elif loaded.digest != state.file_digest and loaded.mtime_ms > state.file_modified:
         news.append(load_file(loaded))
     news += gate.credentials.news(state)
-    gone = lost(state) if reap else None
+    gone = gate.beats.lost(state) if reap else None
     if gone is not None:
         news.append(gone)
     seen = gate.surroundings.observe(gate.replica.catch_up, gate.host)

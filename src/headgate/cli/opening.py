@@ -7,9 +7,11 @@ import os
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
 from headgate.config.paths import config_path, store_url
-from headgate.gate.direct import DirectGate
-from headgate.log import open_log
-from headgate.log.places import local_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.gate.direct import DirectGate
+    from headgate.gate.seats import SeatGate
 
 LOCK_PATIENCE_S = 5.0
 
@@ -23,10 +25,41 @@ def open_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Direc
     """The gate of this machine. A wait for the store's lock that lasts is explained on stderr."""
     if configured and loaded is None:
         loaded = load_config()
+    from headgate.gate.direct import DirectGate
+    from headgate.log import open_log
+    from headgate.log.places import local_folder
+
     url = store_url()
     gate = DirectGate(open_log(url), loaded, local_folder(url))
     _explain_waits(gate)
     return gate
+
+
+def open_seat_gate(loaded: Loaded | None) -> SeatGate:
+    """The gate for one who asks for a seat: through the node of this host where one runs, else as `open_gate`."""
+    from headgate.cli.progress import say
+    from headgate.gate import meeting
+    from headgate.log.places import POSTGRES, local_folder
+
+    url = store_url()
+    far = url.startswith(POSTGRES)
+    folder = local_folder(url)
+    try:
+        path = meeting.socket_path(folder, url) if folder else ""
+    except OSError:  # the first command on this machine
+        path = ""
+    start = (lambda: meeting.start(folder)) if far else None
+    sock = meeting.connect(path) if path else None
+    if sock is None and path and start is not None:
+        start()  # a thousand that wait must not be a thousand connections to the server
+        sock = meeting.await_node(path)
+    if sock is None:
+        return open_gate(loaded)
+    sock.close()
+    from headgate.gate.remote import RemoteGate
+
+    # A machine's own file has no say in what many share (SPEC C2).
+    return RemoteGate(path, loaded, folder, open_direct=lambda: open_gate(loaded), start=start, tell=say, filed=not far)
 
 
 def _explain_waits(gate: DirectGate) -> None:
@@ -47,7 +80,10 @@ def _explain_waits(gate: DirectGate) -> None:
     def stop() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    signal.signal(signal.SIGALRM, explain)
+    try:
+        signal.signal(signal.SIGALRM, explain)
+    except ValueError:
+        return  # not in the main thread: nobody waits for this one
     gate.before_lock, gate.after_lock = start, stop
 
 

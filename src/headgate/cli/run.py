@@ -9,19 +9,24 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headgate.cli import exits
-from headgate.cli.asking import Asked, ask, read_request
-from headgate.cli.opening import load_config, open_gate
+from headgate.cli.asking import Asked, Request, ask, read_request
+from headgate.cli.opening import load_config, open_gate, open_seat_gate
 from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
 from headgate.config.environment import Environment
+from headgate.config.load import Loaded
+from headgate.config.settings import Settings
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.gate import processes
-from headgate.gate.direct import DirectGate
+from headgate.gate.seats import SeatGate
+from headgate.log.beats import BEAT_S
 from headgate.log.protocol import StoreError
 from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.filling import filled_in
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from headgate.cli.proxying import Proxying
     from headgate.runner.watching import Watch
 
-_UPKEEP_S = 10.0
+_LOOK_S = 1.5  # whether the lease is still in the books; see gate/recovery.py
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
 _SILENT = {"no_record": "no record within 3 minutes of its start", "silent": "it printed no record for too long"}
 
@@ -57,9 +62,8 @@ def _run(options: RunOptions, status: Status) -> int:
     if environment.bypass:
         return _bypass(options, request.models, status)
     _check_watching(options)
-    gate = open_gate(loaded)
-    proxying = _proxying(gate) if options.proxied else None
-    asked = ask(gate, request)
+    proxying = _proxying(loaded) if options.proxied else None
+    gate, asked = _asked(options, request, loaded)
     tries, fresh = 0, False
     while isinstance(asked.lease, Lease):
         lease = asked.lease
@@ -80,7 +84,22 @@ def _run(options: RunOptions, status: Status) -> int:
     return _refused(options, asked, status)
 
 
-def _finished(gate: DirectGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
+def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> tuple[SeatGate, Asked]:
+    """The gate, and what came of asking it; without a store, that of --fail-open."""
+    try:
+        gate = open_seat_gate(loaded)
+        return gate, ask(gate, request)
+    except StoreError as error:
+        if not options.fail_open:
+            raise
+        say(f"{error}; going ahead without a seat (--fail-open)")
+    from headgate.gate.late import LateGate
+
+    late = LateGate(loaded, lambda: open_seat_gate(loaded), say)
+    return late, ask(late, msgspec.structs.replace(request, wait_s=0.0))
+
+
+def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
     code = end.code
     watch.tell()
     if end.overstayed:
@@ -95,10 +114,9 @@ def _finished(gate: DirectGate, lease: Lease, end: End, watch: Watch, status: St
     return code
 
 
-def _other_candidate(gate: DirectGate, lease: Lease) -> bool:
+def _other_candidate(gate: SeatGate, lease: Lease) -> bool:
     """Whether another model than the one that was refused may be used now."""
-    usable = gate.state.queue(lease.ticket.spec).usable
-    return bool(usable) and usable[0].model != lease.model
+    return gate.has_other_candidate(lease)
 
 
 def _check_watching(options: RunOptions) -> None:
@@ -124,7 +142,7 @@ def _silence_s(options: RunOptions) -> float | None:
 
 
 def _under_lease(
-    gate: DirectGate,
+    gate: SeatGate,
     options: RunOptions,
     environment: Environment,
     lease: Lease,
@@ -153,7 +171,8 @@ def _under_lease(
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
         claimed = gate.decide([cmd.Claim(lease.id, identity)])[0]
-        if claimed.error is not None or lease.id not in gate.state.leases:
+        held = gate.lease(lease.id)
+        if claimed.error is not None or held is None:
             child.abandon()
             return None
         credential = gate.credentials.used_for(lease.model)
@@ -163,7 +182,7 @@ def _under_lease(
             child.abandon()
         gate.leave(lease.id, "local_error")
         raise
-    lease = gate.state.leases[lease.id]
+    lease = held
     from headgate.runner.watching import SILENCE_S, Watch  # the agent runs: now there is time
 
     silence_s = _silence_s(options) or SILENCE_S
@@ -181,7 +200,7 @@ def _under_lease(
     end = supervise(
         child,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
-        every_s=_UPKEEP_S,
+        every_s=min(_LOOK_S, BEAT_S),
         on_tick=watch.tick,
         on_bytes=watch.feed if watch.reader is not None else None,
         ends=watch.ending,
@@ -192,14 +211,14 @@ def _under_lease(
     return end, watch
 
 
-def _proxying(gate: DirectGate) -> Proxying:
+def _proxying(loaded: Loaded | None) -> Proxying:
     """The proxy that the agent is to use; raises before anybody waits for a seat."""
     from headgate.cli.proxying import Proxying
 
-    return Proxying(gate.settings)
+    return Proxying(loaded.settings if loaded is not None else Settings())
 
 
-def _wrapper(gate: DirectGate, environment: Environment) -> list[str]:
+def _wrapper(gate: SeatGate, environment: Environment) -> list[str]:
     """The sandbox that the config puts before the command, if any (SPEC R7)."""
     return [] if environment.sandbox_disabled else list(gate.settings.wrap)
 
@@ -229,7 +248,7 @@ def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int
     try:
         gate = open_gate(configured=False)
         if not gate.decide_soon([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])]):
-            raise StoreError(f"process {gate.log.lock_owner()} keeps the store's lock")
+            raise StoreError(f"process {gate.lock_owner()} keeps the store's lock")
     except StoreError as error:
         say(f"bypass not recorded: {error}")
     status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))

@@ -40,6 +40,7 @@ OPTIONS = (
     Option(("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"),
     Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `headgate serve`."),
     Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
+    Option(("--fail-open",), "fail_open", "Without a store, go ahead without a seat, and be counted when it is back."),
     Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
     Option(("-q", "--quiet"), "quiet", "Say nothing while waiting."),
@@ -66,6 +67,7 @@ class RunOptions(Struct):
     silence: str = ""
     proxied: bool = False
     supervisor: bool = False
+    fail_open: bool = False
     status_file: str = ""
     json: bool = False
     quiet: bool = False

@@ -74,6 +74,9 @@ def _draw(state: State, views: list[PoolView], moments: Moments) -> None:
         backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
         draw_backoffs(screen, backoffs, moments)
         screen.line(f"({clear_hint(backoffs)})")
+    for host in sorted(state.draining):
+        screen.line()
+        screen.prose(f"{host} is drained: nobody new starts there (headgate drain {host} --end)")
     for view in views:
         _tell(screen, view)
     screen.show()

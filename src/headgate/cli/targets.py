@@ -12,13 +12,14 @@ from time import localtime, strftime
 import click
 
 from headgate.cli.drawing import say
-from headgate.cli.opening import open_gate
+from headgate.cli.opening import open_gate, open_seat_gate
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
 from headgate.core.names import KINDS, shown
 from headgate.gate.direct import DirectGate
+from headgate.gate.seats import SeatGate
 from headgate.present.targets import entered
 from headgate.present.words import printable
 
@@ -37,6 +38,13 @@ kind_option = click.option(
 def opened_gate(loaded: Loaded | None = None, *, configured: bool = True) -> DirectGate:
     """The gate, closed when the command ends. What does not need the config file does not stumble over it."""
     gate = open_gate(loaded, configured=configured)
+    click.get_current_context().call_on_close(gate.close)
+    return gate
+
+
+def opened_seat_gate(loaded: Loaded | None) -> SeatGate:
+    """The same for one who asks for a seat, through the node where one runs."""
+    gate = open_seat_gate(loaded)
     click.get_current_context().call_on_close(gate.close)
     return gate
 

@@ -130,6 +130,7 @@ VARIABLES = {
     "HEADGATE_REQUESTS": ("Caps on model calls, by selector.", "umans=4"),
     "HEADGATE_MODELS": ("Candidates where a command names no model.", "anthropic/claude-sonnet-4-6,openai/gpt-5"),
     "HEADGATE_PROVIDERS": ("Only these providers may be used.", "anthropic,umans"),
+    "HEADGATE_HOST": ("What this host is called; processes with another name count as another host.", "builder-7"),
     "HEADGATE_TOKEN": ("The token for changes over HTTP, instead of the one in the state folder.", "…"),
     "HEADGATE_BYPASS": ("Run without asking; recorded.", "1"),
     "HEADGATE_SANDBOX_DISABLED": ("Skip `[run] wrap`.", "1"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from headgate.core.records import Rule, Spec
+from headgate.core.records import Rule, Spec, Ticket
 
 
 class Acquire(Struct, tag="acquire", omit_defaults=True):
@@ -82,6 +82,35 @@ class Claim(Struct, tag="claim", omit_defaults=True):
     id: str
     child: str = ""
     holder: str = ""  # only if the grant is this process's
+
+
+class Adopt(Struct, tag="adopt", omit_defaults=True):
+    """A process runs that the log knows nothing of, or no more: it is counted from now on, whatever the limits are.
+
+    `why`: log_lost (the log lost the commits that said so), failed_open (it began while there was no store), cut_off
+    (it was called lost while nobody could hear of it).
+    """
+
+    ticket: Ticket
+    model: str = ""
+    child: str = ""
+    held_ms: int = 0  # for so long already
+    why: str = "log_lost"
+
+
+class Recover(Struct, tag="recover", omit_defaults=True):
+    """The log may have lost its last commits: let nobody in for a while, so that who runs can be adopted first."""
+
+    for_ms: int
+    why: str = ""
+
+
+class Drain(Struct, tag="drain", omit_defaults=True):
+    """Nobody new starts on a host; or, with `end`, somebody may again."""
+
+    host: str
+    by: str = ""
+    end: bool = False
 
 
 class Renew(Struct, tag="renew", omit_defaults=True):
@@ -285,6 +314,9 @@ Command = (
     | EndJob
     | Ask
     | Claim
+    | Adopt
+    | Recover
+    | Drain
     | Renew
     | Release
     | Reclaim

@@ -28,7 +28,9 @@ from headgate.core.records import Spec, Ticket
 from headgate.core.ruling import Ruling
 from headgate.core.state import State
 from headgate.core.throttling import Throttling
-from headgate.core.timers import ACCEPT, CLAIM, EXPIRY, HOLD, POOL, PROBE, RENEWAL, USAGE, VERDICT, Timers
+from headgate.core.timers import ACCEPT, CLAIM, EXPIRY, HOLD, OPENING, POOL, PROBE, RENEWAL, USAGE, VERDICT, Timers
+
+_FIRST = (cmd.Tick, cmd.Recover)  # what may find a line that is not settled: the latter, lest Tick lets somebody in
 
 
 class Engine:
@@ -62,6 +64,9 @@ class Engine:
             cmd.EndJob: offering.end,
             cmd.Ask: holding.ask,
             cmd.Claim: holding.claim,
+            cmd.Adopt: self._entering.adopt,
+            cmd.Recover: ruling.recover,
+            cmd.Drain: ruling.drain,
             cmd.Renew: holding.renew,
             cmd.Release: holding.release,
             cmd.Reclaim: holding.reclaim,
@@ -95,7 +100,7 @@ class Engine:
         state = self.state
         if now < state.at:
             raise InternalError(f"time went backwards: {now} after {state.at}")
-        if (state.fresh or state.dirty) and type(command) is not cmd.Tick:
+        if (state.fresh or state.dirty) and type(command) not in _FIRST:
             raise InternalError("the line is not settled: Tick comes before other commands")
         out = self._out = []
         self._now = now
@@ -187,6 +192,8 @@ class Engine:
             pool = state.pools[name]
             assert pool.adapt is not None
             self._throttling.level_accepted(pool, pool.adapt.belief.unproven)
+        elif what == OPENING:
+            state.look_at_all()
         elif what == EXPIRY:
             ticket = state.tickets[name]
             after_ms = now - ticket.queued_at

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import NEEDS_A_PERSON
@@ -66,6 +68,53 @@ class Entering:
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
         self._emit(ev.Queued(self._ticket(command, queue, now), reason))
+
+    def adopt(self, command: cmd.Adopt, now: int) -> None:
+        """Count a process that runs already. Nobody asks whether there is room: it is there."""
+        state, ident = self._state, command.ticket.id
+        if ident not in state.leases:
+            self._take_in(command, now)
+        if command.child and state.leases[ident].child != command.child:
+            self._emit(ev.Claimed(ident, command.child))
+
+    def _take_in(self, command: cmd.Adopt, now: int) -> None:
+        state, old = self._state, command.ticket
+        standing = state.tickets.get(old.id)
+        if old.job or (standing is not None and standing.job):
+            raise BadRequest(f"{shown(old.id)} is a job: its worker sees to it")
+        spec = old.spec if standing is None else standing.spec
+        asked = cmd.Acquire(old.id, spec, old.holder, priority=max(min(old.priority, MAX_PRIORITY), -MAX_PRIORITY))
+        queue = self._valid_queue(asked, now)
+        candidate = queue.by_model.get(command.model)
+        if candidate is None:
+            raise BadRequest(f"model {shown(command.model)}: valid are {', '.join(queue.by_model) or 'none'}")
+        if standing is not None and standing.away:
+            self._emit(ev.Asked(old.id))
+        at = min(old.queued_at, now)
+        ticket = replace(
+            self._ticket(asked, queue, now),
+            since=min(old.since, now),
+            order=order_key(min(old.since, now), asked.priority, at, state.seniority_ms),
+            queued_at=at,
+            wake=old.wake,
+            command=old.command,
+            key=old.key,
+            role=old.role,
+            session=old.session,
+            bound=old.bound,
+            client=old.client,
+        )
+        most = candidate.max_hold_ms
+        self._emit(
+            ev.Granted(
+                id=old.id,
+                model=command.model,
+                charge_ms=state.expected_hold_ms(spec),
+                ticket=ticket if standing is None else None,
+                ends_at=max(now + most - max(command.held_ms, 0), now + 1) if most else 0,
+                adopted=command.why,
+            )
+        )
 
     def fits(self, spec: Spec, now: int) -> bool:
         """Whether such a request is known to enter now."""

@@ -37,6 +37,7 @@ class Granted(Struct, tag="granted", omit_defaults=True):
     ends_at: int = 0
     waited_ms: int = 0
     probes: tuple[str, ...] = ()  # backoffs whose end this one is to try out
+    adopted: str = ""  # it ran already, and is counted whatever the limits are: log_lost, failed_open, cut_off
 
 
 class Claimed(Struct, tag="claimed", omit_defaults=True):
@@ -44,6 +45,27 @@ class Claimed(Struct, tag="claimed", omit_defaults=True):
 
     id: str
     child: str = ""
+
+
+class Recovering(Struct, tag="recovering", omit_defaults=True):
+    """The log may have lost its last commits: nobody enters until then, and who runs is adopted."""
+
+    until: int
+    why: str = ""
+
+
+class Draining(Struct, tag="draining", omit_defaults=True):
+    """Nobody new starts on a host."""
+
+    host: str
+    by: str = ""
+
+
+class DrainEnded(Struct, tag="drain_ended", omit_defaults=True):
+    """A host takes new ones again."""
+
+    host: str
+    by: str = ""
 
 
 class Renewed(Struct, tag="renewed", omit_defaults=True):
@@ -341,6 +363,9 @@ Event = (
     | Deferred
     | Granted
     | Claimed
+    | Recovering
+    | Draining
+    | DrainEnded
     | Renewed
     | Returned
     | Asked

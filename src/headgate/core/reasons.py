@@ -15,6 +15,8 @@ CODES = {
     "cooling": "a seat is free but still cooling down",
     "proving": "a seat is free, but whether the provider allows so many at once is tried by one call at a time",
     "paused": "a pool is paused",
+    "draining": "the host is drained: nobody new starts there until `headgate drain HOST --end`",
+    "recovering": "the log may have lost its last commits; for a few seconds only those who run already are counted",
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
     "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
@@ -34,6 +36,8 @@ _REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see 
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
+    if state.is_closed(queue.spec, now):
+        return _closed(state, queue, now)
     tried = queue.usable or state.tried(queue, now)
     if not tried:
         return backed_off(state, queue, now)
@@ -59,6 +63,14 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         limit=limit_of(pool, own_limit),
         model=model,
     )
+
+
+def _closed(state: State, queue: Queue, now: int) -> Reason:
+    host = queue.spec.host
+    if now >= state.recovers_until:
+        return Reason("draining", f"{host} is drained: nobody new starts there until `headgate drain {host} --end`")
+    text = "the store may have lost what was last written to it: those who run are counted first"
+    return Reason("recovering", text, until=state.recovers_until)
 
 
 def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = None) -> Reason:

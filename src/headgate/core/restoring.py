@@ -40,6 +40,8 @@ def exported(state: State, now: int) -> Snapshot:
         reserved=dict(sorted(state.reserved.items())),
         backoffs=[replace(backoff) for _, backoff in sorted(state.backoffs.items())],
         chosen={role: dict(sorted(models.items())) for role, models in sorted(state.chosen.items())},
+        draining=dict(sorted(state.draining.items())),
+        recovers_until=state.recovers_until,
     )
 
 
@@ -61,6 +63,7 @@ def fill(state: State, snapshot: Snapshot) -> None:
     state.auto_caps = dict(snapshot.auto_caps)
     state.backoffs = {backoff.key: replace(backoff) for backoff in snapshot.backoffs}
     state.chosen = {role: dict(models) for role, models in snapshot.chosen.items()}
+    state.draining, state.recovers_until = dict(snapshot.draining), snapshot.recovers_until
     for record in snapshot.pools:
         _restore_pool(state, record)
     state.attach()

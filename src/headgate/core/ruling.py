@@ -16,6 +16,8 @@ from headgate.core.records import Rule
 from headgate.core.settling import FOREVER
 from headgate.core.state import State
 
+LONGEST_RECOVERY_MS = 60_000
+
 
 class Ruling:
     """The rules of one state. `emit` makes an event happen."""
@@ -39,6 +41,28 @@ class Ruling:
                 if number < 1:
                     raise BadRequest(f"{number} foreign agents of {shown(model)}: valid is 1 or more")
             self._emit(ev.Observed(command.host, command.foreign, auto_cap))
+
+    def recover(self, command: cmd.Recover, now: int) -> None:
+        """Nobody enters for a while; a second call makes it no shorter."""
+        until = now + min(max(command.for_ms, 1), LONGEST_RECOVERY_MS)
+        if until > self._state.recovers_until:
+            self._emit(ev.Recovering(until, command.why))
+
+    def drain(self, command: cmd.Drain, now: int) -> None:
+        """Nobody new starts on a host. Jobs that a worker there offered to run go back to where others find them."""
+        state, host = self._state, command.host
+        if not host:
+            raise BadRequest("no host is named: see `headgate ps` for those that are known")
+        if command.end:
+            if host not in state.draining:
+                known = ", ".join(sorted(state.draining)) or "none"
+                raise NotFound(f"{shown(host)} is not drained; drained: {known}")
+            self._emit(ev.DrainEnded(host, command.by))
+        elif host not in state.draining:
+            self._emit(ev.Draining(host, command.by))
+            for ticket in [each for each in state.tickets.values() if each.job and not each.away]:
+                if ticket.spec.host == host:
+                    self._emit(ev.Withdrawn(ticket.id))
 
     def set_rule(self, command: cmd.SetRule, now: int) -> None:
         rule = command.rule

@@ -41,7 +41,8 @@ class Settling:
         state = self._state
         seats = queue.spec.seats
         self._obstacles = obstacles = []
-        for candidate in state.tried(queue, now) if state.backoffs else queue.usable:
+        plain = not state.backoffs and not state.draining and now >= state.recovers_until
+        for candidate in queue.usable if plain else state.tried(queue, now):
             for need in candidate.needs:
                 if need[0].blocks(seats, need[1], queue, now):
                     obstacles.append(need)
@@ -143,6 +144,8 @@ class Settling:
         """A head has waited for a while: if others overtake it, keep for it what frees up."""
         queue = self._state.queue(ticket.spec)
         looks = (now - ticket.queued_at) // RESERVE_AFTER_MS
+        if self._state.is_closed(ticket.spec, now):
+            return  # what is kept for it would be of no use
         if ticket.id not in self._state.reserved:
             if queue.can_keep(now) and self._overtaken(queue, ticket, now):
                 self._reserve(queue, ticket, now)

@@ -78,3 +78,5 @@ class Snapshot(Struct, omit_defaults=True):
     reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     backoffs: list[Backoff] = field(default_factory=list)
     chosen: dict[str, dict[str, int]] = field(default_factory=dict)
+    draining: dict[str, int] = field(default_factory=dict)
+    recovers_until: int = 0

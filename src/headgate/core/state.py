@@ -59,6 +59,8 @@ class State:
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
         self.backoffs: dict[str, Backoff] = {}
         self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
+        self.draining: dict[str, int] = {}  # hosts on which nobody new starts, and since when
+        self.recovers_until = 0  # nobody enters until then
         self.gates: list[Pool] = []  # those whose provider is asked
         self.shelf = Shelf(self.tickets)  # jobs that wait for a worker
         self.fresh: dict[Spec, Queue] = {}
@@ -71,6 +73,9 @@ class State:
             ev.Deferred: _nothing,
             ev.Granted: self._granted,
             ev.Claimed: self._claimed,
+            ev.Recovering: self._recovering,
+            ev.Draining: self._draining,
+            ev.DrainEnded: self._drain_ended,
             ev.Renewed: self._renewed,
             ev.Returned: self._returned,
             ev.Asked: self._asked,
@@ -136,6 +141,8 @@ class State:
 
     def tried(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
         """The candidates that the head of a queue may enter with: those to probe with, then those in use."""
+        if (self.draining or now < self.recovers_until) and self.is_closed(queue.spec, now):
+            return ()
         if not self.backoffs:
             return queue.usable
         probes = [
@@ -144,6 +151,10 @@ class State:
             if (held := self.holding(candidate)) and all(backoff.lets_probe(now) for backoff in held)
         ]
         return (*probes, *queue.usable)
+
+    def is_closed(self, spec: Spec, now: int) -> bool:
+        """Whether nobody like this enters at all: its host is drained, or the log recovers."""
+        return now < self.recovers_until or (spec.kind == "agents" and spec.host in self.draining)
 
     def pool(self, need: Need) -> Pool:
         """The pool of this need, made on first use."""
@@ -322,6 +333,27 @@ class State:
         lease.claimed = True
         if event.child:
             lease.child = event.child
+
+    # Closed to all, or to those of a host.
+
+    def _recovering(self, event: ev.Recovering, at: int) -> None:
+        self.recovers_until = event.until
+        self.look_at_all()
+
+    def _draining(self, event: ev.Draining, at: int) -> None:
+        self.draining[event.host] = at
+        for ident in [ident for ident in self.reserved if self.tickets[ident].spec.host == event.host]:
+            self.unreserve(ident)
+
+    def _drain_ended(self, event: ev.DrainEnded, at: int) -> None:
+        del self.draining[event.host]
+        self.look_at_all()
+
+    def look_at_all(self) -> None:
+        """Somebody may enter, or no longer, for a reason that is no pool's."""
+        for queue in self.queues.values():
+            if queue.waiting:
+                self.look_at(queue)
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
         lease = self.leases.get(event.id)

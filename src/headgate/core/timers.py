@@ -21,7 +21,7 @@ CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its tic
 KEEP_MS = 300_000
 
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(11)
+POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, OPENING, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(12)
 
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
 
@@ -46,6 +46,7 @@ class Timers:
             ev.Queued: self._queued,
             ev.Granted: self._granted,
             ev.Renewed: self._renewed,
+            ev.Recovering: self._recovering,
             ev.Returned: self._returned,
             ev.RuleSet: self._anew,
             ev.CapRemoved: self._anew,
@@ -129,6 +130,8 @@ class Timers:
             if lease.ticket.renew_by:
                 heap.append((lease.ticket.renew_by, RENEWAL, lease.id))
         heap += self._of_backoffs()
+        if state.recovers_until > state.at:
+            heap.append((state.recovers_until, OPENING, ""))
         heapify(heap)
         self._heap = heap
         for pool in state.pools.values():
@@ -173,6 +176,8 @@ class Timers:
                 return ticket.expires_at == at and not ticket.stalled_at
             queue = state.queue(ticket.spec)
             return queue.watch == (at, name) and queue.head() is ticket
+        if what == OPENING:
+            return state.recovers_until == at
         if what == ACCEPT:
             pool = state.pools.get(name)
             return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
@@ -209,6 +214,9 @@ class Timers:
         """No refusal for a while: the unproven call was accepted."""
         assert pool.adapt is not None
         self.push(pool.adapt.accepted_at, ACCEPT, pool.key)
+
+    def _recovering(self, event: ev.Recovering, at: int) -> None:
+        self.push(event.until, OPENING, "")
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
         self.push(event.until, RENEWAL, event.id)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from stat import S_ISREG
 from time import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headgate.config.errors import ConfigError
 from headgate.config.paths import expand_home
@@ -20,11 +20,12 @@ from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
 from headgate.core.backoffs import ended_by
 from headgate.core.names import account_of, parse_model
-from headgate.core.state import State
 from headgate.log.protocol import StoreError
 
 if TYPE_CHECKING:
-    from headgate.gate.transaction import Replica
+    from collections.abc import Iterable
+
+    from headgate.core.state import State
 
 LARGEST_FILE = 1 << 20
 SALT = ("salt", "credentials")  # the row beside the log
@@ -52,6 +53,14 @@ WELL_KNOWN = {
 }
 
 
+class Beside(Protocol):
+    """Whoever can read and write once beside the log, where the salt is."""
+
+    def side(self, table: str, key: str) -> bytes | None: ...
+
+    def beside(self, table: str, key: str, value: bytes) -> bytes: ...
+
+
 class Held(NamedTuple):
     """A credential as the engine is told it; what is "" is unknown."""
 
@@ -72,7 +81,7 @@ _UNKNOWN = Held()
 class Credentials:
     """The credentials that this process, and the agents that it starts, would use."""
 
-    def __init__(self, settings: Settings, replica: Replica) -> None:
+    def __init__(self, settings: Settings, replica: Beside) -> None:
         self._providers = settings.providers
         self._replica = replica
         self._read: dict[str, tuple[object, Held]] = {}  # by account: what the file's stat was, and what it held
@@ -83,11 +92,16 @@ class Credentials:
             return []
         told = []
         marked = [each for each in state.backoffs.values() if each.credential or each.identity]
-        for account in dict.fromkeys(each.key.partition("/")[0] for each in marked):
+        for account in marked_accounts(state):
             held = self._of(account, make_salt=False)
             if any(ended_by(each, *held) for each in marked if each.key.partition("/")[0] == account):
                 told.append(cmd.Credential(account, *held))
         return told
+
+    def held_for(self, accounts: Iterable[str]) -> list[cmd.Credential]:
+        """The credentials of these accounts that are known here, for whoever judges by them."""
+        held = [(account, self._of(account, make_salt=False)) for account in accounts]
+        return [cmd.Credential(account, *known) for account, known in held if known.digest]
 
     def used_for(self, model: str) -> Held:
         """The credential that an agent which is started now would use. Never fails: what cannot be had is unknown."""
@@ -163,7 +177,13 @@ class Credentials:
         return held
 
     def _salt(self, make: bool) -> bytes:
-        return self._replica.log.side(*SALT) or (self._replica.beside(*SALT, os.urandom(32)) if make else b"")
+        return self._replica.side(*SALT) or (self._replica.beside(*SALT, os.urandom(32)) if make else b"")
+
+
+def marked_accounts(state: State) -> list[str]:
+    """The accounts with a backoff that a changed credential may end."""
+    marked = [each for each in state.backoffs.values() if each.credential or each.identity]
+    return list(dict.fromkeys(each.key.partition("/")[0] for each in marked))
 
 
 def _held(salt: bytes, account: str, content: bytes) -> Held:

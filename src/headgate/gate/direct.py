@@ -15,19 +15,26 @@ from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.backoffs import concerns
 from headgate.core.errors import HeadgateError
-from headgate.core.records import Lease, Reason, Spec
+from headgate.core.names import parse_model
+from headgate.core.records import Lease, Reason
 from headgate.core.state import State
+from headgate.core.views import TicketView, ticket_view
 from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
 from headgate.gate.far import Wake
-from headgate.gate.surroundings import Surroundings, Turns, lost
+from headgate.gate.liveness import Beats
+from headgate.gate.recovery import adoption, is_ours
+from headgate.gate.seats import Waits, with_own_host_cap
+from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import Decided, Replica, Side
-from headgate.gate.usage import Questions, Usage
+from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
+_UPKEEP_S = 10.0
 
 
 class DirectGate:
@@ -44,10 +51,12 @@ class DirectGate:
         self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
         self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
-        self.questions = Questions(self, self.usage)
-        pidns = self.me.split("|")[2]  # those in another container see other processes
-        self.turns = Turns(f"{folder}/looked.{pidns}" if folder else "")
+        self.questions = Questions(self, self.usage, self._questions)
+        self.beats = Beats(log, folder)
+        mark = processes.site_mark(self.beats.site)  # those in another container see other processes
+        self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unheard: list[str] = []
+        self._upkeep_at = 0.0
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
 
@@ -57,6 +66,18 @@ class DirectGate:
     @property
     def state(self) -> State:
         return self.replica.state
+
+    @property
+    def address(self) -> str:
+        """Where this process is woken."""
+        return self.replica.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self.replica.address = address
+
+    def lock_owner(self) -> int | None:
+        return self.log.lock_owner()
 
     def now(self) -> int:
         """The log's time."""
@@ -144,7 +165,7 @@ class DirectGate:
         session = (command.spec.host, command.session)
         taken = command.key in state.keys or session in state.sessions
         if first or taken or not self.replica.engine.fits(command.spec, self.now()):
-            gone = lost(state)
+            gone = self.beats.lost(state)
             if gone is not None:
                 first.append(gone)
         decided = self.decide([*first, command])[-1]
@@ -155,11 +176,47 @@ class DirectGate:
                 return event.reason
         return self.state.leases.get(command.id)
 
+    def waiter(
+        self,
+        ident: str,
+        mailbox: wake.Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits:
+        from headgate.gate.waiting import Waiter
+
+        return Waiter(self, ident, mailbox, on_view=on_view, on_trouble=on_trouble)
+
+    # Looking.
+
+    def lease(self, ident: str) -> Lease | None:
+        return self.state.leases.get(ident)
+
+    def view(self, ident: str) -> TicketView | None:
+        return ticket_view(self.replica.catch_up(), ident, self.now())
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        return self.replica.engine.needs_a_person(self.state.queue(view.ticket.spec), self.now())
+
+    def backed_off_until(self, model: str) -> int:
+        return backed_off_until(self.state, model)
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        return has_other_candidate(self.state, lease)
+
+    def is_probe(self, ident: str) -> bool:
+        return is_probe(self.state, ident)
+
+    def side(self, table: str, key: str) -> bytes | None:
+        return self.log.side(table, key)
+
     def look_around(self) -> None:
         """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""
         state = self.replica.catch_up()
+        self.beats.see_to_it(state)
         commands: list[cmd.Command] = [*self.credentials.news(state)]
-        gone = lost(state)
+        gone = self.beats.lost(state)
         if gone is not None:
             commands.append(gone)
         observed = self.surroundings.observe(self.replica.catch_up, self.host)
@@ -172,6 +229,9 @@ class DirectGate:
 
     def _tells_something(self, observed: cmd.Observe) -> bool:
         return observed.room is not None or observed.foreign != self.state.foreign.get(self.host, ())
+
+    def _questions(self) -> list[Wanted]:
+        return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
         """Give up whatever an id stands for by now, a place in line or a lease; for a process that is about to end.
@@ -203,6 +263,33 @@ class DirectGate:
             if gone:
                 self.replica.decide([cmd.Lost(gone)])
 
+    def tick(self, lease: Lease) -> None:
+        """Now and then, while an agent runs: is its lease still in the books?"""
+        try:
+            state = self.replica.catch_up()
+            if lease.id not in state.leases and is_ours(lease):
+                self._claim_again(lease)
+            elif self.replica.recovery.wanted:
+                self.replica.try_decide([])
+            self.beats.see_to_it(state)
+        except (HeadgateError, LogReplaced, OSError):
+            return
+        if monotonic() > self._upkeep_at:
+            self._upkeep_at = monotonic() + _UPKEEP_S
+            self.maintain()
+
+    def _claim_again(self, lease: Lease) -> None:
+        """Nobody gave it back, and its agent runs: unless a person took it, it is to be counted."""
+        why = "log_lost"
+        if not self.replica.recovery.wanted:
+            taken = [
+                event for _, _, event in self.log.history(lease.granted_seq) if getattr(event, "id", "") == lease.id
+            ]
+            if taken and not (isinstance(taken[-1], ev.Reclaimed) and taken[-1].cause == "lost"):
+                return
+            why = "cut_off" if taken else why
+        self.replica.try_decide([adoption(lease, self.now(), why)])
+
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
         try:
@@ -222,22 +309,27 @@ class DirectGate:
         self.log.close()
 
 
+def backed_off_until(state: State, model: str) -> int:
+    """When the last backoff that concerns a model ends; 0: there is none."""
+    name = parse_model(model)
+    return max((each.until for each in state.backoffs.values() if concerns(each.key, name)), default=0)
+
+
+def has_other_candidate(state: State, lease: Lease) -> bool:
+    """Whether another model than the lease's may be used now."""
+    usable = state.queue(lease.ticket.spec).usable
+    return bool(usable) and usable[0].model != lease.model
+
+
+def is_probe(state: State, ident: str) -> bool:
+    """Whether a lease is to try out the end of a backoff."""
+    return any(backoff.probing == ident for backoff in state.backoffs.values())
+
+
 def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
     """The command that brings a config file's caps into the gate."""
     settings = loaded.settings
     return cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms, force)
-
-
-def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
-    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (SPEC C2)."""
-    if spec.kind != "agents" or loaded is None or any(selector == "host" for selector, _ in spec.caps):
-        return spec
-    own = tuple(
-        ("host", rule.cap)
-        for rule in loaded.settings.rules
-        if (rule.kind, rule.selector) == ("agents", "host") and rule.cap is not None
-    )
-    return msgspec.structs.replace(spec, caps=(*spec.caps, *own)) if own else spec
 
 
 def _nothing() -> None:

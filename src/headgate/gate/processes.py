@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from binascii import crc32
 
 from headgate.log.clock import boot_id
 
@@ -75,6 +76,23 @@ def is_gone(process: str) -> bool | None:
     if not now or not start:
         return None  # a process has this pid, and whether it is the same one cannot be seen
     return now != start
+
+
+def site_of(process: str) -> str:
+    """Where a process runs, as far as others can judge it: host, boot and pid namespace. "" for what names none."""
+    parts = process.split("|")
+    return "|".join(parts[:3]) if len(parts) == 5 else ""
+
+
+def this_site() -> str:
+    """Where this process runs."""
+    _, host, boot, pidns, _ = _look_around()
+    return f"{host}|{boot}|{pidns}"
+
+
+def site_mark(site: str) -> str:
+    """A short name for a site, for files."""
+    return f"{site.rpartition('|')[2]}-{crc32(site.encode()):08x}"
 
 
 def pid_of(process: str) -> int | None:
@@ -154,10 +172,18 @@ def _look_around() -> tuple[int, str, str, str, bool]:
     global _here
     pid = os.getpid()
     if _here[0] != pid:
-        host = os.uname().nodename.replace("|", "-") or "localhost"
-        boot = boot_id().replace("-", "").lower()[:12]
+        host, boot = _names()
         _here = (pid, host, boot, _pid_namespace(), _proc_is_ours())
     return _here
+
+
+def _names() -> tuple[str, str]:
+    """This machine's name and boot. One that HEADGATE_HOST names is a host of its own, whatever it runs on."""
+    boot = boot_id().replace("-", "").lower()[:12]
+    given = "".join(char for char in os.environ.get("HEADGATE_HOST", "")[:200] if char.isprintable()).strip()
+    if given:
+        return given.replace("|", "-"), f"{crc32(given.encode()):08x}{boot[:4]}"
+    return os.uname().nodename.replace("|", "-") or "localhost", boot
 
 
 def _pid_namespace() -> str:

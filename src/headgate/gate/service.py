@@ -24,7 +24,7 @@ from headgate.core.views import PoolView, TicketView, pool_views, ticket_view, t
 from headgate.gate import processes, wake
 from headgate.gate.committing import Batch, Committer
 from headgate.gate.credentials import Credentials
-from headgate.gate.direct import load_file, with_own_host_cap
+from headgate.gate.direct import load_file
 from headgate.gate.far import Wake, heard, mark
 from headgate.gate.handles import (
     Deferred,
@@ -38,10 +38,13 @@ from headgate.gate.handles import (
     number,
 )
 from headgate.gate.ids import new_id
+from headgate.gate.liveness import Beats
 from headgate.gate.requests import Requests
-from headgate.gate.surroundings import Surroundings, lost
+from headgate.gate.seats import with_own_host_cap
+from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
+from headgate.log.beats import BEAT_S
 from headgate.log.protocol import Listener, Log, LogReplaced
 
 POLL_S = 1.0
@@ -82,6 +85,7 @@ class Gate:
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._credentials = Credentials(self._settings, self._replica)
+        self._beats = Beats(log, folder)
         self._mailbox: wake.Mailbox | None = None
         self._listener: Listener | None = None
         self._reader: Log | None = None
@@ -119,7 +123,11 @@ class Gate:
         except BaseException:
             await self.close()
             raise
-        self._tasks = [self._loop.create_task(self._poll()), self._loop.create_task(self._upkeep())]
+        self._tasks = [
+            self._loop.create_task(self._poll()),
+            self._loop.create_task(self._upkeep()),
+            self._loop.create_task(self._beat()),
+        ]
         return self
 
     def _listen(self) -> None:
@@ -298,7 +306,7 @@ class Gate:
                 self._commits.put(observed)
         state = self._replica.state
         if command.key in state.keys or not self._replica.engine.fits(command.spec, self._now()):
-            gone = lost(state)
+            gone = self._beats.lost(state)
             if gone is not None:
                 self._commits.put(gone)
 
@@ -448,7 +456,7 @@ class Gate:
 
     def _done(self, batch: Batch, decided: list[Decided]) -> None:
         for (command, future), one in zip(batch, decided, strict=True):
-            if type(command) is cmd.Acquire:
+            if type(command) is cmd.Acquire and future is None:
                 self._requests.answer(command, one)
             elif future is not None and not future.done():
                 future.set_result(one)
@@ -571,7 +579,7 @@ class Gate:
             if not self._log.remote:
                 self._take_in()
             self._requests.compare()
-            gone = lost(self._replica.state)
+            gone = self._beats.lost(self._replica.state)
             if gone is not None:
                 self._commits.put(gone)
             observed = self._surroundings.observe(lambda: self._replica.state, self.host)
@@ -591,6 +599,25 @@ class Gate:
             await asyncio.sleep(UPKEEP_S)
             if not self._commits.busy:
                 self._commits.in_thread(self._maintain, self._maintained)
+
+    async def _beat(self) -> None:
+        """Say that this host is there, where others go by that."""
+        while True:
+            await asyncio.sleep(BEAT_S / 4)
+            try:
+                if self._commits.busy or self._closed:
+                    continue
+                if self._log.remote:
+                    self._commits.in_thread(self._look_at_hosts, _collect)
+                elif self._beats.is_due(self._replica.state):
+                    self._commits.in_thread(self._beats.beat, _collect)
+            except (HeadgateError, OSError):
+                continue  # the store is in trouble
+
+    def _look_at_hosts(self) -> None:
+        state = self._replica.state
+        self._beats.see_to_it(state)
+        self._beats.look_up(state)
 
     def _maintain(self) -> None:
         self._replica.catch_up()
@@ -619,3 +646,7 @@ class Gate:
         if view is not None:
             return view.reason
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
+
+
+def _collect(done: asyncio.Future[object]) -> None:
+    done.exception()  # nobody waits for it: the next one is soon

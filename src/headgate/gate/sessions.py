@@ -10,7 +10,7 @@ The rule: what is handed out has been checked, whoever wrote it into the store, 
 from __future__ import annotations
 
 from time import time_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -39,6 +39,12 @@ class Place(NamedTuple):
         return msgspec.json.encode(self).decode()
 
 
+class Sided(Protocol):
+    """Whoever can read a value beside the log."""
+
+    def side(self, table: str, key: str) -> bytes | None: ...
+
+
 class Remembered(msgspec.Struct, frozen=True):
     """What a row holds."""
 
@@ -54,7 +60,7 @@ def place(host: str, agent: str, model: str, key: str) -> Place:
     return Place(host, agent, name.provider, name.account, key)
 
 
-def find(log: Log, where: Place) -> str:
+def find(log: Sided, where: Place) -> str:
     """The session to resume; empty when none is known."""
     value = log.side(TABLE, where.row)
     found = _read(value) if value is not None else None

@@ -27,15 +27,16 @@ class Turns:
     Not the head of the line's: it may be stopped, and does not know that it is the head when the line moves fast.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, every_s: float = _EVERY_S) -> None:
         self._path = path  # a file whose age tells; "" where nobody else is
+        self._every_s = every_s
 
     def take(self) -> bool:
         """Whether it is ours; then it is nobody else's for a second."""
         if not self._path:
             return True
         try:
-            if 0 <= time() - os.stat(self._path).st_mtime < _EVERY_S:
+            if 0 <= time() - os.stat(self._path).st_mtime < self._every_s:
                 return False
             os.utime(self._path)
         except FileNotFoundError:
@@ -43,6 +44,13 @@ class Turns:
         except OSError:
             pass  # somebody else's file: better two that look than none
         return True
+
+    def give_back(self) -> None:
+        """It came to nothing: somebody else may try."""
+        try:
+            os.utime(self._path, (0, 0))
+        except OSError:
+            pass
 
     def _make(self) -> None:
         from headgate.log.files import make_file
@@ -53,8 +61,12 @@ class Turns:
             pass
 
 
-def lost(state: State) -> cmd.Lost | None:
-    """The processes in the books that are certainly gone; None when all live or cannot be judged from here.
+def _certainly(process: str) -> bool:
+    return processes.is_gone(process) is True
+
+
+def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | None:
+    """The processes in the books that are gone; None when all live or cannot be judged from here.
 
     Not an agent whose wrapper lives: that one is about to say how the agent ended, and only it can.
     """
@@ -63,7 +75,7 @@ def lost(state: State) -> cmd.Lost | None:
     def is_gone(process: str) -> bool:
         known = judged.get(process)
         if known is None:
-            known = judged[process] = processes.is_gone(process) is True
+            known = judged[process] = judge(process)
         return known
 
     gone = set()

@@ -23,6 +23,7 @@ from headgate.core.errors import HeadgateError, InternalError
 from headgate.core.snapshots import FORMAT, Snapshot
 from headgate.core.state import State
 from headgate.gate.far import Wake, elsewhere, written
+from headgate.gate.recovery import Recovery
 from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
@@ -64,6 +65,7 @@ class Replica:
         self.made: list[ev.Event] = []  # by the last decision
         self.seen: list[ev.Event] = []  # taken in from others, for an owner that `listens`, which clears it
         self.listens = False
+        self.recovery = Recovery(log)
         self.hands_over = False  # decisions are for a thread: `try_decide` never tries
         self._send = send
         self._engine: Engine | None = None
@@ -92,9 +94,15 @@ class Replica:
         try:
             self._follow(engine)
         except LogReplaced:
-            self._engine = None
+            self._replaced()
             engine = self.engine
         return engine.state
+
+    def _replaced(self) -> None:
+        """It is another log than the one we knew: load it anew, and keep in mind who held what."""
+        if self._engine is not None:
+            self.recovery.log_replaced(self._engine.state)
+        self._engine = None
 
     def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
         """Run commands in one transaction, waiting for the lock. `side` is written with it, whatever they come to."""
@@ -116,7 +124,7 @@ class Replica:
                     decided, wakes = self._transact(commands, durable, side)
                     break
                 except LogReplaced:  # another log than the one we knew: nothing was decided yet
-                    self._engine = None
+                    self._replaced()
             else:
                 raise _restless()
         finally:
@@ -144,7 +152,8 @@ class Replica:
         try:
             self._follow(engine)
             now = max(log.now(), engine.state.at)
-            events = engine.handle(cmd.Tick(), now)
+            events = self.recovery.first(engine, now) + engine.handle(cmd.Tick(), now)
+            events += self.recovery.claims(engine, now)
             decided = []
             for command in commands:
                 seq = engine.state.seq
@@ -162,14 +171,19 @@ class Replica:
             due = engine.next_deadline()
             writes = side(decided) if callable(side) else side
             if not events and due == self.due and not writes:
+                self.recovery.done()
                 log.rollback()
                 return decided, []
             self.position = log.append(self.position, now, events, due, [*self._told(events), *writes])
             self.made = events
+        except LogReplaced:
+            log.rollback()
+            raise
         except BaseException:
             self._engine = None
             log.rollback()
             raise
+        self.recovery.done()
         soon = due is not None and due != self.due and due - now < SOON_MS
         self.due = due
         self._since_snapshot += len(events)
@@ -204,6 +218,7 @@ class Replica:
         for _ in range(_TRIES):
             try:
                 self._engine = self._loaded()
+                self.recovery.loaded()
                 return
             except LogReplaced:
                 continue
@@ -307,6 +322,10 @@ class Replica:
 
         self._write_beside(gone)
 
+    def side(self, table: str, key: str) -> bytes | None:
+        """A value beside the log."""
+        return self.log.side(table, key)
+
     def beside(self, table: str, key: str, value: bytes) -> bytes:
         """A value beside the log that is written once: what is there by now, or else this."""
 
@@ -328,7 +347,7 @@ class Replica:
                 now = max(self.log.now(), state.at)
                 self.position = self.log.append(self.position, now, [], self.due, side)
             except LogReplaced:
-                self._engine = None  # and with the log, its rows
+                self._replaced()  # and with the log, its rows
             except BaseException:
                 self.log.rollback()
                 raise

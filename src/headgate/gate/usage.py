@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.engine import Engine
 from headgate.core.names import account_of, parse_model
-from headgate.core.pools import Pool
 from headgate.gate import wake
 
 if TYPE_CHECKING:
-    from headgate.gate.direct import DirectGate
+    from headgate.core.engine import Engine
+    from headgate.core.pools import Pool
+    from headgate.gate.seats import SeatGate
 
 # Usage that no HTTP path describes: called with the account's name, gives the number in flight.
 UsageCallable = Callable[[str], Awaitable[float]]
+Wanted = tuple[str, str, str]  # kind, name and account of a pool
 
 
 class Usage:
@@ -88,9 +89,10 @@ async def _called(own: UsageCallable, account: str) -> int:
 class Questions:
     """Questions of a process without asyncio: each is asked in a thread, while the process waits in line."""
 
-    def __init__(self, gate: DirectGate, usage: Usage) -> None:
+    def __init__(self, gate: SeatGate, usage: Usage, wanted: Callable[[], list[Wanted]]) -> None:
         self._gate = gate
         self._usage = usage
+        self._wanted = wanted  # the pools that the engine wants a question for
         self._answers: deque[cmd.AnswerUsage] = deque()  # filled by threads
 
     def see_to_it(self) -> bool:
@@ -100,13 +102,13 @@ class Questions:
         answers = self._drain()
         if answers:
             self._gate.decide(answers)
-        pools = self._usage.wanted(self._gate.replica.engine, self._gate.now())
+        pools = {(kind, pool): account for kind, pool, account in self._wanted() if self._usage.can_ask(account)}
         if pools:
             me = self._gate.me
-            for decided in self._gate.decide([cmd.AskUsage(pool.kind, pool.id, me) for pool in pools]):
+            for decided in self._gate.decide([cmd.AskUsage(kind, pool, me) for kind, pool in pools]):
                 for event in decided.events:
                     if isinstance(event, ev.UsageAsked):
-                        self._ask(event)
+                        self._ask(event, pools[event.kind, event.pool])
         return bool(answers)
 
     def _drain(self) -> list[cmd.AnswerUsage]:
@@ -115,16 +117,14 @@ class Questions:
             answers.append(self._answers.popleft())
         return answers
 
-    def _ask(self, asked: ev.UsageAsked) -> None:
+    def _ask(self, asked: ev.UsageAsked, account: str) -> None:
         from threading import Thread
 
-        pool = self._gate.state.named(asked.kind, asked.pool)
-        if pool is not None:
-            Thread(target=self._run, args=(asked, pool.account), daemon=True).start()
+        Thread(target=self._run, args=(asked, account), daemon=True).start()
 
     def _run(self, asked: ev.UsageAsked, account: str) -> None:
         import asyncio
 
         count, error = asyncio.run(self._usage.answer(account))
         self._answers.append(cmd.AnswerUsage(asked.kind, asked.pool, asked.by, count, error))
-        wake.send(self._gate.replica.address, b"answered")
+        wake.send(self._gate.address, b"answered")

@@ -22,6 +22,7 @@ from headgate.core.records import Lease
 from headgate.core.views import TicketView, ticket_view
 from headgate.gate import far
 from headgate.gate.direct import DirectGate
+from headgate.gate.seats import Left
 from headgate.gate.transaction import TOLD
 from headgate.gate.wake import Mailbox
 from headgate.log.protocol import Listener, StoreError
@@ -29,13 +30,6 @@ from headgate.log.protocol import Listener, StoreError
 POLL_S = 1.0
 _SLOWEST_LOOK_S = 30.0
 _BACKUP_MS = 300  # a deadline that nobody has acted on for so long is acted on by whoever sees it
-
-
-class Left:
-    """The ticket is no longer in line, and there is no lease: `why` is expired, cancelled or lost."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
 
 
 class Waiter:

@@ -128,6 +128,8 @@ class Hand:
     def _offer(self, state: State) -> Lease | None:
         """Offer for the first of each kind; the first that is let in."""
         gate = self.gate
+        if gate.host in state.draining:
+            return None
         self._offers = {ident: spec for ident, spec in self._offers.items() if self._still_offers(state, ident)}
         tried: set[str] = set()
         while (ticket := self._to_offer(gate.state, tried)) is not None:

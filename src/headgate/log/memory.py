@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Event
+from headgate.log import beats as beating
 from headgate.log import clock as clocks
 from headgate.log.codec import decode, encode, new_id
 from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored
@@ -84,6 +85,7 @@ class MemoryStore:
         self.rows: list[_Row] = []
         self.tables: dict[str, dict[str, bytes]] = {}
         self.snapshots: list[Stored] = []  # oldest first, at most two
+        self.beats: dict[str, int] = {}
 
     def backup(self) -> MemoryStore:
         """A copy of the contents as they are now."""
@@ -156,6 +158,9 @@ class MemoryLog:
         with self.store.mutex:
             return sorted(self.store.tables.get(table, {}).items())
 
+    def replaced(self) -> bool:
+        return False  # nobody restores under a process that has not looked yet
+
     def _check_known(self, position: Position) -> None:
         store = self.store
         if position.commit == 0:
@@ -223,6 +228,21 @@ class MemoryLog:
 
     def rollback(self) -> None:
         self._begun = False
+
+    # Beats.
+
+    def beat(self, site: str, gap_ms: int = beating.GAP_MS) -> None:
+        now = self.now()
+        with self.store.mutex:
+            known = self.store.beats
+            known.update(beating.rows_to_write(known, site, now, gap_ms))
+            for old in beating.rows_to_forget(known, now):
+                del known[old]
+
+    def beats(self, gap_ms: int = beating.GAP_MS) -> dict[str, int]:
+        now = self.now()
+        with self.store.mutex:
+            return beating.silences(self.store.beats, now, gap_ms)
 
     # Upkeep.
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
+from headgate.log.beats import GAP_MS
 
 
 class Position(NamedTuple):
@@ -128,6 +129,12 @@ class Log(Protocol):
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         """All values of a table beside the log, by key."""
 
+    def replaced(self) -> bool:
+        """Whether commits may be missing that somebody here has seen, though this log has never been read before.
+
+        A hint: False until the next opening, once something was appended.
+        """
+
     # Writing: lock, begin, append or rollback, unlock.
     def try_lock(self) -> bool:
         """Take the write lock if nobody has it."""
@@ -165,6 +172,13 @@ class Log(Protocol):
 
     def rollback(self) -> None:
         """Leave the transaction, if there is one; nothing happened."""
+
+    # Beats: who is there. Without the lock, and in no commit.
+    def beat(self, site: str, gap_ms: int = GAP_MS) -> None:
+        """This host (a site: host, boot and pid namespace) is there now, by the store's clock."""
+
+    def beats(self, gap_ms: int = GAP_MS) -> dict[str, int]:
+        """For how long each host was silent while the store answered, in ms. See log/beats.py."""
 
     # Upkeep, outside the lock.
     def save_snapshot(self, data: bytes, position: Position) -> None:

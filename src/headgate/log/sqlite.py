@@ -16,9 +16,11 @@ from typing import Any
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Event
+from headgate.log import beats as beating
 from headgate.log import clock as clocks
 from headgate.log.codec import decode, encode, new_id
 from headgate.log.database import Database
+from headgate.log.mark import Mark
 from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored, StoreError
 
 CHECKPOINT_BYTES = 4 << 20
@@ -64,7 +66,9 @@ class SqliteLog:
         self._floor = 0  # time that was already seen, here or in the log
         self._full = False  # whether SQLite is set to sync every commit
         self._last: Position | None = None  # the last commit, as far as this transaction has read
-        self._db = Database(os.path.abspath(path), self._opened)
+        folder = os.path.abspath(path)
+        self._mark = Mark(folder)
+        self._db = Database(folder, self._opened)
         try:
             self._db.open()
         except BaseException:
@@ -125,6 +129,12 @@ class SqliteLog:
 
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         return [(key, bytes(value)) for key, value in self._rows(SIDE_ITEMS, (table,))]
+
+    def replaced(self) -> bool:
+        return self._mark.contradicts(self._knows)
+
+    def _knows(self, position: Position) -> bool:
+        return bool(self._rows(KNOWN, position))
 
     def _commit_after(self, since_seq: int) -> int:
         """The number of the first commit that reaches beyond a sequence number: commits are dense and sorted."""
@@ -201,6 +211,7 @@ class SqliteLog:
             raise
         if at > self._floor:
             self._floor = at
+        self._mark.set(position)
         return position
 
     def rollback(self) -> None:
@@ -216,6 +227,22 @@ class SqliteLog:
             last = Position(number, id, seq)
         if last != after:
             raise LogReplaced(f"commit {after.commit} with id {after.id} is not the last of the log")
+
+    # Beats.
+
+    def beat(self, site: str, gap_ms: int = beating.GAP_MS) -> None:
+        now, known = self.now(), self._beats()
+        for row, at in beating.rows_to_write(known, site, now, gap_ms).items():
+            self._rows(SET_SIDE, (beating.TABLE, row, str(at).encode()))
+        for old in beating.rows_to_forget(known, now):
+            self._rows(DELETE_SIDE, (beating.TABLE, old))
+
+    def beats(self, gap_ms: int = beating.GAP_MS) -> dict[str, int]:
+        known = self._beats()
+        return beating.silences(known, self.now(), gap_ms)
+
+    def _beats(self) -> dict[str, int]:
+        return {site: beating.read(value) for site, value in self.side_items(beating.TABLE)}
 
     # Upkeep.
 
@@ -259,6 +286,7 @@ class SqliteLog:
 
     def close(self) -> None:
         self.rollback()
+        self._mark.close()
         self._db.close()
 
     @property
@@ -340,6 +368,7 @@ class SqliteLog:
 
     def _opened(self) -> None:
         self._full = False
+        self._mark.opened()
         if self._anchors:
             boot = clocks.boot_id()
             self._clock = clocks.anchored(self._offset(f"boot:{boot}")) if boot else clocks.wall_ms

@@ -97,7 +97,17 @@ def _deferred(event: ev.Deferred) -> str:
 def _granted(event: ev.Granted) -> str:
     waited = f" after {span(event.waited_ms)} in line" if event.waited_ms else ""
     command = _quoted(event.ticket.command) if event.ticket is not None else ""
+    if event.adopted:
+        why = _ADOPTED.get(event.adopted, event.adopted)
+        return f"{event.id} runs already and is counted from now on ({why}){command}"
     return f"{event.id} got {event.model or 'a seat'}{waited}{command}"
+
+
+_ADOPTED = {
+    "log_lost": "the store had lost its lease",
+    "failed_open": "it began while there was no store",
+    "cut_off": "its host was cut off for long, and its lease had been taken back",
+}
 
 
 def _claimed(event: ev.Claimed) -> str:
@@ -259,6 +269,9 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Deferred: _deferred,
     ev.Granted: _granted,
     ev.Claimed: _claimed,
+    ev.Recovering: lambda event: f"nobody enters for a few seconds: {event.why or 'the store may have lost commits'}",
+    ev.Draining: lambda event: f"nobody new starts on {event.host}{f' (by {event.by})' if event.by else ''}",
+    ev.DrainEnded: lambda event: f"{event.host} takes new ones again{f' (by {event.by})' if event.by else ''}",
     ev.Renewed: _renewed,
     ev.Returned: lambda event: f"{event.id} did not take its seat: passed over until its process speaks",
     ev.Asked: lambda event: f"{event.id} stands in line again",

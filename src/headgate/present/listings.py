@@ -22,6 +22,7 @@ def status(state: State, moments: Moments, host: str) -> StatusShape:
     return StatusShape(
         pools=[pool_json(view, moments) for view in pool_views(state, moments.now, host)],
         backoffs=backoffs(state, moments),
+        draining=sorted(state.draining),
         running=len(state.leases),
         waiting=len(state.tickets),
         at=moments.utc(moments.now),

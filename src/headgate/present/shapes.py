@@ -99,6 +99,7 @@ class StatusShape(Struct):
     waiting: int
     at: Time | None
     seq: int
+    draining: list[str]  # hosts on which nobody new starts
 
 
 class TicketShape(Struct):

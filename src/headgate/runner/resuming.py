@@ -13,7 +13,7 @@ from headgate.signals.agents.naming import find_program
 
 if TYPE_CHECKING:
     from headgate.core.records import Lease
-    from headgate.gate.direct import DirectGate
+    from headgate.gate.seats import SeatGate
     from headgate.log.protocol import SideWrite
     from headgate.runner.supervise import End
     from headgate.signals.agents.base import Agent
@@ -27,7 +27,7 @@ _PRINTED = {"claude": "--output-format json", "opencode": "--format json", "code
 class Session:
     """The session of one agent under one lease."""
 
-    def __init__(self, gate: DirectGate, lease: Lease, agent: Agent, *, fresh: bool) -> None:
+    def __init__(self, gate: SeatGate, lease: Lease, agent: Agent, *, fresh: bool) -> None:
         self.resumed = ""  # the id that the agent was told to resume
         self.stale = False  # it said that there is no such session
         self.changed = False  # another one is remembered now than before, or none any more
@@ -36,7 +36,7 @@ class Session:
         self._key = lease.ticket.session
         self._pulse = lease.ticket.role == PULSE
         self._where = sessions.place(gate.host, agent.name, lease.model, self._key)
-        self._known = "" if fresh or self._pulse else sessions.find(gate.log, self._where)
+        self._known = "" if fresh or self._pulse else sessions.find(gate, self._where)
 
     def resuming(self, command: list[str]) -> list[str]:
         """The command with the arguments that resume; as it is where there is nothing to resume, or it says what."""

@@ -15,7 +15,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
 from headgate.gate.credentials import Held
-from headgate.gate.direct import DirectGate
+from headgate.gate.seats import SeatGate
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError
 from headgate.present.times import local_and_utc, utc
 from headgate.runner.ending import Ending
@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(
         self,
-        gate: DirectGate,
+        gate: SeatGate,
         lease: Lease,
         argv: list[str],
         *,
@@ -62,7 +62,7 @@ class Watch:
         if self.reader is not None and self.reader.mode == "stream":
             self.ending = Ending(self.reader, silence_s=silence_s)
         self._session = session
-        self._probes = any(backoff.probing == lease.id for backoff in gate.state.backoffs.values())
+        self._probes = gate.is_probe(lease.id)
         self._tied = False
 
     # While it runs. Nothing here waits for the store: the agent's output would wait with it.
@@ -77,7 +77,7 @@ class Watch:
     def tick(self) -> None:
         """Now and then."""
         self._report_activity()
-        self._gate.maintain()
+        self._gate.tick(self._lease)
 
     def _report_activity(self) -> None:
         """The first thing that a probe does tells those who wait for its verdict (SPEC B2)."""

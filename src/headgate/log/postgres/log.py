@@ -24,6 +24,7 @@ from zlib import crc32
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Claimed, Event, Granted
+from headgate.log import beats as beating
 from headgate.log import clock as clocks
 from headgate.log.codec import decode, encode, new_id
 from headgate.log.postgres import schema
@@ -57,6 +58,9 @@ T = TypeVar("T")
 _Row = tuple[int, str, int, int, int | None, str]
 
 
+_INCARNATION = ("store", "incarnation")  # beside the log: the server that it was last seen on
+
+
 class PostgresLog:
     """The log of a namespace. `clock` is for tests: the log's time in ms instead of the server's."""
 
@@ -76,6 +80,7 @@ class PostgresLog:
         self._tail: list[_Row] = []  # what the log had from `_tail_from` on when the lock was had
         self._tail_from: int | None = None  # None when that is not all
         self._last: Position | None = None  # the last commit, as far as this transaction has read
+        self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
         self._link = Link(self._address, self._greet)
         try:
             self._link.connect()
@@ -194,6 +199,37 @@ class PostgresLog:
         found = self._ask(sql.SIDE_ITEMS.format(ns=self._ns, table=self._link.literal(table)))[0]
         return [(_text(found.get_value(row, 0)), _bytes(found.get_value(row, 1))) for row in range(found.ntuples)]
 
+    # Whether it is still the server that it was.
+
+    def replaced(self) -> bool:
+        try:
+            found = self._link.ask(sql.INCARNATION)[0]
+        except (Lost, Refused):
+            return False  # a role that may not ask, or a server that is away: whoever knew the log finds out
+        current = (found.get_value(0, 0) or b"") if found.ntuples else b""
+        stored = self.side(*_INCARNATION)
+        self._news = () if stored == current else (SideWrite(*_INCARNATION, bytes(current)),)
+        return stored is not None and bool(self._news)
+
+    # Beats.
+
+    def beat(self, site: str, gap_ms: int = beating.GAP_MS) -> None:
+        known = self._beats()
+        rows = beating.rows_to_write(known, site, self.now(), gap_ms)
+        writes = [SideWrite(beating.TABLE, row, str(at).encode()) for row, at in rows.items()]
+        writes += [SideWrite(beating.TABLE, old, None) for old in beating.rows_to_forget(known, self.now())]
+        self._ask(f"BEGIN; {sql.NOT_SYNCED}{self._side_writes(writes)}COMMIT")
+
+    def beats(self, gap_ms: int = beating.GAP_MS) -> dict[str, int]:
+        return beating.silences(self._beats(), self.now(), gap_ms)
+
+    def _beats(self) -> dict[str, int]:
+        items = sql.SIDE_ITEMS.format(ns=self._ns, table=self._link.literal(beating.TABLE))
+        found, clock = self._ask(f"{items}; {sql.CLOCK}")
+        self._set_clock(clock)
+        rows = range(found.ntuples)
+        return {_text(found.get_value(row, 0)): beating.read(_bytes(found.get_value(row, 1))) for row in rows}
+
     # Writing.
 
     def try_lock(self) -> bool:
@@ -310,12 +346,13 @@ class PostgresLog:
                 raise TransactionLost("the connection was lost in a transaction")
             self._check_last(after)
             position = Position(after.commit + 1, new_id(), after.seq + len(events))
-            self._commit(self._commit_of(position, at, events, due, side), position)
+            self._commit(self._commit_of(position, at, events, due, (*side, *self._news)), position)
         except BaseException:
             self._begun = False
             self._end()
             raise
         self._known = position
+        self._news = ()
         self._floor = max(self._floor, at)
         return position
 

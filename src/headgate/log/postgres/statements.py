@@ -34,14 +34,10 @@ SYNCED = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_sett
 # A transaction that leaves nothing but a mark in the write-ahead log, and waits until that is on disk, and with it all
 # that was committed before.
 SYNC = f"BEGIN; {SYNCED}SELECT pg_logical_emit_message(true, 'headgate', ''); COMMIT"
-SIDE = (
-    "INSERT INTO headgate.side (namespace, tbl, key, value) VALUES {rows} "
-    "ON CONFLICT (namespace, tbl, key) DO UPDATE SET value = excluded.value; "
-)
-DELETE_SIDE = "DELETE FROM headgate.side WHERE namespace = {ns} AND (tbl, key) IN ({rows}); "
-NOT_SYNCED = "SET LOCAL synchronous_commit = off; "
-# What the operator has chosen stands, as long as it waits for a disk at all.
-SYNCED = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'; "
+# Which server this is, and how often another took its place: a standby that is promoted, and a backup that is
+# restored, begin a timeline of their own.
+INCARNATION = """SELECT system_identifier || '-' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+    FROM pg_control_system()"""
 SIDE = "SELECT encode(value, 'hex') FROM headgate.side WHERE namespace = {ns} AND tbl = {table} AND key = {key}"
 SIDE_ITEMS = "SELECT key, encode(value, 'hex') FROM headgate.side WHERE namespace = {ns} AND tbl = {table} ORDER BY key"
 # By halves, since commits are dense and sorted; in one round trip.

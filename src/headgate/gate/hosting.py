@@ -1,0 +1,432 @@
+"""The node: the gate of a host, which decides for its processes over a Unix socket (DESIGN.md, "node").
+
+It holds what each of them would need for itself: the store's connection, a replica, the group commit, the deadlines,
+the look at the dead and the foreign. A process that waits keeps nothing but its mailbox.
+
+The node is never needed for the truth: what it decides is in the log, whoever waits is in the log, and when it dies
+another takes its place, or everybody goes to the store directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.errors import HeadgateError
+from headgate.core.places import Line, TicketView
+from headgate.core.records import Lease
+from headgate.core.state import State
+from headgate.gate import meeting, processes, wake, wire
+from headgate.gate.credentials import marked_accounts
+from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
+from headgate.gate.far import ALL, heard, mark
+from headgate.gate.node import Node
+from headgate.gate.recovery import adoption, is_ours
+from headgate.gate.transaction import TOLD, Decided
+
+T = TypeVar("T")
+
+LOOK_S = 1.0
+_OTHERS = 5  # looks, one of which is at others, too
+_IDLE_CONNECTION_S = 60.0
+_BACKLOG = 4096
+_VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the one who looks
+
+_decode = msgspec.json.Decoder(wire.Question).decode
+_version = msgspec.json.Decoder(wire.Bare).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class HostNode(Node):
+    """A gate that others on its host are served through."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.site = processes.this_site()
+        self._entering: dict[str, asyncio.Future[Decided]] = {}
+        self._views: dict[str, TicketView] = {}
+        self._views_until = 0.0
+        self._addresses: dict[str, str] = {}  # by their marks: where those who wait on this host are woken
+        self._ours: dict[str, Lease] = {}  # of this host, as of the last look
+
+    # What is asked over the socket.
+
+    async def answer(self, call: wire.Call) -> wire.Answer:
+        """Raises what the client did wrong, or what is wrong with the store."""
+        answer = wire.Answer()
+        if isinstance(call, wire.Enter):
+            await self._enter(call, answer)
+        elif isinstance(call, wire.Decide):
+            await self._decide_for(call, answer)
+        elif isinstance(call, wire.Look):
+            await self._look_for(call.id, answer)
+        elif isinstance(call, wire.Side):
+            answer.value = await self._value(call)
+        elif isinstance(call, wire.About):
+            await self._tell_about(call, answer)
+        else:
+            answer.snapshot = await self._snapshot(call.reap)
+        answer.now = self._now()
+        return answer
+
+    async def _enter(self, call: wire.Enter, answer: wire.Answer) -> None:
+        """As DirectGate.acquire: whoever seems to hold what is asked for is looked at first."""
+        state = await self._current()
+        if not call.told:
+            newer = call.file_modified > state.file_modified
+            answer.wants_file = bool(call.file_digest) and call.file_digest != state.file_digest and newer
+            answer.accounts = marked_accounts(state) if state.backoffs else []
+            if answer.wants_file or answer.accounts:
+                return
+        command = call.command
+        under_way = self._entering.get(command.id)
+        if under_way is None:
+            under_way = self._begin_to_enter(command, list(call.first))
+        decided = await asyncio.shield(under_way)
+        if decided.error is not None:
+            raise decided.error
+        for event in decided.events:
+            if isinstance(event, ev.Deferred):
+                answer.reason = event.reason
+                return
+        answer.lease = (await self._current()).leases.get(command.id)
+
+    def _begin_to_enter(self, command: cmd.Acquire, first: list[cmd.Command]) -> asyncio.Future[Decided]:
+        state = self._replica.state
+        if command.wake:
+            self._addresses[mark(self.host, command.wake)] = command.wake
+        if command.spec.kind == "agents":
+            observed = self._surroundings.observe(lambda: state, self.host)
+            if observed is not None:
+                first.append(observed)
+        session = (command.spec.host, command.session)
+        taken = command.key in state.keys or session in state.sessions
+        if first or taken or not self._replica.engine.fits(command.spec, self._now()):
+            gone = self._dead(state)
+            if gone is not None:
+                first.append(gone)
+        for each in first:
+            self._commits.put(each)
+        future: asyncio.Future[Decided] = self._loop.create_future()
+        self._entering[command.id] = future
+        future.add_done_callback(lambda _: self._entering.pop(command.id, None))
+        self._commits.put(command, future)
+        return future
+
+    async def _decide_for(self, call: wire.Decide, answer: wire.Answer) -> None:
+        if not call.wait and self._commits.busy:
+            answer.busy = True
+            return
+        if call.side:
+            decided = await self._alone(
+                lambda: self._replica.decide(call.commands, durable=call.durable, side=call.side)
+            )
+        else:
+            futures = [self._post_any(command, call.durable) for command in call.commands]
+            decided = [await future for future in futures]
+        for one in decided:
+            error = None if one.error is None else wire.wrong(one.error)
+            answer.outcomes.append(wire.Outcome(msgspec.Raw(_encode(one.events)), error))
+        ident = getattr(call.commands[-1], "id", "") if call.commands else ""
+        answer.lease = self._replica.state.leases.get(ident) if ident and not self._commits.busy else None
+
+    def _post_any(self, command: cmd.Command, durable: bool) -> asyncio.Future[Decided]:
+        if type(command) is cmd.Acquire:
+            return self._entering.get(command.id) or self._begin_to_enter(command, [])
+        return self._commits.post(command, durable=durable)
+
+    async def _look_for(self, ident: str, answer: wire.Answer) -> None:
+        state = await self._current()
+        if self._replica.due is not None and self._replica.due <= self._log.now():
+            await self._commits.post(cmd.Tick())
+        lease, ticket = state.leases.get(ident), state.tickets.get(ident)
+        if (lease is not None and not lease.claimed) or (ticket is not None and ticket.away and not ticket.job):
+            await self._commits.post(cmd.Claim(ident))
+            state = await self._current()
+            lease, ticket = state.leases.get(ident), state.tickets.get(ident)
+        if lease is not None:
+            answer.lease = lease
+        elif ticket is not None:
+            answer.view = self._view(state, ident)
+            answer.accounts = marked_accounts(state) if state.backoffs else []
+            queue = state.queue(ticket.spec)
+            answer.hopeless = bool(state.backoffs) and self._replica.engine.needs_a_person(queue, self._now())
+        else:
+            told = await self._reading(lambda log: log.side(TOLD, ident))
+            answer.left = "lost" if told is None else told.decode()
+
+    def _view(self, state: State, ident: str) -> TicketView | None:
+        """Where a ticket stands. All are worked out together: of a thousand who look, one costs as much as all."""
+        began = self._loop.time()
+        if ident not in self._views or began >= self._views_until:
+            now = self._now()
+            self._views = {view.ticket.id: view for view in Line(state, now).page()}
+            ended = self._loop.time()
+            self._views_until = ended + max(_VIEWS_S, 20 * (ended - began))
+        return self._views.get(ident)
+
+    async def _value(self, call: wire.Side) -> bytes | None:
+        found = await self._reading(lambda log: log.side(call.table, call.key))
+        first = call.first
+        if found is None and first is not None:
+            return await self._alone(lambda: self._replica.beside(call.table, call.key, first))
+        return found
+
+    async def _tell_about(self, call: wire.About, answer: wire.Answer) -> None:
+        state = await self._current()
+        if call.lease:
+            lease = answer.lease = state.leases.get(call.lease)
+            answer.probe = is_probe(state, call.lease)
+            answer.other = lease is not None and has_other_candidate(state, lease)
+        if call.model:
+            answer.until = backed_off_until(state, call.model)
+        if call.questions:
+            wanted = self._replica.engine.questions(self._now())
+            answer.questions = [(pool.kind, pool.id, pool.account) for pool in wanted]
+
+    async def _snapshot(self, reap: bool) -> msgspec.Raw:
+        state = await self._current()
+        gone = self._dead(state) if reap else None
+        if gone is not None:
+            await self._commits.post(gone)
+            state = await self._current()
+        return msgspec.Raw(_encode(state.export()))
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        """Do something with the log that shares no transaction, in a thread."""
+        while self._commits.busy:
+            await self._current()
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(ended: asyncio.Future[object]) -> None:
+            error = ended.exception()
+            if not future.done():
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(ended.result())  # type: ignore[arg-type]
+            if error is None:
+                self._after()
+
+        self._commits.in_thread(work, done)
+        return await future
+
+    # What it does for its host by itself.
+
+    def serves_anybody(self) -> bool:
+        """Whether any ticket or lease of this host is in the books."""
+        if self._commits.busy or self._commits.batch:
+            return True
+        try:
+            state = self._replica.state
+        except HeadgateError:
+            return True  # the store is away, and who knows
+        if any(processes.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
+            return True
+        return any(processes.site_of(ticket.holder) == self.site for ticket in state.tickets.values())
+
+    def _dead(self, state: State) -> cmd.Lost | None:
+        return self._beats.lost(state)
+
+    def _after(self) -> None:
+        """An agent that was called lost while its host was cut off is counted again."""
+        taken = [event.id for event in self._replica.seen if isinstance(event, ev.Reclaimed) and event.cause == "lost"]
+        super()._after()
+        for ident in taken:
+            lease = self._ours.get(ident)
+            if lease is not None and is_ours(lease) and not self._closed:
+                self._commits.put(adoption(lease, self._now(), "cut_off"))
+        if self._replica.recovery.wanted and not self._closed:
+            self._commits.schedule()
+
+    def _note_ours(self) -> None:
+        leases = self._replica.state.leases.values()
+        self._ours = {lease.id: replace(lease) for lease in leases if processes.site_of(lease.lives_with) == self.site}
+        unclaimed = [lease.ticket for lease in leases if not lease.claimed]
+        local = [
+            ticket
+            for ticket in (*self._replica.state.tickets.values(), *unclaimed)
+            if ticket.wake and processes.site_of(ticket.holder) == self.site
+        ]
+        self._addresses = {mark(self.host, ticket.wake): ticket.wake for ticket in local}
+
+    def _on_told(self) -> None:
+        """Others have decided something for those who wait here: wake them, as if it had been decided here."""
+        assert self._listener is not None
+        lines = self._listener.drain()
+        if heard(lines, mark(self.host, self._replica.address)):
+            self._on_mail()
+        for line in lines:
+            if line == ALL:
+                for address in self._addresses.values():
+                    wake.send(address, b"granted")
+            for word in line.split():
+                if word[1:] in self._addresses:
+                    wake.send(self._addresses[word[1:]], b"granted")
+
+    def _arm(self) -> None:
+        """Deadlines are ours when the first to act on them is of this host; else we are the backup."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        due = self._replica.due
+        if due is None or self._closed or not (self._requests.waiting or self._replica.state.tickets):
+            return
+        first = self._replica.engine.first_to_act()
+        mine = first is not None and processes.site_of(first.holder) == self.site
+        delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else 0.2)
+        self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
+
+    async def look_after_host(self) -> None:
+        """Once a second, while anybody of this host is in the books; less often while anybody of another is.
+
+        A host that is gone as a whole has nobody left who could say so.
+        """
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            looks += 1
+            try:
+                state = await self._current()
+                self._note_ours()
+                others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
+                if others or self.serves_anybody():
+                    self._look_around()
+            except (HeadgateError, OSError):
+                continue  # the store is in trouble: those who ask are told
+
+
+class Listener:
+    """The socket of a node."""
+
+    def __init__(self, gate: HostNode, path: str) -> None:
+        self._gate = gate
+        self.path = path
+        self._server: asyncio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self.asked_at = 0.0  # by the loop's clock
+
+    async def start(self) -> None:
+        """Listen. The caller holds the lock (gate/meeting.py)."""
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(self.path)
+            shared = os.stat(os.path.dirname(self.path)).st_mode & stat.S_IWGRP
+            os.chmod(self.path, 0o660 if shared else 0o600)
+            sock.setblocking(False)
+            self._server = await asyncio.start_unix_server(self._serve, sock=sock, backlog=_BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        loop = asyncio.get_running_loop()
+        self.asked_at = loop.time()
+        self._looking = loop.create_task(self._gate.look_after_host())
+
+    async def stop(self) -> None:
+        """Take no more questions; those that were asked are answered."""
+        if self._server is None:
+            return
+        self._server.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+        assert self._looking is not None
+        self._looking.cancel()
+        if self._open:
+            await asyncio.wait(self._open, timeout=2.0)
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(self._looking, *self._open, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if not _may_ask(writer.get_extra_info("socket")):
+                return
+            while (data := await _frame(reader)) is not None:
+                self._open.add(task)
+                self.asked_at = asyncio.get_running_loop().time()
+                try:
+                    writer.write(wire.frame(await self._answered(data)))
+                    await writer.drain()
+                finally:
+                    self._open.discard(task)
+        except (OSError, asyncio.CancelledError):
+            pass  # it left, or we do
+        finally:
+            writer.close()
+
+    async def _answered(self, data: bytes) -> wire.Answer:
+        """The answer; nothing that a client sends can make this raise."""
+        try:
+            version = _version(data).version
+            if version != wire.VERSION:
+                return wire.Answer(wrong=wire.Wrong("Version", f"it speaks version {wire.VERSION}, not {version}"))
+            return await self._gate.answer(_decode(data).call)
+        except msgspec.MsgspecError as error:
+            return wire.Answer(wrong=wire.Wrong("Version", f"the question cannot be read: {error}"))
+        except Exception as error:
+            return wire.Answer(wrong=wire.wrong(error))
+
+
+@asynccontextmanager
+async def listening(gate: HostNode, url: str) -> AsyncIterator[bool]:
+    """Be the node of this host while the block lasts, unless another process is; whether we are."""
+    lock = None
+    try:
+        path = meeting.socket_path(gate.folder, url) if gate.folder else ""
+        lock = meeting.hold(path) if path else None
+    except OSError:
+        path = ""  # no socket can be had there: those who would use it go to the store themselves
+    if lock is None:
+        yield False
+        return
+    listener = Listener(gate, path)
+    try:
+        await listener.start()
+        try:
+            yield True
+        finally:
+            await listener.stop()
+    finally:
+        os.close(lock)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The next question; None when there is none."""
+    try:
+        async with asyncio.timeout(_IDLE_CONNECTION_S):
+            size = wire.length(await reader.readexactly(4))
+            return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ValueError, TimeoutError):
+        return None
+
+
+def _may_ask(sock: socket.socket) -> bool:
+    """The folder's and the socket's rights say who may; this is the second lock on the same door."""
+    peer = getattr(socket, "SO_PEERCRED", None)
+    if peer is None:
+        return True
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, peer, struct.calcsize("3i")))
+    if uid in (0, os.geteuid()):
+        return True
+    path = sock.getsockname()
+    return bool(os.stat(os.path.dirname(path)).st_mode & stat.S_IWGRP)

@@ -1,0 +1,109 @@
+"""Which hosts are there, for a store that several share: beats, and who has been silent for too long.
+
+On one host process identity decides, and beats have no say (gate/processes.py). Whoever cannot be seen from here is
+judged by the beat of its site, which is a host's boot and pid namespace: 45 s of silence, counted while the store
+answered (log/beats.py), and what its processes hold is taken back.
+
+On PostgreSQL every site beats. On SQLite a site does as soon as it sees that another shares the store (a container, as
+a rule): on a machine of one site nobody ever does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic
+
+from headgate.core import commands as cmd
+from headgate.core.errors import HeadgateError
+from headgate.core.state import State
+from headgate.gate import processes
+from headgate.gate.surroundings import Turns, lost
+from headgate.log.beats import BEAT_S, GAP_MS
+from headgate.log.protocol import Log
+
+LOST_MS = int(BEAT_S * 4500)
+
+
+class Beats:
+    """The beats of this site, and what is known of the others'."""
+
+    def __init__(self, log: Log, folder: str = "") -> None:
+        self.site = processes.this_site()
+        self._log = log
+        self._always = log.remote
+        mark = processes.site_mark(self.site)
+        self._turns = Turns(f"{folder}/beaten.{mark}" if folder else "", BEAT_S * 0.9)
+        self._next = 0.0
+        self._silent: frozenset[str] | None = None  # as it was looked up by a thread, for a loop that must not wait
+
+    def see_to_it(self, state: State) -> None:
+        """Beat, if it is time and anybody is there to hear it."""
+        if self.is_due(state):
+            self.beat()
+
+    def is_due(self, state: State) -> bool:
+        """Whether it is time to beat, and anybody is there to hear it."""
+        now = monotonic()
+        if now < self._next:
+            return False
+        self._next = now + BEAT_S / 2
+        return (self._always or self.has_others(state)) and self._turns.take()
+
+    def beat(self) -> None:
+        try:
+            self._log.beat(self.site, GAP_MS)
+        except HeadgateError:
+            self._turns.give_back()
+            raise
+
+    def look_up(self, state: State) -> None:
+        """For a loop that must not wait: who is silent, until the next look."""
+        self._silent = self.silent(state)
+
+    def lost(self, state: State) -> cmd.Lost | None:
+        """What there is to tell of processes in the books that are gone."""
+        silent = self.silent(state) if self._silent is None else self._silent
+        return lost(state, lambda process: self.is_gone(process, silent))
+
+    def silent(self, state: State) -> frozenset[str]:
+        """The sites in the books that were silent for too long. One that was never heard of is given its time."""
+        others = self._others(state)
+        if not others:
+            return frozenset()
+        known = self._log.beats(GAP_MS)
+        for site in others - known.keys():
+            self._log.beat(site, GAP_MS)
+        return frozenset(site for site in others if known.get(site, 0) >= LOST_MS)
+
+    def is_gone(self, process: str, silent: frozenset[str]) -> bool:
+        """Whether a process is certainly gone, or its site has been silent for too long."""
+        site = processes.site_of(process)
+        if not site:
+            return False
+        if site in silent:
+            return True
+        if self._always and site != self.site:
+            return False  # two machines may have one name
+        return processes.is_gone(process) is True
+
+    def has_others(self, state: State) -> bool:
+        """Whether another site shares the store, or did in the last days."""
+        return any(site and site != self.site for site in _sites(state)) or bool(self._log.beats(GAP_MS))
+
+    def _others(self, state: State) -> frozenset[str]:
+        """The sites that cannot be judged from here in any other way."""
+        others = {site for site in _sites(state) if site and site != self.site}
+        if self._always:
+            return frozenset(others)
+        # Of an earlier boot of this machine: gone, which is known without a beat.
+        return frozenset(site for site in others if processes.is_gone(f"{site}|1|") is not True)
+
+
+def _sites(state: State) -> Iterable[str]:
+    for lease in state.leases.values():
+        yield processes.site_of(lease.ticket.holder)
+        yield processes.site_of(lease.lives_with)
+    for ticket in state.tickets.values():
+        yield processes.site_of(ticket.holder)
+    for pool in state.gates:
+        yield processes.site_of(pool.upstream.asked_by)

@@ -1,0 +1,112 @@
+"""Where the node of a host is met, and how one is started.
+
+The socket is in the runtime folder, named by the pid namespace, the host and the store: a node speaks for processes
+that it can see itself, and for one store. Whoever holds the lock file beside it is the node; a socket that nobody
+holds the lock for is a dead one's.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import sys
+from binascii import crc32
+from fcntl import LOCK_EX, LOCK_NB, flock
+from time import monotonic, sleep
+
+from headgate.gate import processes, wake
+
+SUFFIX = ".node"
+START_S = 10.0  # a node that is started has so long to answer
+_AGAIN_S = 0.01
+_COMES_S = 4.0  # what a node needs to begin, on a machine that is busy
+_OURS = frozenset({"HEADGATE_LEASE", "HEADGATE_MODEL", "HEADGATE_PROJECT"})  # of one run, and not of the node
+
+
+def socket_path(folder: str, url: str) -> str:
+    """The socket of this host's node for a store. OSError where there can be none."""
+    return f"{wake.runtime_folder(folder)}/{socket_name(url)}"
+
+
+def socket_name(url: str) -> str:
+    pidns = processes.this_site().rpartition("|")[2]
+    return f"{pidns}-{crc32(f'{processes.host_name()} {url}'.encode()):08x}{SUFFIX}"
+
+
+def connect(path: str) -> _socket.socket | None:
+    """A connection to the node; None when there is none, or it has too much to do."""
+    try:
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    except OSError:
+        return None
+    try:
+        sock.settimeout(2.0)
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def is_held(path: str) -> bool:
+    """Whether some node holds the lock, whether it answers or not."""
+    try:
+        fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def hold(path: str) -> int | None:
+    """Be the node: the lock's file, to be kept open; None when another is."""
+    from headgate.log.files import make_file
+
+    fd = make_file(f"{path}.lock", exclusive=False)
+    try:
+        flock(fd, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def start(folder: str) -> None:
+    """Start a node for the store of our environment: by itself, in the background, writing to node.log.
+
+    Two that are started at once are no harm: the second ends at the lock.
+    """
+    from headgate.log.files import make_file
+
+    out = make_file(f"{folder}/node.log", exclusive=False)
+    try:
+        os.lseek(out, 0, os.SEEK_END)
+        _spawn([sys.executable, "-m", "headgate", "node", "--by-itself"], out)
+    finally:
+        os.close(out)
+
+
+def _spawn(argv: list[str], out: int) -> None:
+    """Start a process that is nobody's child: it is not waited for, and does not end with a terminal."""
+    import subprocess
+
+    env = {name: value for name, value in os.environ.items() if name not in _OURS}
+    line = ["/bin/sh", "-c", 'cd / && "$@" & exit 0', "sh", *argv]
+    subprocess.run(line, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, check=False)
+
+
+def await_node(path: str, within_s: float = START_S) -> _socket.socket | None:
+    """A connection, as soon as there is one."""
+    began, came = monotonic(), False
+    while (sock := connect(path)) is None and (waited_s := monotonic() - began) < within_s:
+        held = is_held(path)
+        if not held and (came or waited_s > _COMES_S):
+            break  # it has ended: node.log says why
+        came = came or held
+        sleep(_AGAIN_S)
+    return sock

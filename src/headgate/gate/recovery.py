@@ -1,0 +1,86 @@
+"""After a log that lost its last commits: who runs is counted first, and only then does anybody new enter.
+
+A restored backup and a failover to a lagging replica have forgotten leases whose agents run on. That is noticed by
+whoever knew the log before (the id of its last commit is another), and by whoever opens it and finds that it was
+replaced (`Log.replaced`). The first of them writes `recovering` to the log, which holds everybody back for a few
+seconds; all who knew the log before adopt the leases of processes that they see alive, in the same transaction.
+See docs/decisions/0014.
+"""
+
+from __future__ import annotations
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.engine import Engine
+from headgate.core.errors import HeadgateError, InternalError
+from headgate.core.records import Lease
+from headgate.core.state import State
+from headgate.gate import processes
+from headgate.log.beats import BEAT_S
+from headgate.log.protocol import Log
+
+LOCAL_MS = int(BEAT_S * 400)  # 4 s: a run looks every second and a half whether its lease is still there
+REMOTE_MS = int(BEAT_S * 1000)  # 10 s: other hosts must first reach the store again
+
+
+class Recovery:
+    """What one replica knows that the log may not know any more."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._why = ""
+        self._known_at: int | None = None  # the log's time when we last knew it
+        self._held: dict[str, Lease] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether something is to be told to the log: a transaction, of nothing else, does it."""
+        return bool(self._why)
+
+    def log_replaced(self, known: State) -> None:
+        """The log is another one than the one that led to this state."""
+        self._why = "the log has lost commits that were known here"
+        self._held.update(known.leases)
+        self._known_at = known.at
+
+    def loaded(self) -> None:
+        """The log was opened and read."""
+        if self._log.replaced():
+            self._why = self._why or "the store was replaced, or has lost commits, while nobody here looked"
+
+    def first(self, engine: Engine, now: int) -> list[ev.Event]:
+        """What comes before anybody could be let in."""
+        if not self._why or (self._known_at is not None and engine.state.recovers_until > self._known_at):
+            return []  # nothing happened, or somebody has seen to it since
+        return engine.handle(cmd.Recover(REMOTE_MS if self._log.remote else LOCAL_MS, self._why), now)
+
+    def claims(self, engine: Engine, now: int) -> list[ev.Event]:
+        """The leases of those who run here, for the log that has forgotten them."""
+        events: list[ev.Event] = []
+        for lease in self._held.values():
+            if lease.id not in engine.state.leases and is_ours(lease):
+                try:
+                    events += engine.handle(adoption(lease, now, "log_lost"), now)
+                except InternalError:
+                    raise
+                except HeadgateError:
+                    continue  # by the rules of this log there can be no such lease
+        return events
+
+    def done(self) -> None:
+        """All of it is in the log."""
+        self._why, self._known_at = "", None
+        self._held.clear()
+
+
+def is_ours(lease: Lease) -> bool:
+    """Whether a lease is of a process that is certainly alive here. Jobs and HTTP clients are seen to elsewhere."""
+    ticket = lease.ticket
+    if not lease.claimed or ticket.job or ticket.renew_ms:
+        return False
+    return processes.is_gone(lease.lives_with) is False
+
+
+def adoption(lease: Lease, now: int, why: str) -> cmd.Adopt:
+    """The command that brings a lease back into the books."""
+    return cmd.Adopt(lease.ticket, lease.model, lease.child, max(now - lease.granted_at, 0), why)

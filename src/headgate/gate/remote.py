@@ -1,0 +1,510 @@
+"""The gate through the node of this host: no store, no replica, no asyncio in the process that waits.
+
+When the node is gone, or does not speak our language, the process goes to the store itself (SQLite), or starts another
+node (PostgreSQL). What was asked and not answered is asked again: the log knows every request and lease by its id, and
+does nothing twice.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+from collections.abc import Callable, Sequence
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headgate.config.settings import Settings
+from headgate.core import commands as cmd
+from headgate.core.errors import HeadgateError
+from headgate.core.records import Lease, Reason
+from headgate.gate import meeting, processes, wire
+from headgate.gate.credentials import Credentials
+from headgate.gate.seats import Left, SeatGate, Waits, with_own_host_cap
+from headgate.gate.usage import Questions, Usage, Wanted
+from headgate.log.beats import BEAT_S
+from headgate.log.clock import boot_ms
+from headgate.log.protocol import StoreError
+
+if TYPE_CHECKING:
+    from headgate.config.load import Loaded
+    from headgate.core.places import TicketView
+    from headgate.gate.transaction import Decided
+    from headgate.gate.wake import Mailbox
+    from headgate.log.protocol import SideWrite
+
+ANSWER_S = 5.0  # a node that says nothing for so long is stopped, or waits for one who is
+LEAVE_S = 1.0
+LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
+SLOWEST_LOOK_S = 30.0
+_TRIES = 3
+_TICK_S = min(3.0, BEAT_S)
+
+_decode = msgspec.json.Decoder(wire.Answer).decode
+
+
+class NodeGone(Exception):
+    """There is no node that answers; the sentence says why."""
+
+
+class Link:
+    """Questions to a node, one after the other."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._sock: _socket.socket | None = None
+
+    def ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
+        """The answer; NodeGone when there is nobody to give one, or it takes too long."""
+        kept = self._sock is not None
+        try:
+            return self._exchange(call, within_s)
+        except NodeGone:
+            if not kept:
+                raise
+        return self._exchange(call, within_s)  # what was left open may be a dead node's
+
+    def _exchange(self, call: wire.Call, within_s: float) -> wire.Answer:
+        sock = self._sock or meeting.connect(self.path)
+        if sock is None:
+            raise NodeGone(f"no node listens at {self.path}")
+        self._sock = None
+        try:
+            sock.settimeout(within_s)
+            sock.sendall(wire.frame(wire.Question(wire.VERSION, call)))
+            answer = _decode(_receive(sock, wire.length(_receive(sock, 4))))
+        except (OSError, ValueError) as error:  # msgspec's own are ValueErrors
+            sock.close()
+            raise NodeGone(f"the node at {self.path} does not answer: {error}") from error
+        except BaseException:
+            sock.close()
+            raise
+        self._sock = sock
+        if answer.wrong is not None and answer.wrong.kind == "Version":
+            self.close()
+            raise NodeGone(f"the node at {self.path} is of another release ({answer.wrong.text}): restart it")
+        return answer
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+def _receive(sock: _socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size:
+        part = sock.recv(min(size, 1 << 20))
+        if not part:
+            raise OSError("the connection was closed")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class RemoteGate:
+    """A SeatGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
+
+    def __init__(
+        self,
+        path: str,
+        loaded: Loaded | None,
+        folder: str,
+        *,
+        open_direct: Callable[[], SeatGate],
+        start: Callable[[], None] | None = None,
+        tell: Callable[[str], None] | None = None,
+        filed: bool = True,
+    ) -> None:
+        self.loaded = loaded
+        self._filed = filed  # the config file's caps are told to the gate
+        self.settings = loaded.settings if loaded is not None else Settings()
+        self.folder = folder
+        self.host = processes.host_name()
+        self.me = processes.this_process()
+        self.before_lock: Callable[[], None] = _nothing
+        self.after_lock: Callable[[], None] = _nothing
+        self.direct: SeatGate | None = None  # once the node is given up
+        self._address = ""
+        self._own_credentials = Credentials(self.settings, self)
+        self._own_usage = Usage(self.settings)
+        self._link = Link(path)
+        self._open_direct = open_direct
+        self._start = start
+        self._tell = tell or _quiet
+        self._offset_ms: int | None = None  # from the boot clock to the log's
+        self._known: dict[str, Lease | None] = {}
+        self._next_tick = 0.0
+        self._told: set[tuple[str, str, str]] = set()
+
+    def __repr__(self) -> str:
+        return (
+            f"<RemoteGate through {self._link.path}>" if self.direct is None else f"<RemoteGate, now {self.direct!r}>"
+        )
+
+    # What the process is.
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self._address = address
+        if self.direct is not None:
+            self.direct.address = address
+
+    @property
+    def credentials(self) -> Credentials:
+        return self._own_credentials
+
+    @property
+    def usage(self) -> Usage:
+        return self._own_usage
+
+    def now(self) -> int:
+        if self.direct is not None:
+            return self.direct.now()
+        if self._offset_ms is None:
+            self._ask(wire.About())
+        return boot_ms() + (self._offset_ms or 0)
+
+    def wall_offset_ms(self) -> int:
+        return time_ns() // 1_000_000 - self.now()
+
+    def lock_owner(self) -> int | None:
+        return None if self.direct is None else self.direct.lock_owner()
+
+    # Asking the node.
+
+    def _ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
+        """The node's answer, from another one if need be. NodeGone: the store is to be asked directly."""
+        for _ in range(_TRIES):
+            try:
+                answer = self._link.ask(call, within_s)
+                break
+            except NodeGone as gone:
+                why = str(gone)
+                if self._start is None or not self._started_anew():
+                    raise
+        else:
+            raise NodeGone(why)
+        if answer.now:
+            self._offset_ms = answer.now - boot_ms()
+        if answer.wrong is not None:
+            raise wire.raised(answer.wrong)
+        return answer
+
+    def _started_anew(self) -> bool:
+        """Whether a node answers again, started by us if by nobody else."""
+        assert self._start is not None
+        path = self._link.path
+        if not meeting.is_held(path):
+            self._start()
+        sock = meeting.await_node(path)
+        if sock is None:
+            return False
+        sock.close()
+        return True
+
+    def go_direct(self, why: NodeGone) -> SeatGate:
+        """Give the node up, for good: the store is asked from now on."""
+        if self.direct is None:
+            self._link.close()
+            if "another release" in str(why):
+                self._tell(str(why))
+            self.direct = self._open_direct()
+            self.direct.address = self._address
+            self.direct.before_lock, self.direct.after_lock = self.before_lock, self.after_lock
+        return self.direct
+
+    def rest(self) -> None:
+        """Nothing is to be asked for a while: thousands may wait, and need no connection for it."""
+        self._link.close()
+
+    # Deciding.
+
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        if self.direct is None:
+            try:
+                return self._decided(self._ask(wire.Decide(list(commands), durable, list(side))))
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.decide(commands, durable=durable, side=side)
+
+    def _decided(self, answer: wire.Answer) -> list[Decided]:
+        from headgate.gate.transaction import Decided
+        from headgate.log.codec import decode
+
+        if answer.lease is not None:
+            self._known[answer.lease.id] = answer.lease
+        return [
+            Decided(decode(0, bytes(each.events)), None if each.wrong is None else wire.raised(each.wrong))
+            for each in answer.outcomes
+        ]
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        if self.direct is None:
+            try:
+                return not self._ask(wire.Decide(list(commands), wait=False), LEAVE_S).busy
+            except NodeGone:
+                return False  # this is no moment to open a store
+        return self.direct.try_decide(commands)
+
+    def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
+        if self.direct is None:
+            return self.try_decide(commands)
+        return self.direct.decide_soon(commands)
+
+    def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        if not self._filed:
+            command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
+        if self.direct is None:
+            try:
+                return self._acquire(command)
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.acquire(command)
+
+    def _acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        loaded = self.loaded
+        call = wire.Enter(command, told=False)
+        if loaded is not None and self._filed:
+            call.file_digest, call.file_modified = loaded.digest, loaded.mtime_ms
+        answer = self._ask(call)
+        if answer.wants_file or answer.accounts:
+            first: list[cmd.LoadFile | cmd.Credential] = []
+            if answer.wants_file and loaded is not None:
+                settings = loaded.settings
+                first.append(
+                    cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms)
+                )
+            first += self.credentials.held_for(answer.accounts)
+            answer = self._ask(wire.Enter(command, first, told=True))
+        if answer.lease is not None:
+            self._known[command.id] = answer.lease
+        return answer.lease if answer.reason is None else answer.reason
+
+    def look(self, ident: str) -> wire.Answer:
+        """What has become of a request; a grant is ours with it. Tells the node of credentials that it asks for."""
+        answer = self._ask(wire.Look(ident))
+        if answer.accounts:
+            news = [each for each in self.credentials.held_for(answer.accounts) if _mark(each) not in self._told]
+            self._told.update(map(_mark, news))
+            if news:
+                self._ask(wire.Decide([*news]))
+        if answer.lease is not None:
+            self._known[ident] = answer.lease
+        return answer
+
+    def waiter(
+        self,
+        ident: str,
+        mailbox: Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits:
+        if self.direct is not None:
+            return self.direct.waiter(ident, mailbox, on_view=on_view, on_trouble=on_trouble)
+        return RemoteWaiter(self, ident, mailbox, on_view, on_trouble)
+
+    def leave(self, ident: str, outcome: str = "ok") -> None:
+        """Give up whatever an id stands for by now. Not worth waiting for: what is left goes with this process."""
+        if self.direct is None:
+            try:
+                lease = self._ask(wire.About(lease=ident), LEAVE_S).lease
+                held = lease is not None and lease.claimed
+                end: cmd.Command = cmd.Release(ident, outcome) if held else cmd.Cancel(ident)
+                patience_s = ANSWER_S if lease is not None and lease.lives_with != self.me else LEAVE_S
+                self._ask(wire.Decide([end]), patience_s)
+                return
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        self.direct.leave(ident, outcome)
+
+    # Looking.
+
+    def lease(self, ident: str) -> Lease | None:
+        return self._known.get(ident) if self.direct is None else self.direct.lease(ident)
+
+    def _about(self, call: wire.About) -> wire.Answer | None:
+        if self.direct is None:
+            try:
+                return self._ask(call)
+            except NodeGone as gone:
+                self.go_direct(gone)
+        return None
+
+    def view(self, ident: str) -> TicketView | None:
+        if self.direct is None:
+            try:
+                return self.look(ident).view
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.view(ident)
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        if self.direct is None:
+            try:
+                return self.look(view.ticket.id).hopeless
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.is_hopeless(view)
+
+    def backed_off_until(self, model: str) -> int:
+        answer = self._about(wire.About(model=model))
+        if answer is not None:
+            return answer.until
+        assert self.direct is not None
+        return self.direct.backed_off_until(model)
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        answer = self._about(wire.About(lease=lease.id))
+        if answer is not None:
+            return answer.other
+        assert self.direct is not None
+        return self.direct.has_other_candidate(lease)
+
+    def is_probe(self, ident: str) -> bool:
+        answer = self._about(wire.About(lease=ident))
+        if answer is not None:
+            return answer.probe
+        assert self.direct is not None
+        return self.direct.is_probe(ident)
+
+    def side(self, table: str, key: str) -> bytes | None:
+        if self.direct is None:
+            try:
+                return self._ask(wire.Side(table, key)).value
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.side(table, key)
+
+    def beside(self, table: str, key: str, value: bytes) -> bytes:
+        """A value beside the log that is written once: what is there by now, or else this."""
+        try:
+            return self._ask(wire.Side(table, key, value)).value or b"" if self.direct is None else b""
+        except NodeGone as gone:
+            raise StoreError(str(gone)) from gone
+
+    def questions(self) -> list[Wanted]:
+        """The pools whose provider should be asked now: kind, name and account."""
+        return self._ask(wire.About(questions=True)).questions
+
+    # While an agent runs.
+
+    def tick(self, lease: Lease) -> None:
+        """The node sees to the rest; but somebody must see to the node, or do as if there had never been one."""
+        self._link.close()
+        try:
+            if self.direct is not None:
+                self.direct.tick(lease)
+            elif monotonic() > self._next_tick:
+                self._next_tick = monotonic() + _TICK_S
+                if not meeting.is_held(self._link.path):
+                    self._without_node(lease)
+        except (HeadgateError, OSError):
+            return  # the next time
+
+    def _without_node(self, lease: Lease) -> None:
+        if self._start is not None:
+            self._start()
+        else:
+            self.go_direct(NodeGone("it has ended")).tick(lease)
+
+    def maintain(self) -> None:
+        self._link.close()
+        if self.direct is not None:
+            self.direct.maintain()
+
+    def close(self) -> None:
+        self._link.close()
+        if self.direct is not None:
+            self.direct.close()
+
+
+class RemoteWaiter:
+    """One ticket of this process, in a line that the node knows. Keeps no connection while it waits."""
+
+    def __init__(
+        self,
+        gate: RemoteGate,
+        ident: str,
+        mailbox: Mailbox | None,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._gate = gate
+        self._id = ident
+        self._mailbox = mailbox
+        self._on_view = on_view
+        self._on_trouble = on_trouble
+        self._next_look = 0.0
+        self._questions = Questions(gate, gate.usage, gate.questions)
+
+    def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        gate = self._gate
+        while not stopped():
+            ended: Lease | Left | None = None
+            try:
+                ended = self._step()
+            except NodeGone as gone:
+                gate.go_direct(gone)
+            except StoreError as error:
+                self._on_trouble(str(error))
+            if gate.direct is not None:
+                waiter = gate.waiter(self._id, self._mailbox, on_view=self._on_view, on_trouble=self._on_trouble)
+                return waiter.wait(until, wakeup_fd, stopped)
+            if ended is not None:
+                return ended
+            if until is not None and monotonic() >= until:
+                return None
+            gate.rest()
+            self._sleep(until, wakeup_fd)
+        return None
+
+    def _sleep(self, until: float | None, wakeup_fd: int) -> None:
+        moment = self._next_look if until is None else min(self._next_look, until)
+        fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
+        ready, _, _ = select.select(fds, [], [], max(0.0, moment - monotonic()))
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
+
+    def _step(self) -> Lease | Left | None:
+        messages = self._mailbox.drain() if self._mailbox is not None else []
+        if not messages and monotonic() < self._next_look:
+            return None
+        self._next_look = monotonic() + LOOK_S  # also when it fails
+        self._questions.see_to_it()
+        answer = self._gate.look(self._id)
+        if answer.lease is not None:
+            return answer.lease
+        if answer.view is None:
+            return Left(answer.left or "lost")
+        self._on_view(answer.view)
+        pace_s = float(answer.view.position) if self._mailbox is not None else 1.0
+        self._next_look = monotonic() + min(max(LOOK_S if self._mailbox is not None else 1.0, pace_s), SLOWEST_LOOK_S)
+        return None
+
+
+def _mark(credential: cmd.Credential) -> tuple[str, str, str]:
+    return credential.account, credential.digest, credential.identity
+
+
+def _nothing() -> None:
+    pass
+
+
+def _quiet(text: str) -> None:
+    pass

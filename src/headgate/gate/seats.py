@@ -1,0 +1,131 @@
+"""What one who asks for a seat needs of the gate, whether it decides itself or a node does (`run`, `acquire`).
+
+`DirectGate` (gate/direct.py) has the store open. `RemoteGate` (gate/remote.py) asks the node of its host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from headgate.config.load import Loaded
+    from headgate.config.settings import Settings
+    from headgate.core import commands as cmd
+    from headgate.core.places import TicketView
+    from headgate.core.records import Lease, Reason, Spec
+    from headgate.gate.credentials import Credentials
+    from headgate.gate.transaction import Decided
+    from headgate.gate.usage import Usage
+    from headgate.gate.wake import Mailbox
+    from headgate.log.protocol import SideWrite
+
+
+class Left:
+    """The ticket is no longer in line, and there is no lease: `why` is expired, cancelled or lost."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class Waits(Protocol):
+    """A place in line."""
+
+    def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
+
+
+class SeatGate(Protocol):
+    """The gate of one process that asks, holds and gives back."""
+
+    loaded: Loaded | None
+    settings: Settings
+    folder: str
+    host: str
+    me: str
+    address: str  # where this process is woken
+    before_lock: Callable[[], None]
+    after_lock: Callable[[], None]
+
+    @property
+    def credentials(self) -> Credentials: ...
+
+    @property
+    def usage(self) -> Usage: ...
+
+    def now(self) -> int:
+        """The log's time."""
+
+    def wall_offset_ms(self) -> int:
+        """What to add to a log time to get wall time."""
+
+    def lock_owner(self) -> int | None:
+        """The process that seems to keep the store's lock."""
+
+    # Deciding.
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]: ...
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        """The same for one who must not wait for anybody: False when it cannot be done now."""
+
+    def decide_soon(self, commands: Sequence[cmd.Command]) -> bool: ...
+
+    def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        """Ask once: the lease, the reason of a refusal, or None when the ticket stands in line now."""
+
+    def waiter(
+        self,
+        ident: str,
+        mailbox: Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits: ...
+
+    def leave(self, ident: str, outcome: str = "ok") -> None: ...
+
+    # Looking.
+    def lease(self, ident: str) -> Lease | None:
+        """A lease, as of the last decision."""
+
+    def view(self, ident: str) -> TicketView | None:
+        """A ticket in line."""
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        """Whether waiting is no use: a person must see to every candidate."""
+
+    def backed_off_until(self, model: str) -> int:
+        """When the last backoff that concerns a model ends; 0: there is none."""
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        """Whether another model than the lease's may be used now."""
+
+    def is_probe(self, ident: str) -> bool:
+        """Whether a lease is to try out the end of a backoff."""
+
+    def side(self, table: str, key: str) -> bytes | None:
+        """A value beside the log."""
+
+    # While an agent runs.
+    def tick(self, lease: Lease) -> None:
+        """Now and then: upkeep, and whether the lease is still in the books. Never in the way."""
+
+    def maintain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
+    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (SPEC C2)."""
+    if spec.kind != "agents" or loaded is None or any(selector == "host" for selector, _ in spec.caps):
+        return spec
+    own = tuple(
+        ("host", rule.cap)
+        for rule in loaded.settings.rules
+        if (rule.kind, rule.selector) == ("agents", "host") and rule.cap is not None
+    )
+    return msgspec.structs.replace(spec, caps=(*spec.caps, *own)) if own else spec

@@ -1,0 +1,127 @@
+"""The store goes away: agents go on, those in line wait and say so, `--fail-open` is counted later (SPEC Q2, R3)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Rule
+from tests.postgres_server import NoServer, Server
+from tests.postgres_stores import migrate
+from tests.processes.fleet import Fleet, Run
+
+pytestmark = pytest.mark.processes
+
+
+def adopted(fleet: Fleet) -> list[str]:
+    return [event.adopted for _, event in fleet.events_of(ev.Granted) if event.adopted]
+
+
+def damage(fleet: Fleet) -> None:
+    """A store that cannot be used."""
+    fleet.home.mkdir(exist_ok=True)
+    (fleet.home / "headgate.db").write_bytes(b"this is no database" * 100)
+
+
+def test_r3_without_a_store_a_run_exits_69_with_a_sentence(fleet: Fleet) -> None:
+    damage(fleet)
+    run = fleet.done("--", *fleet.sleeper("a", 0.1))
+    assert run.code == 69
+    assert "headgate.db" in run.err
+    assert not fleet.lives()
+
+
+def test_q2_fail_open_goes_ahead_and_is_counted_when_the_store_is_back(fleet: Fleet) -> None:
+    fleet.configure("[agents]\nhost = 1\n")
+    damage(fleet)
+    run = fleet.run("--fail-open", "--status-file", "status.json", "--", *fleet.sleeper("a", 8, code=3))
+    fleet.until(lambda: fleet.has_started("a"), what="the agent, without a seat")
+    assert "going ahead without a seat (--fail-open)" in run.err
+    (fleet.home / "headgate.db").unlink()
+    fleet.until(lambda: "is counted from now on" in run.err, what="a word that it is counted")
+    assert adopted(fleet) == ["failed_open"]
+    refused = fleet.done("--no-wait", "--", "true")
+    assert refused.code == 75
+    assert run.wait() == 3
+    (ended,) = [event for _, event in fleet.events_of(ev.Released)]
+    assert ended.exit_code == 3
+    assert '"exit_code":3' in (fleet.folder / "status.json").read_text()
+    assert fleet.is_empty()
+
+
+def test_q2_fail_open_returns_as_its_agent_does_though_the_store_never_came_back(fleet: Fleet) -> None:
+    damage(fleet)
+    run = fleet.done("--fail-open", "--", *fleet.sleeper("a", 0.1, code=7))
+    assert run.code == 7
+    assert "this run is in no history" in run.err
+    assert "Traceback" not in run.err
+
+
+def test_q2_fail_open_with_a_store_asks_as_everybody_does(fleet: Fleet) -> None:
+    fleet.configure("[agents]\nhost = 1\n")
+    fleet.occupy()
+    assert fleet.done("--fail-open", "--no-wait", "--", "true").code == 75
+
+
+# PostgreSQL.
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """One of its own, to be stopped and started."""
+    try:
+        server = Server()
+    except NoServer as no:
+        pytest.skip(str(no))
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def far(server: Server) -> Iterator[Fleet]:
+    with Fleet(store=server.url(server.new_database(migrate))) as fleet:
+        fleet.gate.decide([cmd.SetRule(Rule("agents", "host", cap=1))], durable=True)
+        fleet.seats = 1
+        yield fleet
+
+
+def run_on(fleet: Fleet, name: str, seconds: float, *options: str) -> Run:
+    return fleet.run(*options, "--", *fleet.sleeper(name, seconds), env={"HEADGATE_TEST_BEAT_S": "1"})
+
+
+@pytest.mark.postgres
+def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: Server) -> None:
+    first = run_on(far, "first", 6)
+    far.until(lambda: far.has_started("first"), what="the first")
+    second = run_on(far, "second", 0.2)
+    far.until(lambda: far.in_line() == 1, what="the second in line")
+    far.close_gate()
+    server.stop(signal.SIGINT)
+    late = run_on(far, "late", 0.1)
+    assert late.wait(40) == 69, late
+    far.until(lambda: "still trying" in second.err, what="a word from the one who waits")
+    assert first.code is None
+    server.start()
+    assert first.wait(60) == second.wait(60) == 0
+    assert far.most_at_once() == 1
+    assert not far.events_of(ev.Reclaimed)
+    assert not adopted(far)
+    far.until(far.is_empty, what="an empty gate")
+
+
+@pytest.mark.postgres
+def test_q2_fail_open_while_the_server_is_away(far: Fleet, server: Server) -> None:
+    far.close_gate()
+    server.stop(signal.SIGINT)
+    run = run_on(far, "open", 25, "--fail-open")
+    far.until(lambda: far.has_started("open"), 40, what="the agent, without a seat")
+    server.start()
+    far.until(lambda: "is counted from now on" in run.err, 40, what="a word that it is counted")
+    assert adopted(far) == ["failed_open"]
+    run.signal(signal.SIGTERM)
+    run.wait()
+    far.until(far.is_empty, what="an empty gate")

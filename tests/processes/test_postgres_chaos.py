@@ -1,0 +1,165 @@
+"""Three hosts on one PostgreSQL, and all that can be killed is: the agents' own record says that no cap broke."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from headgate.core import events as ev
+from tests.postgres_server import NoServer, Server
+from tests.postgres_stores import admin, migrate
+from tests.processes.fleet import Fleet, Run, kill_if_there, rss_mb
+from tests.processes.test_postgres_hosts import MODEL, cap, connections, host, nodes
+
+pytestmark = [pytest.mark.processes, pytest.mark.postgres]
+
+SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
+HOSTS = "abc"
+SEATS = 5
+BEAT_S = 2.0  # lost after 9 s: longer than any host is without a node
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """One of its own, to be stopped and started."""
+    try:
+        server = Server(fsync=True)
+    except NoServer as no:
+        pytest.skip(str(no))
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def fleet(server: Server) -> Iterator[Fleet]:
+    with Fleet(store=server.url(server.new_database(migrate))) as fleet:
+        cap(fleet, SEATS)
+        fleet.close_gate()
+        yield fleet
+
+
+class Chaos:
+    """Agents come on all hosts, and things die."""
+
+    def __init__(self, fleet: Fleet, server: Server, agents: int, seed: int) -> None:
+        self.fleet, self.server = fleet, server
+        self.random = random.Random(seed)
+        self.left = dict.fromkeys(HOSTS, agents)
+        self.runs: dict[str, list[Run]] = {name: [] for name in HOSTS}
+        self.killed: set[int] = set()
+
+    def play(self) -> None:
+        total = sum(self.left.values())
+        restarts = [total * 2 // 3, total // 3]
+        while sum(self.left.values()):
+            self._bring()
+            if restarts and sum(self.left.values()) <= restarts[0]:
+                restarts.pop(0)
+                self.server.stop(self.random.choice((signal.SIGQUIT, signal.SIGINT)))
+                time.sleep(0.5)
+                self.server.start()
+            self.random.choice((self._kill_run, self._kill_node, self._kill_connections, self._nothing))()
+            if self.random.random() < 0.05:
+                self._kill_host()
+            time.sleep(self.random.uniform(0.1, 0.4))
+
+    def _bring(self) -> None:
+        for name in HOSTS:
+            alive = sum(run.code is None for run in self.runs[name])
+            if self.left[name] and alive < 8:
+                self.left[name] -= 1
+                sleeper = self.fleet.sleeper(f"{name}{self.left[name]}", self.random.uniform(0.2, 1.5))
+                self.runs[name].append(self.fleet.run(*MODEL, "--", *sleeper, env=host(self.fleet, name, BEAT_S)))
+
+    def _kill_run(self) -> None:
+        alive = [run for runs in self.runs.values() for run in runs if run.code is None]
+        if alive:
+            run = self.random.choice(alive)
+            self.killed.add(run.pid)
+            run.signal(signal.SIGKILL)
+
+    def _kill_node(self) -> None:
+        for pid in nodes(self.fleet, self.random.choice(HOSTS)):
+            kill_if_there(pid)
+
+    def _kill_connections(self) -> None:
+        with admin(self.fleet.store) as conn:
+            conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name LIKE 'headgate%' AND pid != pg_backend_pid()"
+            )
+
+    def _kill_host(self) -> None:
+        name = self.random.choice(HOSTS)
+        for run in self.runs[name]:
+            if run.code is None:
+                self.killed.add(run.pid)
+                run.signal(signal.SIGKILL)
+        for pid in nodes(self.fleet, name):
+            kill_if_there(pid)
+        for life in self.fleet.lives():
+            if life.name.startswith(name) and life.ended is None:
+                self.fleet.kill_sleeper(life.pid)
+
+    def _nothing(self) -> None:
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(max(1, SOAK // 5)))
+def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
+    fleet: Fleet, server: Server, seed: int
+) -> None:
+    chaos = Chaos(fleet, server, 40 if SOAK else 12, seed)
+    chaos.play()
+    runs = [run for runs in chaos.runs.values() for run in runs]
+    for run in runs:
+        code = run.wait(120)
+        # 69: it asked in the very moment in which there was no server.
+        assert code in (0, 69) or run.pid in chaos.killed, run
+        assert "Traceback" not in run.err
+    assert sum(run.code == 69 for run in runs) <= 2 * len(HOSTS)
+    assert fleet.most_at_once() <= SEATS
+    fleet.until(fleet.is_empty, 60, what="an empty gate")
+    fleet.check_log()
+    print(f"{len(runs)} runs, {len(chaos.killed)} killed, {len(fleet.events_of(ev.Reclaimed))} leases taken back")
+
+
+@pytest.mark.skipif(not SOAK, reason="five hundred processes: make soak")
+def test_l2_five_hundred_that_wait_on_three_nodes(fleet: Fleet) -> None:
+    cap(fleet, 1)
+    first = fleet.run(*MODEL, "--", *fleet.sleeper("first", 3600), env=host(fleet, "a", 10))
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    runs = []
+    for number in range(500):
+        env = host(fleet, HOSTS[number % 3], 10)
+        runs.append(fleet.run("-q", *MODEL, "--", *fleet.sleeper(f"w{number}", 0.02), env=env))
+        fleet.until(lambda: fleet.in_line() >= len(runs) - 8, 120, what="room for one more")
+    fleet.until(lambda: fleet.in_line() == 500, 120, what="all in line")
+    fleet.close_gate()
+    memory = sorted(rss_mb(run.pid) for run in runs)
+    print(f"memory of a run that waits: median {memory[250]:.1f} MB, most {memory[-1]:.1f} MB")
+    print(f"memory of the nodes: {[round(rss_mb(pid), 1) for name in HOSTS for pid in nodes(fleet, name)]} MB")
+    print(f"connections to the server: {connections(fleet)}")
+    assert memory[-1] < 25
+    assert connections(fleet) <= 3 * len(HOSTS)
+    fleet.seats = 1
+    began = time.monotonic()
+    first.signal(signal.SIGTERM)
+    assert [run.wait(600) for run in runs] == [0] * 500
+    took_s = time.monotonic() - began
+    lives = sorted(fleet.lives(), key=lambda life: life.started)
+    gaps = sorted(after.started - (before.ended or before.started) for before, after in pairwise(lives[1:]))
+    print(f"all through one seat in {took_s:.1f} s")
+    told = f"median {gaps[len(gaps) // 2]} ms, 95 of 100 {gaps[len(gaps) * 95 // 100]} ms, worst {gaps[-1]} ms"
+    print(f"from one agent's end to the next one's start: {told}")
+    granted = {event.id: at for at, event in fleet.events_of(ev.Granted) if not event.claimed}
+    claims = sorted(at - granted[event.id] for at, event in fleet.events_of(ev.Claimed) if not event.child)
+    print(f"from a grant to its claim: median {claims[len(claims) // 2]} ms, worst {claims[-1]} ms")
+    assert not fleet.notes("over")

@@ -1,0 +1,231 @@
+"""Several hosts on one PostgreSQL: each has a node that its first command starts, and one connection for all who wait.
+
+A host is a name (HEADGATE_HOST) with a state folder of its own. Times are scaled down by HEADGATE_TEST_BEAT_S.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import msgspec
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Rule
+from tests.postgres_server import Server
+from tests.postgres_stores import admin, backup, fresh_store
+from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, rss_mb
+
+pytestmark = [pytest.mark.processes, pytest.mark.postgres]
+
+BEAT_S = 0.5  # lost after 2.25 s
+MODEL = ("-m", "p/m")
+
+
+@pytest.fixture
+def fleet(postgres: Server) -> Iterator[Fleet]:
+    with Fleet(store=fresh_store(postgres)) as fleet:
+        cap(fleet, 2)
+        yield fleet
+
+
+def cap(fleet: Fleet, seats: int) -> None:
+    fleet.seats = seats
+    fleet.gate.decide([cmd.SetRule(Rule("agents", "*/m", cap=seats)), cmd.SetRule(Rule("agents", "host", cap=1000))])
+
+
+def host(fleet: Fleet, name: str, beat_s: float = BEAT_S) -> dict[str, str]:
+    home = fleet.folder / f"home-{name}"
+    home.mkdir(exist_ok=True)
+    return {"HEADGATE_HOST": name, "HEADGATE_HOME": str(home), "HEADGATE_TEST_BEAT_S": str(beat_s)}
+
+
+def agent(fleet: Fleet, name: str, where: str, seconds: float) -> Run:
+    return fleet.run(*MODEL, "--", *fleet.sleeper(name, seconds), env=host(fleet, where))
+
+
+def nodes(fleet: Fleet, where: str) -> list[int]:
+    """The nodes of a host that live."""
+    found = []
+    for pid in fleet.processes():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"node" in line and f"HEADGATE_HOST={where}".encode() in environ:
+            found.append(pid)
+    return found
+
+
+def connections(fleet: Fleet) -> int:
+    with admin(fleet.store) as conn:
+        row = conn.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'headgate%' AND pid != pg_backend_pid()"
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def adopted(fleet: Fleet) -> list[str]:
+    return [event.adopted for _, event in fleet.events_of(ev.Granted) if event.adopted]
+
+
+def test_a1_three_hosts_share_a_cap_through_nodes_that_start_by_themselves(fleet: Fleet) -> None:
+    runs = [agent(fleet, f"{where}{number}", where, 0.2) for number in range(3) for where in "abc"]
+    assert [run.wait(60) for run in runs] == [0] * 9
+    assert fleet.most_at_once() <= 2
+    assert [len(nodes(fleet, where)) for where in "abc"] == [1, 1, 1]
+    fleet.check_log()
+
+
+def test_l2_those_who_wait_have_no_connection_and_little_memory(fleet: Fleet) -> None:
+    cap(fleet, 1)
+    first = agent(fleet, "first", "a", 600)
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    waiting = [agent(fleet, f"w{number}", where, 0.1) for number in range(3) for where in "ab"]
+    fleet.until(lambda: fleet.in_line() == 6, what="six in line")
+    fleet.close_gate()
+    assert connections(fleet) <= 2 * 3  # of each node: decisions, listening, reading
+    assert max(rss_mb(run.pid) for run in waiting) < 25
+    began = time.monotonic()
+    first.signal(signal.SIGTERM)
+    assert [run.wait(30) for run in waiting] == [0] * 6
+    assert time.monotonic() - began < 15  # each is woken; nobody waits for a poll
+
+
+def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet) -> None:
+    cap(fleet, 1)
+    first = agent(fleet, "first", "a", 600)
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    gone = agent(fleet, "gone", "a", 600)
+    fleet.until(lambda: fleet.in_line() == 1, what="one more of the same host")
+    second = agent(fleet, "second", "b", 0.1)
+    fleet.until(lambda: fleet.in_line() == 2, what="one of another host")
+    for pid in [first.pid, gone.pid, *nodes(fleet, "a")]:
+        kill_if_there(pid)
+    fleet.kill_sleeper(fleet.lives()[0].pid)
+    assert second.wait(30) == 0
+    assert [event.cause for _, event in fleet.events_of(ev.Reclaimed)] == ["lost"]
+    assert not fleet.has_started("gone")
+
+
+def test_l2_a_node_that_is_killed_is_started_again_and_nobody_is_lost(fleet: Fleet) -> None:
+    cap(fleet, 1)
+    first = agent(fleet, "first", "a", 6)
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    second = agent(fleet, "second", "b", 0.1)
+    fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
+    for where in "ab":
+        for pid in nodes(fleet, where):
+            kill_if_there(pid)
+    fleet.until(lambda: nodes(fleet, "a"), what="a node again, started by the run")
+    assert first.wait(30) == second.wait(30) == 0
+    assert not fleet.events_of(ev.Reclaimed)
+    assert fleet.most_at_once() == 1
+
+
+def test_l2_a_host_cut_off_from_the_database_keeps_its_agents_and_finds_them_counted_again(fleet: Fleet) -> None:
+    """Its node and its runs are stopped, which to the others is the same as a network that is gone."""
+    cap(fleet, 1)
+    first = agent(fleet, "first", "a", 60)
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    second = agent(fleet, "second", "b", 0.5)
+    fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
+    cut_off = [first.pid, *nodes(fleet, "a")]
+    for pid in cut_off:
+        os.kill(pid, signal.SIGSTOP)
+    assert second.wait(30) == 0
+    assert [event.cause for _, event in fleet.events_of(ev.Reclaimed)] == ["lost"]
+    for pid in cut_off:
+        os.kill(pid, signal.SIGCONT)
+    fleet.until(lambda: adopted(fleet) == ["cut_off"], what="its agent counted again")
+    first.signal(signal.SIGTERM)
+    first.wait()
+    fleet.until(fleet.is_empty, what="an empty gate")
+
+
+def test_q2_a_database_restored_under_running_agents_lends_no_seat_twice(fleet: Fleet) -> None:
+    assert fleet.done(*MODEL, "--", "true", env=host(fleet, "a")).code == 0
+    fleet.close_gate()
+    restore = backup(fleet.store)
+    running = [agent(fleet, f"old{where}", where, 6) for where in "ab"]
+    fleet.until(lambda: len(fleet.notes("start")) == 2, what="two agents")
+    fleet.close_gate()
+    restore()
+    late = [agent(fleet, f"new{where}", where, 0.2) for where in "abc"]
+    assert [run.wait(60) for run in (*running, *late)] == [0] * 5
+    assert fleet.most_at_once() == 2
+    assert adopted(fleet) == ["log_lost"] * 2
+
+
+def test_q2_drain_lets_nobody_new_start_on_a_host(fleet: Fleet) -> None:
+    assert fleet.start([*HEADGATE, "drain", "a"]).wait() == 0
+    held_back = agent(fleet, "a", "a", 0.1)
+    assert agent(fleet, "b", "b", 0.1).wait(30) == 0
+    fleet.until(lambda: "drained" in held_back.err, what="a reason")
+    status = fleet.start([*HEADGATE, "status"])
+    assert status.wait() == 0
+    assert "a is drained" in status.out
+    assert fleet.start([*HEADGATE, "drain", "a", "--end"]).wait() == 0
+    assert held_back.wait(30) == 0
+
+
+def test_r3_without_a_database_a_run_exits_69_with_a_sentence(fleet: Fleet) -> None:
+    nowhere = {"HEADGATE_STORE": "postgresql://x@127.0.0.1:1/x", **host(fleet, "a")}
+    run = fleet.done("--", "true", env=nowhere, within_s=60)
+    assert run.code == 69, run
+    assert "127.0.0.1" in run.err
+
+
+def test_a_password_in_the_url_is_in_no_command_line_and_no_log(fleet: Fleet) -> None:
+    where = host(fleet, "a")
+    run = fleet.done("--", "true", env={**where, "HEADGATE_STORE": fleet.store + "&password=s3cret"})
+    assert run.code == 0, run
+    for pid in nodes(fleet, "a"):
+        assert b"s3cret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    for path in Path(where["HEADGATE_HOME"]).rglob("*"):
+        assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
+
+
+def test_h2_any_service_answers_for_any_pool_and_tells_of_what_others_decided(fleet: Fleet) -> None:
+    services, addresses = [], []
+    for where in "ab":
+        env = host(fleet, where)
+        services.append(fleet.start([*HEADGATE, "serve", "--port", "0"], env=env))
+        address = Path(env["HEADGATE_HOME"]) / "serve.json"
+        fleet.until(address.exists, what="a service")
+        addresses.append(msgspec.json.decode(address.read_bytes())["url"])
+    with urlopen(Request(f"{addresses[1]}/v1/events"), timeout=30) as stream:
+        body = b'{"limit": 7}'
+        set_limit = Request(f"{addresses[0]}/concurrency/limits/umans", body, method="PUT")
+        set_limit.add_header("Content-Type", "application/json")
+        with urlopen(set_limit, timeout=20) as answer:
+            assert answer.status == 200
+        with urlopen(f"{addresses[1]}/concurrency/status", timeout=20) as answer:
+            found = {each["providerId"]: each["limit"] for each in msgspec.json.decode(answer.read())["providers"]}
+        assert found["umans"] == 7
+        assert agent(fleet, "x", "a", 0.1).wait(30) == 0
+        told = b""
+        while b'"released"' not in told and b"event: released" not in told:
+            told += stream.readline()
+        assert b"rule_set" in told
+    for service in services:
+        service.signal(signal.SIGTERM)
+        assert service.wait(30) == 0
+
+
+def test_c2_a_machines_own_file_caps_its_host_through_the_node(fleet: Fleet) -> None:
+    fleet.configure("[agents]\nhost = 1\n")
+    first = fleet.run("--", *fleet.sleeper("first", 60), env=host(fleet, "a"))
+    fleet.until(lambda: fleet.has_started("first"), what="the first")
+    refused = fleet.done("--no-wait", "--", "true", env=host(fleet, "a"))
+    assert refused.code == 75
+    assert "host:a" in refused.err
+    assert fleet.done("--no-wait", "--", "true", env=host(fleet, "b")).code == 0
+    first.signal(signal.SIGTERM)
