@@ -97,9 +97,13 @@ class JobsDesk:
             )
         until = monotonic() + wait_s
         self._following += 1
+        ran = False
         try:
             while True:
                 ended = await self._has_ended(found)  # first: what it printed last is then read
+                if ended and ran:
+                    await asyncio.sleep(LOOK_S)  # its hand writes down how it ended a moment after that is true
+                ran = not ended
                 answer = await self._read(found, after, most, tail, stream)
                 answer.ended = ended and not answer.more
                 if answer.pieces or answer.more or answer.ended or monotonic() >= until or stopping.is_set():

@@ -137,7 +137,7 @@ def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: 
             note(_state(view, new=one.new))
         return
     if as_json:
-        found = {view.id: view for view in store.views(gate)}
+        found = store.several(gate, {one.id for one in submitted})
         for one in submitted:
             say_json(submitted_json(found[one.id], moments, new=one.new))
         return

@@ -86,9 +86,9 @@ def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | 
             gone.add(lease.lives_with)
     gone.update(pool.upstream.asked_by for pool in state.gates if is_gone(pool.upstream.asked_by))
     for ticket in state.tickets.values():
-        if not ticket.holder or ticket.renew_ms:
-            continue  # a job's that nobody offers to run: there may be a hundred thousand
-        if is_gone(ticket.holder):
+        if ticket.renew_ms:
+            continue
+        if ticket.holder and is_gone(ticket.holder):  # a job that nobody offers to run has none
             gone.add(ticket.holder)
         if ticket.bound and is_gone(ticket.bound):
             gone.add(ticket.bound)

@@ -73,6 +73,15 @@ def view(gate: DirectGate, ident: str) -> JobView:
     return found
 
 
+def several(gate: DirectGate, idents: set[str]) -> dict[str, JobView]:
+    """Some jobs as they are now, of which there may be many: the line is walked once for all."""
+    jobs = {ident: job for ident in idents if (job := find(gate.log, ident)) is not None}
+    over = ends(gate.log)
+    state = gate.replica.catch_up()
+    line = {view.ticket.id: view for view in Line(state, gate.now()).walk(lambda ticket: ticket.id in jobs)}
+    return {ident: _now(ident, job, state, line.get(ident), over.get(ident)) for ident, job in jobs.items()}
+
+
 def views(gate: DirectGate) -> list[JobView]:
     """All jobs as they are now."""
     return listing(gate, Wanted()).views

@@ -121,9 +121,9 @@ def ring(gate: DirectGate) -> int:
     return sum(wake.send(address, b"job") is True for address in hands(gate.folder))
 
 
-def taken_up(gate: DirectGate, ident: str) -> None:
+def taken_up(gate: DirectGate, ident: str, most_s: float = TAKEN_UP_S) -> None:
     """If hands are there, wait a moment for one to take a job up: who asks at once would be told that nobody is."""
-    until = monotonic() + TAKEN_UP_S
+    until = monotonic() + most_s
     while hands(gate.folder) and monotonic() < until:
         ticket = gate.replica.catch_up().tickets.get(ident)
         if ticket is None or not ticket.away:

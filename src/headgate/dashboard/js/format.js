@@ -52,10 +52,10 @@ export function estimate(range) {
   return low < 1 ? `within ${to}` : same ? `in ${a}–${to}` : `in ${from} – ${to}`;
 }
 
-/** `host:pid`, the client's name, or nothing known. */
+/** `host:pid`, the client's name, or that it is a job. */
 export function who(holder, client, pid = null) {
   if (client) return client;
-  if (!holder) return "unknown";
+  if (!holder) return "a job"; // that nobody has offered to run yet
   const number = pid ?? holder.pid;
   return number === null ? holder.host : `${holder.host}:${number}`;
 }
