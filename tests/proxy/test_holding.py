@@ -33,11 +33,15 @@ async def _crowd(url: str, number: int) -> list[int]:
         return list(await asyncio.gather(*(one(index) for index in range(number))))
 
 
+async def _called(provider: FakeProvider, times: int) -> None:
+    await provider.until(lambda stats: stats.calls >= times, 60)
+
+
 async def _refuse_now_and_then(provider: FakeProvider) -> int:
     """Rate limits that have nothing to do with how many there are, in the middle of it all: how many it were."""
     refusals = (Fault(status=429), Fault(status=429, retry_after_s=0.3))
     for number, fault in enumerate(refusals, 1):
-        await provider.until(lambda stats, number=number: stats.calls >= 30 + 12 * number, 60)  # type: ignore[misc]
+        await _called(provider, 30 + 12 * number)
         provider.script(fault)
     await provider.until(lambda stats: stats.scripted == len(refusals), 60)
     provider.script(Fault(status=529, times=2))

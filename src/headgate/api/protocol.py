@@ -1,11 +1,14 @@
-"""uvicorn's HTTP protocol with an end to how much of a head it takes in, and one write for a short answer.
+"""uvicorn's HTTP protocol with an end to how much of a head it takes in, one write for a short answer, and word of a
+client that leaves.
 
-With httptools it has no such end of its own; and it writes head and body one by one, which wakes its client twice.
+With httptools it has no such end of its own; it writes head and body one by one, which wakes its client twice; and who
+wants to know that a client has left must wait for it in a task.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -27,6 +30,7 @@ class Together:
         self._transport = transport
         self._loop = loop
         self._head = b""
+        self.leavers: dict[object, Callable[[], None]] = {}  # called when the client has left; by whom it is wanted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -60,6 +64,11 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = Together(transport, self.loop)
         super().connection_made(together)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for leave in list(self.transport.leavers.values()):  # type: ignore[attr-defined]
+            leave()
 
     def on_message_begin(self) -> None:
         self._in_head = True

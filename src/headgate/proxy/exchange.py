@@ -33,7 +33,6 @@ class Exchange:
         "bytes_sent",
         "candidates",
         "client",
-        "cycle",
         "done",
         "error",
         "first_byte_s",
@@ -41,6 +40,7 @@ class Exchange:
         "hold_s",
         "key",
         "lease",
+        "leavers",
         "line_s",
         "method",
         "model",
@@ -91,7 +91,7 @@ class Exchange:
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
         self.error = ""
-        self.cycle: Any = None  # the server's own view of the request, where it tells whether the client is there
+        self.leavers: dict[Any, Any] | None = None  # of the client's connection: who is told when it is gone
         self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
         self.gone = False  # the client has left
         self.stalled = False  # a wait was too long

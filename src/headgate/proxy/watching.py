@@ -1,21 +1,21 @@
 """Looks after all requests under way: notices clients that have left (SPEC X4), and waits that have become too long.
 
 A task for each request that waits in `receive()` would notice a client's leaving at once, and cost a tenth of all that
-a request costs. So where the server tells whether a client is there (uvicorn's requests know it), one timer looks at
-all of them a hundred times a second; elsewhere, and after a large body, it is the task.
+a request costs. So where the client's connection itself tells of its end (`leavers`, see api/protocol.py), that is
+heard; elsewhere, and after a large body, it is the task. Waits are looked at by one timer for all.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from headgate.proxy.exchange import Exchange
 
-LOOK_S = 0.01
-_LOOKS_FOR_STALLS = 50  # one look in so many is for what takes too long
+LOOK_S = 0.5
 
 Receive = Callable[[], Awaitable[Any]]
 
@@ -26,7 +26,6 @@ class Watch:
     def __init__(self) -> None:
         self._all: dict[Exchange, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looks = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -38,27 +37,26 @@ class Watch:
 
     def end(self, x: Exchange) -> None:
         del self._all[x]
+        if x.leavers is not None:
+            x.leavers.pop(x, None)
 
     def client(self, x: Exchange, receive: Receive, handler: asyncio.Task[Any], *, in_one_piece: bool) -> None:
         """From now on, when the body has come, end the request when its client is gone."""
-        cycle = getattr(receive, "__self__", None)
-        if in_one_piece and getattr(cycle, "disconnected", None) is not None:
-            x.cycle = cycle
+        cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
+        leavers = getattr(getattr(cycle, "transport", None), "leavers", None)
+        if in_one_piece and leavers is not None:
+            x.leavers = leavers
+            leavers[x] = partial(_left, x, handler)
         else:
             x.watcher = handler.get_loop().create_task(_watch(receive, x, handler))
 
     def _look(self) -> None:
         self._timer = None
-        self._looks += 1
-        slowly = self._looks % _LOOKS_FOR_STALLS == 0
-        now = perf_counter() if slowly else 0.0
+        now = perf_counter()
         for x, handler in self._all.items():
             if x.gone or x.done or x.stalled:
                 continue
-            if x.cycle is not None and x.cycle.disconnected:
-                x.gone = True
-                handler.cancel()
-            elif slowly and x.waiting_since and now - x.waiting_since > x.upstream.stall_s:
+            if x.waiting_since and now - x.waiting_since > x.upstream.stall_s:
                 x.stalled = True
                 handler.cancel()
         if self._all:
@@ -69,6 +67,10 @@ class Watch:
 async def _watch(receive: Receive, x: Exchange, handler: asyncio.Task[Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    if not x.done and not x.gone:
+    _left(x, handler)
+
+
+def _left(x: Exchange, handler: asyncio.Task[Any]) -> None:
+    if not x.done and not x.gone and not x.stalled:
         x.gone = True
         handler.cancel()
