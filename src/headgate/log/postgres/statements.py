@@ -31,9 +31,9 @@ DELETE_SIDE = "DELETE FROM headgate.side WHERE namespace = {ns} AND (tbl, key) I
 NOT_SYNCED = "SET LOCAL synchronous_commit = off; "
 # What the operator has chosen stands, as long as it waits for a disk at all.
 SYNCED = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'; "
-# Behind a COMMIT this is a transaction of its own, which ends with the round trip. It leaves nothing but a mark in the
-# write-ahead log, and waits until that is on disk, and with it all that was committed before.
-SYNC = f"{SYNCED}SELECT pg_logical_emit_message(true, 'headgate', '')"
+# A transaction that leaves nothing but a mark in the write-ahead log, and waits until that is on disk, and with it all
+# that was committed before.
+SYNC = f"BEGIN; {SYNCED}SELECT pg_logical_emit_message(true, 'headgate', ''); COMMIT"
 SIDE = (
     "INSERT INTO headgate.side (namespace, tbl, key, value) VALUES {rows} "
     "ON CONFLICT (namespace, tbl, key) DO UPDATE SET value = excluded.value; "
