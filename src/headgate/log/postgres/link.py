@@ -257,6 +257,7 @@ def import_psycopg() -> Any:
 
 def explain_lost(address: Address, said: str) -> StoreError:
     """For a server that cannot be reached."""
+    said = said.partition(" Is the server running")[0]  # libpq's own question, which is asked below
     if "password" in said or "authentication" in said or "pg_hba" in said:
         do = "check the user and the password (~/.pgpass, PGPASSWORD or the URL)"
     elif "does not exist" in said:
