@@ -28,7 +28,7 @@ from headgate.gate.liveness import Beats
 from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.seats import Waits, with_own_host_cap
 from headgate.gate.surroundings import Surroundings, Turns
-from headgate.gate.transaction import Decided, Replica, Side
+from headgate.gate.transaction import TOLD, Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced
 
@@ -266,17 +266,28 @@ class DirectGate:
     def tick(self, lease: Lease) -> None:
         """Now and then, while an agent runs: is its lease still in the books?"""
         try:
-            state = self.replica.catch_up()
-            if lease.id not in state.leases and is_ours(lease):
-                self._claim_again(lease)
-            elif self.replica.recovery.wanted:
-                self.replica.try_decide([])
-            self.beats.see_to_it(state)
+            if self._may_be_forgotten(lease):
+                state = self.replica.catch_up()
+                if lease.id not in state.leases and is_ours(lease):
+                    self._claim_again(lease)
+                elif self.replica.recovery.wanted:
+                    self.replica.try_decide([])
+            self.beats.see_to_it(self.state)
         except (HeadgateError, LogReplaced, OSError):
             return
         if monotonic() > self._upkeep_at:
             self._upkeep_at = monotonic() + _UPKEEP_S
             self.maintain()
+
+    def _may_be_forgotten(self, lease: Lease) -> bool:
+        """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
+        if self.log.side(TOLD, lease.id) == b"lost":
+            return True
+        try:
+            self.log.read(self.replica.position, 1)
+        except LogReplaced:
+            return True
+        return self.replica.recovery.wanted
 
     def _claim_again(self, lease: Lease) -> None:
         """Nobody gave it back, and its agent runs: unless a person took it, it is to be counted."""

@@ -33,6 +33,7 @@ from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
 from headgate.gate.far import ALL, heard, mark
 from headgate.gate.node import Node
 from headgate.gate.recovery import adoption, is_ours
+from headgate.gate.seats import why_left
 from headgate.gate.transaction import TOLD, Decided
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class HostNode(Node):
         self._views: dict[str, TicketView] = {}
         self._views_until = 0.0
         self._addresses: dict[str, str] = {}  # by their marks: where those who wait on this host are woken
-        self._ours: dict[str, Lease] = {}  # of this host, as of the last look
+        self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
 
     # What is asked over the socket.
 
@@ -164,7 +165,7 @@ class HostNode(Node):
             answer.hopeless = bool(state.backoffs) and self._replica.engine.needs_a_person(queue, self._now())
         else:
             told = await self._reading(lambda log: log.side(TOLD, ident))
-            answer.left = "lost" if told is None else told.decode()
+            answer.left = why_left(told)
 
     def _view(self, state: State, ident: str) -> TicketView | None:
         """Where a ticket stands. All are worked out together: of a thousand who look, one costs as much as all."""
@@ -241,7 +242,11 @@ class HostNode(Node):
 
     def _after(self) -> None:
         """An agent that was called lost while its host was cut off is counted again."""
-        taken = [event.id for event in self._replica.seen if isinstance(event, ev.Reclaimed) and event.cause == "lost"]
+        replica = self._replica
+        taken = [event.id for event in replica.seen if isinstance(event, ev.Reclaimed) and event.cause == "lost"]
+        for event in (*replica.seen, *replica.made):
+            if isinstance(event, ev.Granted | ev.Claimed) and (lease := replica.state.leases.get(event.id)) is not None:
+                self._note(lease)
         super()._after()
         for ident in taken:
             lease = self._ours.get(ident)
@@ -250,9 +255,15 @@ class HostNode(Node):
         if self._replica.recovery.wanted and not self._closed:
             self._commits.schedule()
 
+    def _note(self, lease: Lease) -> None:
+        if processes.site_of(lease.lives_with) == self.site:
+            self._ours[lease.id] = replace(lease)
+
     def _note_ours(self) -> None:
         leases = self._replica.state.leases.values()
-        self._ours = {lease.id: replace(lease) for lease in leases if processes.site_of(lease.lives_with) == self.site}
+        self._ours = {}
+        for lease in leases:
+            self._note(lease)
         unclaimed = [lease.ticket for lease in leases if not lease.claimed]
         local = [
             ticket

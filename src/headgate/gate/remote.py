@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headgate.log.protocol import SideWrite
 
 ANSWER_S = 5.0  # a node that says nothing for so long is stopped, or waits for one who is
+FAR_ANSWER_S = 15.0  # the same where the node itself may have to wait for a server
 LEAVE_S = 1.0
 LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
 SLOWEST_LOOK_S = 30.0
@@ -164,6 +165,11 @@ class RemoteGate:
     def usage(self) -> Usage:
         return self._own_usage
 
+    @property
+    def restarts(self) -> bool:
+        """Whether a node that is gone is started again."""
+        return self._start is not None
+
     def now(self) -> int:
         if self.direct is not None:
             return self.direct.now()
@@ -179,8 +185,10 @@ class RemoteGate:
 
     # Asking the node.
 
-    def _ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
+    def _ask(self, call: wire.Call, within_s: float | None = None) -> wire.Answer:
         """The node's answer, from another one if need be. NodeGone: the store is to be asked directly."""
+        if within_s is None:
+            within_s = FAR_ANSWER_S if self.restarts else ANSWER_S
         for _ in range(_TRIES):
             try:
                 answer = self._link.ask(call, within_s)
@@ -376,11 +384,15 @@ class RemoteGate:
         return self.direct.has_other_candidate(lease)
 
     def is_probe(self, ident: str) -> bool:
-        answer = self._about(wire.About(lease=ident))
-        if answer is not None:
-            return answer.probe
-        assert self.direct is not None
-        return self.direct.is_probe(ident)
+        """Asked when the agent runs already: what cannot be known now is not worth its life."""
+        try:
+            answer = self._about(wire.About(lease=ident))
+            if answer is not None:
+                return answer.probe
+            assert self.direct is not None
+            return self.direct.is_probe(ident)
+        except HeadgateError:
+            return False
 
     def side(self, table: str, key: str) -> bytes | None:
         if self.direct is None:
@@ -460,7 +472,7 @@ class RemoteWaiter:
             try:
                 ended = self._step()
             except NodeGone as gone:
-                gate.go_direct(gone)
+                self._do_without(gone)
             except StoreError as error:
                 self._on_trouble(str(error))
             if gate.direct is not None:
@@ -473,6 +485,16 @@ class RemoteWaiter:
             gate.rest()
             self._sleep(until, wakeup_fd)
         return None
+
+    def _do_without(self, gone: NodeGone) -> None:
+        """Go to the store; or, where that would be a connection for each who waits, try for a node again and again."""
+        if self._gate.restarts:
+            self._on_trouble(str(gone))
+            return
+        try:
+            self._gate.go_direct(gone)
+        except StoreError as error:
+            self._on_trouble(str(error))
 
     def _sleep(self, until: float | None, wakeup_fd: int) -> None:
         moment = self._next_look if until is None else min(self._next_look, until)

@@ -30,6 +30,11 @@ class Left:
         self.why = why
 
 
+def why_left(told: bytes | None) -> str:
+    """Why a ticket is gone, by what its holder was told; lost, where that was a grant which was taken back since."""
+    return told.decode() if told in (b"expired", b"cancelled") else "lost"
+
+
 class Waits(Protocol):
     """A place in line."""
 

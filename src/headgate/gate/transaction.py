@@ -259,6 +259,9 @@ class Replica:
             elif getattr(event, "job", False):
                 if kind is not ev.Released:
                     side.append(SideWrite(JOB_ENDS, event.id, _encode(event)))  # type: ignore[union-attr]
+            elif kind is ev.Reclaimed:
+                if event.cause == "lost":  # type: ignore[union-attr]
+                    side.append(SideWrite(TOLD, event.id, b"lost"))  # type: ignore[union-attr]
             elif kind is ev.Expired:
                 side.append(SideWrite(TOLD, event.id, b"expired"))  # type: ignore[union-attr]
             elif kind is ev.Cancelled and event.wake != self.address:  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ from headgate.core.records import Lease
 from headgate.core.views import TicketView, ticket_view
 from headgate.gate import far
 from headgate.gate.direct import DirectGate
-from headgate.gate.seats import Left
+from headgate.gate.seats import Left, why_left
 from headgate.gate.transaction import TOLD
 from headgate.gate.wake import Mailbox
 from headgate.log.protocol import Listener, StoreError
@@ -139,10 +139,9 @@ class Waiter:
 
     def _why(self) -> str:
         told = self._gate.log.side(TOLD, self._id)
-        if told is None:
-            return "lost"
-        self._gate.replica.forget_told([self._id])
-        return told.decode()
+        if told is not None:
+            self._gate.replica.forget_told([self._id])
+        return why_left(told)
 
     def _poll(self) -> bool:
         """One row: were we told something? Is it our turn to look around? Is a deadline overdue that nobody acts on?"""
