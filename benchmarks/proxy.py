@@ -1,125 +1,112 @@
-"""The proxy, where every request is a decision over three pools, committed to SQLite: against the provider itself, and
-against the same parts without any decision. The load is on one core, what is measured on another, where there are two.
+"""The proxy, where every request is a decision over three pools, committed to SQLite: against the provider itself,
+against the same parts without any decision, against nginx and LiteLLM where they are installed. The load is on one
+core, what is measured on another, where there are two.
+
+`HEADGATE_BENCH_SMALL=1` only looks whether it works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from time import sleep
-from urllib.request import urlopen
+from collections.abc import Callable
+from typing import NamedTuple
 
 import uvloop
 
+from benchmarks.gateways import NotHere, Target, bare, litellm, nginx, ours, pin
 from benchmarks.report import Row, percentile
 from benchmarks.traffic import Client, Provider, load
 
-CLIENTS = 32
-REQUESTS = 6_000
-ONE_CLIENT = 1_000
-STREAMS = 128
-ROUNDS = 3
-
-_CONFIG = """
-[requests]
-bench = 100000
-"bench/m*" = 100000
-project = 100000
-[providers.bench]
-base_url = "http://127.0.0.1:{port}/v1"
-[serve]
-access_log = true
-"""
-
-
-def _pin(core: int) -> None:
-    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
-        os.sched_setaffinity(0, {core})
-
-
-@contextlib.contextmanager
-def _bare(upstream: int) -> Iterator[tuple[int, int]]:
-    command = [sys.executable, "-m", "benchmarks.bare_proxy", f"http://127.0.0.1:{upstream}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=lambda: _pin(1))
-    try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline()), process.pid
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextlib.contextmanager
-def _ours(upstream: int) -> Iterator[tuple[int, int]]:
-    with tempfile.TemporaryDirectory() as home:
-        with open(f"{home}/config.toml", "w", encoding="utf-8") as file:
-            file.write(_CONFIG.format(port=upstream))
-        dropped = ("HEADGATE_STORE", "HEADGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
-        environ = {name: value for name, value in os.environ.items() if name not in dropped}
-        environ |= {"HEADGATE_HOME": f"{home}/state", "HEADGATE_CONFIG": f"{home}/config.toml"}
-        command = [sys.executable, "-m", "headgate", "serve", "--port", "0"]
-        process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, preexec_fn=lambda: _pin(1))
-        try:
-            while not os.path.exists(f"{home}/state/serve.json"):
-                sleep(0.01)
-            with open(f"{home}/state/serve.json", encoding="utf-8") as file:
-                port = json.load(file)["port"]
-            urlopen(f"http://127.0.0.1:{port}/readyz").read()
-            yield port, process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+SMALL = bool(os.environ.get("HEADGATE_BENCH_SMALL"))
+CLIENTS = 4 if SMALL else 32
+REQUESTS = 80 if SMALL else 6_000
+ONE_CLIENT = 20 if SMALL else 1_000
+ROUNDS = 1 if SMALL else 3
+STREAMS = 8 if SMALL else 128
+MEMORY_STREAMS = 16 if SMALL else 256
+MOST_STREAMS = 32 if SMALL else 2_048
+EVENTS = 50 if SMALL else 500  # of a paced stream, 100 a second
+SLOW = 20  # a slow one is asked for so many times less
+GROWS_S = 0.1  # a stream whose last tenth of events is later than its first by so much cannot keep up
 
 
 class Measured:
-    """One of the three."""
+    """One of those that are compared."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
         self.one: list[float] = []
         self.first: list[float] = []
-        self.lag: list[float] = []
         self.failed = 0
         self.memory: list[float] = []
         self.cpu_us: list[float] = []  # of the process, for each request
 
+    def count(self, clients: list[Client]) -> None:
+        self.failed += sum(each.failed for each in clients)
 
-async def _one_round(targets: dict[str, tuple[int, str, int]], found: dict[str, Measured]) -> None:
-    for name, (port, base, pid) in targets.items():
+
+class Paced(NamedTuple):
+    """How paced streams went: how late the last event was, and how much later the last tenth than the first."""
+
+    late_s: float
+    grown_s: float
+    cpu: float  # of one core
+    failed: int
+
+
+async def _one_round(targets: dict[str, Target], found: dict[str, Measured]) -> None:
+    for name, target in targets.items():
         into = found[name]
-        into.memory.append(_memory_mb(pid))
-        await load(port, f"{base}/chat/completions", CLIENTS, 10)
-        before_s = _cpu_s(pid)
-        clients, seconds = await load(port, f"{base}/chat/completions", CLIENTS, REQUESTS // CLIENTS)
+        port, path = target.port, f"{target.base}/chat/completions"
+        slower = SLOW if name == "litellm" else 1
+        into.memory.append(_memory_mb(target.pid))
+        await load(port, path, CLIENTS, 2 if slower > 1 else 10)
+        before_s = _cpu_s(target.pid)
+        clients, seconds = await load(port, path, CLIENTS, max(REQUESTS // CLIENTS // slower, 1))
         answers = sum(len(each.took) for each in clients)
         into.rates.append(answers / seconds)
-        into.cpu_us.append((_cpu_s(pid) - before_s) / answers * 1e6)
-        _count(into, clients)
-        clients, _ = await load(port, f"{base}/chat/completions", 1, ONE_CLIENT)
+        into.cpu_us.append((_cpu_s(target.pid) - before_s) / max(answers, 1) * 1e6)
+        into.count(clients)
+        clients, _ = await load(port, path, 1, max(ONE_CLIENT // slower, 5))
         into.one.extend(clients[0].took)
-        clients, _ = await load(port, f"{base}/stream/20/20", CLIENTS, 4)
-        into.first.extend(time for each in clients for time in each.first_byte)
-        _count(into, clients)
+        if target.streams:
+            clients, _ = await load(port, f"{target.base}/stream/20/20", CLIENTS, 4)
+            into.first.extend(time for each in clients for time in each.first_byte)
+            into.count(clients)
 
 
-async def _streams(targets: dict[str, tuple[int, str, int]], found: dict[str, Measured]) -> None:
-    """128 streams of 100 events a second for 3 s: how late the last events are."""
-    for name, (port, base, pid) in targets.items():
-        clients, _ = await load(port, f"{base}/stream/300/10", STREAMS, 1)
-        found[name].lag.extend(each.took[0] - 3.0 for each in clients if each.took)
-        found[name].memory.append(_memory_mb(pid))
-        _count(found[name], clients)
+async def _paced(target: Target, number: int) -> Paced:
+    """So many streams of 100 events a second, at once."""
+    before_s = _cpu_s(target.pid)
+    clients, seconds = await load(target.port, f"{target.base}/stream/{EVENTS}/10", number, 1)
+    cpu = (_cpu_s(target.pid) - before_s) / seconds
+    whole = [each for each in clients if each.took]
+    late = [each.took[0] - EVENTS / 100 for each in whole]
+    tenth = max(EVENTS // 10, 1)
+    behind = [_behind(each.lags) for each in whole]
+    grown = [percentile(each[-tenth:], 0.5) - percentile(each[:tenth], 0.5) for each in behind]
+    failed = number - len(whole) + sum(each.failed for each in whole)
+    return Paced(percentile(late, 0.99), percentile(grown, 0.9), cpu, failed)
 
 
-def _count(into: Measured, clients: list[Client]) -> None:
-    into.failed += sum(each.failed for each in clients)
+def _behind(lags: list[tuple[float, int]]) -> list[float]:
+    """How late the pieces of a stream were: so much of it should have come by then, at an even pace."""
+    total = lags[-1][1] if lags else 1
+    return [at - EVENTS / 100 * size / total for at, size in lags] or [0.0]
+
+
+async def _how_many(target: Target) -> tuple[int, int]:
+    """The most streams at once whose lag does not grow, and the first number that was too many (0: none was)."""
+    good, number = 0, STREAMS
+    while number <= MOST_STREAMS:
+        paced = await _paced(target, number)
+        if paced.grown_s > GROWS_S or paced.failed:
+            return good, number
+        good, number = number, number * 5 // 4
+    return good, 0
 
 
 def _cpu_s(pid: int) -> float:
@@ -139,73 +126,126 @@ def _memory_mb(pid: int) -> float:
         return 0.0
 
 
-async def _measure() -> dict[str, Measured]:
-    server = await asyncio.get_running_loop().create_server(Provider, "127.0.0.1", 0)
-    upstream = server.sockets[0].getsockname()[1]
-    found = {name: Measured() for name in ("direct", "bare", "ours")}
-    with _bare(upstream) as (bare, bare_pid), _ours(upstream) as (ours, ours_pid):
-        targets = {
-            "direct": (upstream, "/v1", 0),
-            "bare": (bare, "/v1", bare_pid),
-            "ours": (ours, "/bench/v1", ours_pid),
-        }
-        for _ in range(ROUNDS):
-            await _one_round(targets, found)
-        await _streams(targets, found)
-    server.close()
-    return found
+async def _memory_with_streams(target: Target) -> float:
+    """While many streams are open."""
+    asks = asyncio.create_task(load(target.port, f"{target.base}/stream/{EVENTS}/20", MEMORY_STREAMS, 1))
+    most = 0.0
+    while not asks.done():
+        most = max(most, _memory_mb(target.pid))
+        await asyncio.sleep(0.05)
+    await asks
+    return most
+
+
+class Run:
+    """One run over everything that is installed here."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Measured] = {}
+        self.skipped: list[str] = []
+        self.paced: dict[str, Paced] = {}
+        self.most: dict[str, tuple[int, int]] = {}
+        self.memory_mb: dict[str, float] = {}
+
+    async def measure(self) -> None:
+        server = await asyncio.get_running_loop().create_server(Provider, "127.0.0.1", 0, backlog=4096)
+        upstream = server.sockets[0].getsockname()[1]
+        with contextlib.ExitStack() as stack:
+            targets = {"direct": Target(upstream, "/v1", 0)}
+            for each in (bare, ours, nginx, litellm):
+                try:  # in a thread: what starts may ask the provider, which is in this loop
+                    targets[each.__name__] = await asyncio.to_thread(stack.enter_context, each(upstream))
+                except NotHere as error:
+                    self.skipped.append(str(error))
+            self.found = {name: Measured() for name in targets}
+            for _ in range(ROUNDS):
+                await _one_round(targets, self.found)
+            for name, target in targets.items():
+                if target.streams:
+                    self.paced[name] = await _paced(target, STREAMS)
+            for name in ("bare", "ours"):
+                self.memory_mb[name] = await _memory_with_streams(targets[name])
+            for name in ("direct", "bare", "ours"):
+                self.most[name] = await _how_many(targets[name])
+        server.close()
 
 
 def measure() -> list[Row]:
     """As rows of the table."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    _pin(0)
+    pin(0)
+    run = Run()
     try:
-        found = uvloop.run(_measure())
+        uvloop.run(run.measure())
     finally:
         if cores:
             os.sched_setaffinity(0, cores)
-    direct, bare, ours = found["direct"], found["bare"], found["ours"]
-    rate, baseline = max(ours.rates), max(bare.rates)
+    for sentence in run.skipped:
+        print(f"not measured: {sentence}", file=sys.stderr)
+    return _rows(run)
+
+
+def _rows(run: Run) -> list[Row]:
+    found = run.found
+    direct, ours_ = found["direct"], found["ours"]
+    others = [name for name in found if name != "ours"]
+    rate, baseline = max(ours_.rates), max(found["bare"].rates)
+    skipped = f"; {'; '.join(run.skipped)}" if run.skipped else ""
 
     def ms(values: list[float], part: float, over: list[float]) -> str:
         return f"{(percentile(values, part) - percentile(over, part)) * 1000:.2f}"
 
+    def beside(tell: Callable[[str], str], names: list[str]) -> str:
+        return ", ".join(f"{name} {tell(name)}" for name in names)
+
+    def added(values: Callable[[Measured], list[float]]) -> Callable[[str], str]:
+        def tell(name: str) -> str:
+            own, over = values(found[name]), values(direct)
+            return f"{ms(own, 0.5, over)} / {ms(own, 0.99, over)}"
+
+        return tell
+
+    def paced(name: str) -> str:
+        one = run.paced[name]
+        return f"{one.late_s * 1000:.0f} / {one.grown_s * 1000:.0f}"
+
+    def most(name: str) -> str:
+        good, too_many = run.most[name]
+        return f"{good:,}" + (f" (not {too_many:,})" if too_many else " (no end found)")
+
+    latency, first = added(lambda one: one.one), added(lambda one: one.first)
+    streaming = [name for name in others if found[name].first and name != "direct"]
     return [
         Row(
             f"requests/s through the proxy, {CLIENTS} clients",
-            f"{rate:,.0f} ({rate / baseline:.0%} of bare), {ours.failed} failed",
+            f"{rate:,.0f} ({rate / baseline:.0%} of bare), {ours_.failed} failed",
             "60 % of bare, 1,860/s",
-            f"bare {baseline:,.0f}, direct {max(direct.rates):,.0f}",
+            beside(lambda name: f"{max(found[name].rates):,.0f}", others) + skipped,
         ),
         Row(
             f"CPU for one request, {CLIENTS} clients, µs",
-            f"{min(ours.cpu_us):.0f} ({min(bare.cpu_us) / max(min(ours.cpu_us), 1):.0%} of what bare does with it)",
+            f"{min(ours_.cpu_us):.0f} ({min(found['bare'].cpu_us) / max(min(ours_.cpu_us), 1):.0%} of what bare does)",
             "60 %",
-            f"bare {min(bare.cpu_us):.0f}",
+            beside(lambda name: f"{min(found[name].cpu_us):.0f}", others[1:]),
         ),
-        Row(
-            "added latency, 1 client, p50 / p99 ms",
-            f"{ms(ours.one, 0.5, direct.one)} / {ms(ours.one, 0.99, direct.one)}",
-            "0.8 / 3",
-            f"bare {ms(bare.one, 0.5, direct.one)} / {ms(bare.one, 0.99, direct.one)}",
-        ),
+        Row("added latency, 1 client, p50 / p99 ms", latency("ours"), "0.8 / 3", beside(latency, others[1:])),
         Row(
             f"added time to first byte, streaming, {CLIENTS} clients, p50 / p99 ms",
-            f"{ms(ours.first, 0.5, direct.first)} / {ms(ours.first, 0.99, direct.first)}",
+            first("ours"),
             "2 / –",
-            f"bare {ms(bare.first, 0.5, direct.first)} / {ms(bare.first, 0.99, direct.first)}",
+            beside(first, streaming),
         ),
         Row(
-            f"{STREAMS} streams of 100 events/s for 3 s: the last event is late by, p50 / p99 ms",
-            f"{percentile(ours.lag, 0.5) * 1000:.0f} / {percentile(ours.lag, 0.99) * 1000:.0f}",
+            f"{STREAMS} streams of 100 events/s: the last event is late by (p99) / lag grown by (p90), ms",
+            f"{paced('ours')}, {run.paced['ours'].cpu:.0%} of a core",
             "no growing lag",
-            f"bare {percentile(bare.lag, 0.5) * 1000:.0f}, direct {percentile(direct.lag, 0.5) * 1000:.0f}",
+            beside(paced, [name for name in run.paced if name != "ours"]),
         ),
+        Row("streams of 100 events/s at once before lag grows", most("ours"), "128", beside(most, ["direct", "bare"])),
         Row(
-            "memory of the service, at first / after, MB",
-            f"{ours.memory[0]:.0f} / {max(ours.memory):.0f}",
+            f"memory of the service, idle / with {MEMORY_STREAMS} streams, MB",
+            f"{ours_.memory[0]:.0f} / {run.memory_mb['ours']:.0f}",
             "80 / 200",
-            f"bare {max(bare.memory):.0f}",
+            beside(lambda name: f"{found[name].memory[0]:.0f}", others[1:]) + " idle",
         ),
     ]

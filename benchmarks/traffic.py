@@ -72,7 +72,7 @@ class Client(asyncio.Protocol):
         self._data = b""
         self.took: list[float] = []
         self.first_byte: list[float] = []
-        self.lags: list[float] = []  # of events of a stream, in the order in which they came
+        self.lags: list[tuple[float, int]] = []  # of a stream: when something came, and how much had come by then
         self.failed = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,7 +108,7 @@ class Client(asyncio.Protocol):
         if at >= 0:
             whole = len(self._data) >= end + 4 + int(head[at + 15 :].split(b"\r\n", 1)[0])
         else:
-            self.lags.append(perf_counter() - self._began)
+            self.lags.append((perf_counter() - self._began, len(self._data)))
             whole = self._data.endswith(b"0\r\n\r\n")
         if whole:
             now = perf_counter()

@@ -1,0 +1,175 @@
+"""What benchmarks/proxy.py compares: Headgate's proxy, the same parts without decisions, nginx, LiteLLM.
+
+Each is one process on a core of its own, in front of the same provider. What is not installed is said, not measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from time import monotonic, sleep
+from typing import NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+START_S = 60.0  # LiteLLM needs ten
+
+# Limits that are not learned: a new pool whose limit is lets its first calls in one by one, which is not what is
+# measured here.
+_CONFIG = """
+[requests]
+bench = {{ cap = 100000, on_429 = "step" }}
+"bench/m*" = {{ cap = 100000, on_429 = "step" }}
+project = 100000
+[providers.bench]
+base_url = "http://127.0.0.1:{port}/v1"
+[serve]
+access_log = true
+"""
+
+_NGINX = """
+daemon off; master_process off; pid {folder}/pid; error_log stderr crit;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  upstream provider {{ server 127.0.0.1:{port}; keepalive 512; }}
+  server {{
+    listen 127.0.0.1:{own};
+    keepalive_requests 1000000;
+    location / {{
+      proxy_pass http://provider; proxy_http_version 1.1; proxy_set_header Connection "";
+      proxy_buffering off; proxy_request_buffering off;
+    }}
+  }}
+}}
+"""
+
+_LITELLM = """
+model_list:
+  - model_name: m1
+    litellm_params: {{ model: openai/m1, api_base: "http://127.0.0.1:{port}/v1", api_key: some-key }}
+"""
+
+
+class Target(NamedTuple):
+    """Where to ask: a port, what goes before the path, and the process that is measured."""
+
+    port: int
+    base: str
+    pid: int
+    streams: bool = True  # its streams can be asked for by a path
+
+
+class NotHere(Exception):
+    """Why something is not measured."""
+
+
+def pin(core: int) -> None:
+    """Keep this process on one core, where there are several."""
+    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
+        os.sched_setaffinity(0, {core})
+
+
+@contextlib.contextmanager
+def _process(command: list[str], environ: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(1)
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _until(true: Callable[[], bool], what: str) -> None:
+    deadline = monotonic() + START_S
+    while not true():
+        if monotonic() > deadline:
+            raise NotHere(f"{what} did not start within {START_S:.0f} s")
+        sleep(0.02)
+
+
+def _answers(port: int, path: str) -> bool:
+    try:
+        urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read()
+    except HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextlib.contextmanager
+def bare(upstream: int) -> Iterator[Target]:
+    command = [sys.executable, "-m", "benchmarks.bare_proxy", f"http://127.0.0.1:{upstream}"]
+    with _process(command) as process:
+        assert process.stdout is not None
+        yield Target(int(process.stdout.readline()), "/v1", process.pid)
+
+
+@contextlib.contextmanager
+def ours(upstream: int) -> Iterator[Target]:
+    with tempfile.TemporaryDirectory() as home:
+        with open(f"{home}/config.toml", "w", encoding="utf-8") as file:
+            file.write(_CONFIG.format(port=upstream))
+        dropped = ("HEADGATE_STORE", "HEADGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
+        environ = {name: value for name, value in os.environ.items() if name not in dropped}
+        environ |= {"HEADGATE_HOME": f"{home}/state", "HEADGATE_CONFIG": f"{home}/config.toml"}
+        with _process([sys.executable, "-m", "headgate", "serve", "--port", "0"], environ) as process:
+            _until(lambda: os.path.exists(f"{home}/state/serve.json"), "headgate serve")
+            with open(f"{home}/state/serve.json", encoding="utf-8") as file:
+                port = json.load(file)["port"]
+            _until(lambda: _answers(port, "/readyz"), "headgate serve")
+            yield Target(port, "/bench/v1", process.pid)
+
+
+@contextlib.contextmanager
+def nginx(upstream: int) -> Iterator[Target]:
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        raise NotHere("nginx is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        own = _free_port()
+        with open(f"{folder}/nginx.conf", "w", encoding="utf-8") as file:
+            file.write(_NGINX.format(folder=folder, port=upstream, own=own))
+        with _process([program, "-p", folder, "-c", f"{folder}/nginx.conf"]) as process:
+            _until(lambda: _answers(own, "/v1/models"), "nginx")
+            yield Target(own, "/v1", process.pid)
+
+
+@contextlib.contextmanager
+def litellm(upstream: int) -> Iterator[Target]:
+    if find_spec("litellm") is None or find_spec("fastapi") is None:
+        raise NotHere("LiteLLM is not installed: `sh tools/bootstrap dev,bench` installs it")
+    with tempfile.TemporaryDirectory() as folder:
+        own = _free_port()
+        with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:
+            file.write(_LITELLM.format(port=upstream))
+        start = "import sys; from litellm import run_server; sys.exit(run_server())"
+        command = [sys.executable, "-c", start, "--config", f"{folder}/config.yaml", "--port", str(own)]
+        environ = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
+        with _process([*command, "--host", "127.0.0.1"], environ) as process:
+            _until(lambda: _answers(own, "/health/liveliness"), "LiteLLM")
+            yield Target(own, "/v1", process.pid, streams=False)
