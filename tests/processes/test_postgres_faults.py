@@ -135,6 +135,26 @@ def test_Q2_reads_go_on_over_a_lost_connection(url: str, opened: Callable[[], Po
     assert list(log.history()) == []
 
 
+def test_Q2_a_decision_whose_connection_is_killed_each_time_ends_with_a_sentence_and_has_not_happened(
+    url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened()
+    replica = Replica(log, "h|b|1|1|1")
+    replica.decide([CAP])
+    now = PostgresLog.now
+
+    def strike(self: PostgresLog) -> int:
+        kill_connections(url, self)
+        return now(self)
+
+    monkeypatch.setattr(PostgresLog, "now", strike)
+    with pytest.raises(TransactionLost, match="nothing of it happened"):
+        replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
+    monkeypatch.undo()
+    assert not replica.catch_up().leases, "what was decided and not committed is still believed"
+    assert replica.decide([cmd.Acquire("mine", SPEC, replica.me)])[0].events
+
+
 # Commits whose answer does not come.
 
 
@@ -239,7 +259,7 @@ def test_Q2_when_the_server_is_gone_with_the_answer_the_sentence_says_that_nobod
 HOLDER = """
 import sys
 from headgate.log.postgres import PostgresLog
-from headgate.log.protocol import START, LogReplaced
+from headgate.log.protocol import START, StoreError
 log = PostgresLog(sys.argv[1])
 log.lock()
 log.begin()
@@ -247,7 +267,7 @@ print("locked", flush=True)
 sys.stdin.readline()
 try:
     log.append(START, log.now(), [], None)
-except LogReplaced as error:
+except StoreError as error:
     print(type(error).__name__, flush=True)
 else:
     print("committed", flush=True)
