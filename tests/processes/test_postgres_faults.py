@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.events import Returned
 from headgate.core.records import Rule, Spec
+from headgate.gate import processes
 from headgate.gate.transaction import Replica
 from headgate.log.postgres import PostgresLog, link, statements
 from headgate.log.postgres import log as postgres_log
@@ -153,6 +155,31 @@ def test_Q2_a_decision_whose_connection_is_killed_each_time_ends_with_a_sentence
     monkeypatch.undo()
     assert not replica.catch_up().leases, "what was decided and not committed is still believed"
     assert replica.decide([cmd.Acquire("mine", SPEC, replica.me)])[0].events
+
+
+def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_has_got_the_seat(
+    url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken connection is no restored backup: nobody's leases are to be counted again."""
+    log, me = opened(), processes.this_process()
+    replica, other = Replica(log, me), Replica(opened(), "h|b|1|1|1")
+    replica.decide([CAP])
+    append, struck = PostgresLog.append, []
+
+    def strike(self: PostgresLog, *args: Any) -> object:
+        if self is log and not struck:
+            struck.append(True)
+            kill_connections(url, self)
+            other.decide([cmd.Acquire("other", SPEC, other.me)])
+        return append(self, *args)
+
+    monkeypatch.setattr(PostgresLog, "append", strike)
+    replica.decide([cmd.Acquire("mine", SPEC, me)])
+    assert struck
+    assert replica.catch_up().leases.keys() == {"other"}
+    assert replica.state.tickets.keys() == {"mine"}
+    told = [type(event).__name__ for _, _, event in log.history()]
+    assert told == ["RuleSet", "Granted", "Queued"]
 
 
 # Commits whose answer does not come.
