@@ -164,7 +164,8 @@ def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_h
     log, me = opened(), processes.this_process()
     replica, other = Replica(log, me), Replica(opened(), "h|b|1|1|1")
     replica.decide([CAP])
-    append, struck = PostgresLog.append, []
+    append = PostgresLog.append
+    struck: list[bool] = []
 
     def strike(self: PostgresLog, *args: Any) -> object:
         if self is log and not struck:
