@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.events import Returned
 from headgate.core.records import Rule, Spec
+from headgate.gate import processes
 from headgate.gate.transaction import Replica
 from headgate.log.postgres import PostgresLog, link, statements
 from headgate.log.postgres import log as postgres_log
@@ -135,6 +137,52 @@ def test_Q2_reads_go_on_over_a_lost_connection(url: str, opened: Callable[[], Po
     assert list(log.history()) == []
 
 
+def test_Q2_a_decision_whose_connection_is_killed_each_time_ends_with_a_sentence_and_has_not_happened(
+    url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened()
+    replica = Replica(log, "h|b|1|1|1")
+    replica.decide([CAP])
+    now = PostgresLog.now
+
+    def strike(self: PostgresLog) -> int:
+        kill_connections(url, self)
+        return now(self)
+
+    monkeypatch.setattr(PostgresLog, "now", strike)
+    with pytest.raises(TransactionLost, match="nothing of it happened"):
+        replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
+    monkeypatch.undo()
+    assert not replica.catch_up().leases, "what was decided and not committed is still believed"
+    assert replica.decide([cmd.Acquire("mine", SPEC, replica.me)])[0].events
+
+
+def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_has_got_the_seat(
+    url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken connection is no restored backup: nobody's leases are to be counted again."""
+    log, me = opened(), processes.this_process()
+    replica, other = Replica(log, me), Replica(opened(), "h|b|1|1|1")
+    replica.decide([CAP])
+    append = PostgresLog.append
+    struck: list[bool] = []
+
+    def strike(self: PostgresLog, *args: Any) -> object:
+        if self is log and not struck:
+            struck.append(True)
+            kill_connections(url, self)
+            other.decide([cmd.Acquire("other", SPEC, other.me)])
+        return append(self, *args)
+
+    monkeypatch.setattr(PostgresLog, "append", strike)
+    replica.decide([cmd.Acquire("mine", SPEC, me)])
+    assert struck
+    assert replica.catch_up().leases.keys() == {"other"}
+    assert replica.state.tickets.keys() == {"mine"}
+    told = [type(event).__name__ for _, _, event in log.history()]
+    assert told == ["RuleSet", "Granted", "Queued"]
+
+
 # Commits whose answer does not come.
 
 
@@ -239,7 +287,7 @@ def test_Q2_when_the_server_is_gone_with_the_answer_the_sentence_says_that_nobod
 HOLDER = """
 import sys
 from headgate.log.postgres import PostgresLog
-from headgate.log.protocol import START, LogReplaced
+from headgate.log.protocol import START, StoreError
 log = PostgresLog(sys.argv[1])
 log.lock()
 log.begin()
@@ -247,7 +295,7 @@ print("locked", flush=True)
 sys.stdin.readline()
 try:
     log.append(START, log.now(), [], None)
-except LogReplaced as error:
+except StoreError as error:
     print(type(error).__name__, flush=True)
 else:
     print("committed", flush=True)

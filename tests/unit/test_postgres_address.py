@@ -10,6 +10,7 @@ import pytest
 from headgate.log import StoreError, open_log
 from headgate.log.places import local_folder, shown
 from headgate.log.postgres.address import parse
+from headgate.log.postgres.link import Lost, connect
 
 SECRET = "hunter2"
 
@@ -91,3 +92,21 @@ def test_q2_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path, monkeypat
     monkeypatch.setenv("HEADGATE_HOME", str(tmp_path / "file" / "s"))
     with pytest.raises(StoreError, match="set HEADGATE_HOME"):
         local_folder("postgresql://h/d")
+
+
+def test_c3_what_libpqs_own_variables_say_stands_and_the_url_is_above_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psycopg
+
+    asked: list[dict[str, object]] = []
+
+    def note(**settings: object) -> None:
+        asked.append(settings)
+        raise psycopg.OperationalError("no server")
+
+    monkeypatch.setattr(psycopg, "connect", note)
+    for variable, url in (("", ""), ("9", ""), ("9", "?connect_timeout=4")):
+        monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
+        with pytest.raises(Lost, match="no server"):
+            connect(parse(f"postgresql://h/d{url}"))
+    assert [settings.get("connect_timeout") for settings in asked] == ["3", None, "4"]
+    assert all(settings["tcp_user_timeout"] == "10000" for settings in asked)

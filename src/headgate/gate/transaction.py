@@ -24,7 +24,7 @@ from headgate.core.snapshots import FORMAT, Snapshot
 from headgate.core.state import State
 from headgate.gate.far import Wake, elsewhere, written
 from headgate.gate.recovery import Recovery
-from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError
+from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError, TransactionLost
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
 JOB_ENDS = (
@@ -119,10 +119,13 @@ class Replica:
 
     def _locked(self, commands: Sequence[cmd.Command], durable: bool, side: Side = ()) -> list[Decided]:
         try:
-            for _ in range(_TRIES):
+            for left in reversed(range(_TRIES)):
                 try:
                     decided, wakes = self._transact(commands, durable, side)
                     break
+                except TransactionLost:  # nothing happened, and the log is the one that we know: once more
+                    if not left:
+                        raise
                 except LogReplaced:  # another log than the one we knew: nothing was decided yet
                     self._replaced()
             else:

@@ -72,12 +72,12 @@ class LogReplaced(Exception):
     """The log is not the one that this process knows: load it anew."""
 
 
-class TransactionLost(LogReplaced):
-    """The transaction is over and nothing of it was committed, by no fault of its own: decide again."""
-
-
 class StoreError(HeadgateError):
     """The store cannot be used; the sentence says why and what to do."""
+
+
+class TransactionLost(StoreError):
+    """The transaction is over and nothing of it was committed; the log is the one that it was: decide again."""
 
 
 class Listener(Protocol):

@@ -48,6 +48,7 @@ _DEFAULTS = {
     "target_session_attrs": "read-write",
     "client_encoding": "UTF8",
 }
+_VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT", "target_session_attrs": "PGTARGETSESSIONATTRS"}
 
 
 class Lost(Exception):
@@ -226,12 +227,16 @@ def connect(address: Address) -> Connection[Any]:
     except psycopg.Error as error:
         raise StoreError(f"not a store that can be used ({address.hide(str(error))}): {address.shown}") from None
     name = f"headgate {os.getpid()}@{os.uname().nodename}"[:63]
-    settings = {**_DEFAULTS, "application_name": name, **options}
+    settings = {**_defaults(), "application_name": name, **options}
     try:
         conn: Connection[Any] = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise Lost(address.hide(str(error))) from None
     return conn
+
+
+def _defaults() -> dict[str, str]:
+    return {key: value for key, value in _DEFAULTS.items() if not os.environ.get(_VARIABLES.get(key, ""))}
 
 
 def escaping(conn: Connection[Any]) -> Callable[[bytes], bytes]:

@@ -343,7 +343,7 @@ class PostgresLog:
             raise InternalError("append needs a transaction")
         try:
             if not self._locked:
-                raise TransactionLost("the connection was lost in a transaction")
+                raise self._transaction_lost()
             self._check_last(after)
             position = Position(after.commit + 1, new_id(), after.seq + len(events))
             self._commit(self._commit_of(position, at, events, due, (*side, *self._news)), position)
@@ -401,12 +401,12 @@ class PostgresLog:
             raise explain(self._address, refused) from refused
         except Lost as lost:
             if not self._has_happened(position, lost):
-                raise TransactionLost("the connection was lost before the commit") from lost
+                raise self._transaction_lost() from lost
             return
         self._serial = 0
         # A transaction that had failed answers COMMIT with ROLLBACK.
         if any(result.command_status == b"ROLLBACK" for result in results):
-            raise TransactionLost("the transaction was rolled back")
+            raise self._transaction_lost()
 
     def _has_happened(self, position: Position, lost: Lost) -> bool:
         """Look a commit up whose answer did not come; under the lock, so that its transaction is over."""
@@ -514,12 +514,18 @@ class PostgresLog:
             except Lost as lost:
                 if in_transaction:
                     self._serial = 0
-                    raise TransactionLost("the connection was lost in a transaction") from lost
+                    raise self._transaction_lost() from lost
                 if not left:
                     raise explain_lost(self._address, str(lost)) from lost
             except Refused as refused:
                 raise explain(self._address, refused) from refused
         raise InternalError("a round trip was neither made nor refused")
+
+    def _transaction_lost(self) -> TransactionLost:
+        return TransactionLost(
+            f"the connection to the store at {self._address.shown} was lost in a decision: nothing of it happened; "
+            "try again"
+        )
 
     def _set_clock(self, found: PGresult) -> None:
         self._offset = int(found.get_value(0, 0) or 0) - clocks.boot_ms()
