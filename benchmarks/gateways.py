@@ -161,15 +161,22 @@ def nginx(upstream: int) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def litellm(upstream: int) -> Iterator[Target]:
-    if find_spec("litellm") is None or find_spec("fastapi") is None:
-        raise NotHere("LiteLLM is not installed: `sh tools/bootstrap dev,bench` installs it")
+    python = os.environ.get("HEADGATE_BENCH_LITELLM", "")
+    if not python and (find_spec("litellm") is None or find_spec("fastapi") is None):
+        raise NotHere("LiteLLM is not installed (the extra `bench`; HEADGATE_BENCH_LITELLM names a Python that has it)")
     with tempfile.TemporaryDirectory() as folder:
         own = _free_port()
         with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:
             file.write(_LITELLM.format(port=upstream))
         start = "import sys; from litellm import run_server; sys.exit(run_server())"
-        command = [sys.executable, "-c", start, "--config", f"{folder}/config.yaml", "--port", str(own)]
-        environ = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
+        command = [python or sys.executable, "-c", start, "--config", f"{folder}/config.yaml", "--port", str(own)]
+        # Nothing is asked of the network, and no key: it listens to this machine alone.
+        environ = {
+            **os.environ,
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_TELEMETRY": "False",
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        }
         with _process([*command, "--host", "127.0.0.1"], environ) as process:
             _until(lambda: _answers(own, "/health/liveliness"), "LiteLLM")
             yield Target(own, "/v1", process.pid, streams=False)
