@@ -126,7 +126,6 @@ class Fleet:
     def __init__(self, config: str = "", home: str = "s", store: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hg-", dir="/tmp"))
         self.home = self.folder / home
-        self.store = store or f"sqlite://{self.home}"
         self._stored = {"HEADGATE_STORE": store} if store else {}
         self.config = self.folder / "config.toml"
         self.record = self.folder / "record"
@@ -155,9 +154,14 @@ class Fleet:
         self.close_gate()
 
     @property
+    def store(self) -> str:
+        return self._stored.get("HEADGATE_STORE", f"sqlite://{self.home}")
+
+    @property
     def gate(self) -> DirectGate:
         if self._gate is None:
-            self.home.mkdir(exist_ok=True)
+            if self._stored:
+                self.home.mkdir(exist_ok=True)
             self._gate = DirectGate(open_log(self.store), load(str(self.config)), str(self.home))
         return self._gate
 

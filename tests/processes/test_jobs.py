@@ -101,7 +101,8 @@ def test_j1_the_job_is_on_disk_before_its_id_is_printed(jobs: Jobs):
     ident = run.out.strip()
     lines = trace.read_text().splitlines()
     printed = next(at for at, line in enumerate(lines) if f'write(1, "{ident}' in line)
-    written = [at for at, line in enumerate(lines[:printed]) if "pwrite64(" in line]
+    # All but the mark beside the database, which is no more than a hint (log/mark.py): its line is padded.
+    written = [at for at, line in enumerate(lines[:printed]) if "pwrite64(" in line and "      " not in line]
     synced = [at for at, line in enumerate(lines[:printed]) if "fdatasync(" in line or "fsync(" in line]
     assert written, "nothing was written before the id was printed"
     assert synced, "nothing was synced before the id was printed"
