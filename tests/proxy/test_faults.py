@@ -178,8 +178,11 @@ def test_an_answer_before_a_large_body_has_gone_out_is_passed_on(raw: Raw) -> No
         head = f"POST {raw.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n"
         client.sendall(head.encode())
         part = b"x" * (1 << 20)
-        for _ in range(64):
-            client.sendall(part)
+        try:
+            for _ in range(64):
+                client.sendall(part)
+        except ConnectionError:
+            pass  # the answer is there, and nobody reads the rest: real clients have stopped by now
         got = client.recv(65536)
     assert got.startswith(b"HTTP/1.1 413")
     assert got.endswith(b"large")
