@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 
+from headgate.proxy.connecting import Pool
 from headgate.proxy.connection import Disconnected, NotHttp
-from tests.proxy.origin import CHUNKED, OK, WHOLE, Wire, answering, ask, ask_in_pieces, asking, read
+from tests.proxy.origin import CHUNKED, OK, WHOLE, Wire, answering, ask, ask_in_pieces, asking, head, read
 
 MB = 1 << 20
 
@@ -443,3 +445,25 @@ async def test_one_who_is_cancelled_before_the_head_hangs_up() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             await gone.wait()
+
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("pause_s", [0.0, 0.05])
+async def test_a_server_that_answers_before_it_is_asked_has_answered(stays: bool, pause_s: float) -> None:
+    """One that is too busy says so as soon as somebody connects, and may hang up at once."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy")
+        await writer.drain()
+        if stays:
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        pool = Pool(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        connection = await pool._connect()
+        await asyncio.sleep(pause_s)
+        response = await connection.ask(b"POST", head(), b"{}", None)
+        assert (response.status, await read(response)) == (503, b"busy")
+        assert not pool.idle, "what comes next would be taken for the next answer"
+        await pool.close()

@@ -139,6 +139,8 @@ class Connection(asyncio.Protocol):
         self._writer: asyncio.Task[None] | None = None  # of a large body
         self._drained: asyncio.Future[None] | None = None
         self._paused = False
+        self._asked = False  # something, ever
+        self._early = b""  # what a new connection said before it was asked, such as "too busy"
         self._begin(b"")
 
     def _begin(self, method: bytes) -> None:
@@ -159,11 +161,19 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None) -> Response:
         """Send a request; back with the head of its answer. `head` says how long the body is, or that it is chunked."""
-        if not self.usable:
+        early, self._early, self._asked = self._early, b"", True
+        if not self.usable and not early:
             raise Silent("it hung up at once")
         response = self._response = Response(self)
         self._begin(method)
-        if pieces is None:
+        if early:
+            self._surplus = True  # whatever comes next is not an answer to the next request
+            self.data_received(early)
+        if self._response is not response:
+            pass  # it has answered without being asked
+        elif self._transport is None or self._transport.is_closing():
+            self._hung_up(response, None)
+        elif pieces is None:
             if len(body) < _AT_ONCE_BYTES:
                 self._transport.write(head + body)
             else:
@@ -223,7 +233,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None:
-            self.abort()  # nobody asked
+            if self._asked or len(self._early) + len(data) > _UNREAD_BYTES:
+                self.abort()  # nobody asked
+            else:
+                self._early += data
             return
         self._heard = True
         self._fed_bytes += len(data)
