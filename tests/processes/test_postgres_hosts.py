@@ -18,6 +18,8 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
+from headgate.gate.transaction import Replica
+from headgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, backup, fresh_store
 from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, rss_mb
@@ -229,3 +231,21 @@ def test_c2_a_machines_own_file_caps_its_host_through_the_node(fleet: Fleet) -> 
     assert "host:a" in refused.err
     assert fleet.done("--no-wait", "--", "true", env=host(fleet, "b")).code == 0
     first.signal(signal.SIGTERM)
+
+
+def test_q2_another_server_behind_the_same_address_is_noticed_until_something_is_decided(fleet: Fleet) -> None:
+    """As after a failover: the server's identity, as the database has it, is not the server's."""
+    fleet.gate.decide([cmd.SetRule(Rule("agents", "*/x", cap=1))])
+    log = open_log(fleet.store)
+    assert not log.replaced()
+    with admin(fleet.store) as conn:
+        changed = conn.execute("UPDATE headgate.side SET value = 'another' WHERE tbl = 'store'")
+        assert changed.rowcount >= 1
+    assert log.replaced()
+    replica = Replica(log, "somebody")
+    replica.decide([])
+    assert replica.state.recovers_until > 0
+    other = open_log(fleet.store)
+    assert not other.replaced()
+    other.close()
+    log.close()

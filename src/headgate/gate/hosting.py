@@ -74,10 +74,8 @@ class HostNode(Node):
             await self._look_for(call.id, answer)
         elif isinstance(call, wire.Side):
             answer.value = await self._value(call)
-        elif isinstance(call, wire.About):
-            await self._tell_about(call, answer)
         else:
-            answer.snapshot = await self._snapshot(call.reap)
+            await self._tell_about(call, answer)
         answer.now = self._now()
         return answer
 
@@ -195,14 +193,6 @@ class HostNode(Node):
         if call.questions:
             wanted = self._replica.engine.questions(self._now())
             answer.questions = [(pool.kind, pool.id, pool.account) for pool in wanted]
-
-    async def _snapshot(self, reap: bool) -> msgspec.Raw:
-        state = await self._current()
-        gone = self._dead(state) if reap else None
-        if gone is not None:
-            await self._commits.post(gone)
-            state = await self._current()
-        return msgspec.Raw(_encode(state.export()))
 
     async def _alone(self, work: Callable[[], T]) -> T:
         """Do something with the log that shares no transaction, in a thread."""

@@ -20,7 +20,7 @@ from headgate.core.records import Lease, Reason
 from headgate.log.protocol import SideWrite, StoreError
 
 VERSION = 1
-LONGEST = 64 << 20  # bytes of a frame; a whole state of a hundred thousand tickets is half of it
+LONGEST = 4 << 20  # bytes of a frame
 _HEAD = 4
 
 
@@ -65,13 +65,7 @@ class About(Struct, tag="about", omit_defaults=True):
     questions: bool = False
 
 
-class Read(Struct, tag="read", omit_defaults=True):
-    """The whole state, as a snapshot. `reap`: without what the dead hold."""
-
-    reap: bool = False
-
-
-Call = Enter | Decide | Look | Side | About | Read
+Call = Enter | Decide | Look | Side | About
 
 
 class Question(Struct):
@@ -111,7 +105,6 @@ class Answer(Struct, omit_defaults=True):
     other: bool = False
     probe: bool = False
     questions: list[tuple[str, str, str]] = []  # kind, pool, account
-    snapshot: msgspec.Raw = msgspec.Raw()
     busy: bool = False
 
 
