@@ -15,33 +15,40 @@ from collections.abc import Iterable
 from pathlib import Path
 from threading import Thread
 
-CORE = ["tests/golden", *sorted(str(path) for path in Path("tests/unit").glob("test_core_*.py"))]
-# Folders of tests/; a last lane has the rest.
+CORE = ("tests/golden", "tests/unit/test_core_*.py")
+# What each lane runs, of tests/; a last lane has the rest.
 LANES = {
-    "processes": ("processes",),
+    "processes": ("processes/test_[a-i]*.py", "processes/test_run*.py", "processes/test_top.py"),
+    "hosts": ("processes/*.py", "simulation"),
     "service": ("api", "dashboard"),
-    "proxy": ("proxy", "simulation"),
+    "proxy": ("proxy", "library"),
 }
+AFTER_CORE = ("property", "contract")
 LOOK_S = 15.0
 PYTEST = (sys.executable, "-m", "pytest", "--durations=12")
 
 
 def main() -> int:
-    folders = sorted(path.name for path in Path("tests").iterdir() if path.is_dir() and any(path.glob("test_*.py")))
-    taken = [name for names in LANES.values() for name in names]
-    rest = [name for name in folders if name not in (*taken, "golden")]
-    ignored = [f"--ignore={path}" for path in CORE]
+    core = _found(CORE, set())
+    taken = set(core)
+    after_core = _found((f"tests/{each}" for each in AFTER_CORE), taken)
+    commands = {"check and core": [["make", "check"], [*PYTEST, *core, "--cov"], [*PYTEST, *after_core]]}
+    for name, parts in LANES.items():
+        commands[name] = [[*PYTEST, *_found((f"tests/{each}" for each in parts), taken)]]
+    commands["the rest"] = [[*PYTEST, *_found(("tests/*",), taken)]]
     with tempfile.TemporaryDirectory() as scratch:
-        core = [["make", "check"], [sys.executable, "-m", "pytest", *CORE, "--cov"]]
-        lanes = [_Lane(scratch, "check and core", core)]
-        for name, names in LANES.items():
-            lanes.append(_Lane(scratch, name, [[*PYTEST, *_paths(own for own in names if own in folders)]]))
-        lanes.append(_Lane(scratch, "the rest", [[*PYTEST, *_paths(rest), *ignored]]))
-        return _run(lanes)
+        return _run([_Lane(scratch, name, each) for name, each in commands.items()])
 
 
-def _paths(folders: Iterable[str]) -> list[str]:
-    return [f"tests/{folder}" for folder in folders]
+def _found(patterns: Iterable[str], taken: set[str]) -> list[str]:
+    """The files of tests that these name, and that nobody has taken yet."""
+    found: list[str] = []
+    for pattern in patterns:
+        for path in sorted(Path().glob(pattern)):
+            files = sorted(path.glob("**/test_*.py")) if path.is_dir() else [path]
+            found += [str(each) for each in files if each.name.startswith("test_") and str(each) not in taken]
+        taken.update(found)
+    return found
 
 
 def _run(lanes: list[_Lane]) -> int:
