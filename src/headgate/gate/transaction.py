@@ -126,8 +126,8 @@ class Replica:
                 except TransactionLost:  # nothing happened, and the log is the one that we know: once more
                     if not left:
                         raise
-                except LogReplaced:  # another log than the one we knew: nothing was decided yet
-                    self._replaced()
+                except LogReplaced:  # another log than the one we knew: nothing happened
+                    continue
             else:
                 raise _restless()
         finally:
@@ -153,7 +153,12 @@ class Replica:
         self.made = []
         log.begin(durable=durable)
         try:
-            self._follow(engine)
+            try:
+                self._follow(engine)
+            except LogReplaced:
+                log.rollback()
+                self._replaced()
+                raise
             now = max(log.now(), engine.state.at)
             events = self.recovery.first(engine, now) + engine.handle(cmd.Tick(), now)
             events += self.recovery.claims(engine, now)
@@ -179,11 +184,8 @@ class Replica:
                 return decided, []
             self.position = log.append(self.position, now, events, due, [*self._told(events), *writes])
             self.made = events
-        except LogReplaced:
-            log.rollback()
-            raise
         except BaseException:
-            self._engine = None
+            self._engine = None  # what it decided is in no log
             log.rollback()
             raise
         self.recovery.done()
