@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -233,3 +234,10 @@ def test_r1_the_service_is_the_node_of_its_host(fleet: Fleet) -> None:
     assert service.wait() == 0
     assert not Path(socket_path(fleet)).exists()
     assert fleet.done("--", "true").code == 0
+
+
+def test_q2_a_node_whose_folder_is_gone_ends(fleet: Fleet) -> None:
+    node = start_node(fleet, "--idle", "1h")
+    shutil.rmtree(fleet.home)
+    assert node.wait(20) == 0
+    assert "nobody can find it" in node.err

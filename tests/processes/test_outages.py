@@ -12,7 +12,7 @@ from headgate.core import events as ev
 from headgate.core.records import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import Fleet, Run
+from tests.processes.fleet import HEADGATE, Fleet, Run
 
 pytestmark = pytest.mark.processes
 
@@ -125,3 +125,12 @@ def test_q2_fail_open_while_the_server_is_away(far: Fleet, server: Server) -> No
     run.signal(signal.SIGTERM)
     run.wait()
     far.until(far.is_empty, what="an empty gate")
+
+
+@pytest.mark.postgres
+def test_q2_a_node_without_a_server_and_without_anybody_to_serve_ends(far: Fleet, server: Server) -> None:
+    node = far.start([*HEADGATE, "node", "--idle", "2"])
+    far.until(lambda: "listens" in node.err, what="a node")
+    far.close_gate()
+    server.stop(signal.SIGINT)
+    assert node.wait(60) == 0, node

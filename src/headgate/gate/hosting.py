@@ -217,12 +217,9 @@ class HostNode(Node):
 
     def serves_anybody(self) -> bool:
         """Whether any ticket or lease of this host is in the books."""
-        if self._commits.busy or self._commits.batch:
-            return True
-        try:
-            state = self._replica.state
-        except HeadgateError:
-            return True  # the store is away, and who knows
+        if self._commits.busy or self._commits.batch or not self._replica.is_loaded:
+            return any(map(is_ours, self._ours.values()))  # as far as is known: the store may be away
+        state = self._replica.state
         if any(processes.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
             return True
         return any(processes.site_of(ticket.holder) == self.site for ticket in state.tickets.values())

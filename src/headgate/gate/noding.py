@@ -71,7 +71,12 @@ async def _until_told(stop: asyncio.Event, listener: Listener, gate: HostNode, i
             pass
         if gate.serves_anybody():
             needed_at = loop.time()
-        if idle_s is not None and loop.time() - max(needed_at, listener.asked_at) > idle_s:
+        if idle_s is None:
+            continue
+        if loop.time() - max(needed_at, listener.asked_at) > idle_s:
+            return
+        if not os.path.exists(listener.path):
+            say("its socket is gone, and nobody can find it any more")
             return
 
 
