@@ -30,7 +30,7 @@ PYTEST = (sys.executable, "-m", "pytest", "--durations=12")
 
 def main() -> int:
     core = _found(CORE, set())
-    taken = set(core)
+    taken = {*core, *map(str, Path("tests/agents").glob("test_*.py"))}  # the latter: `make agents`
     after_core = _found((f"tests/{each}" for each in AFTER_CORE), taken)
     commands = {"check and core": [["make", "check"], [*PYTEST, *core, "--cov"], [*PYTEST, *after_core]]}
     for name, parts in LANES.items():
