@@ -250,8 +250,9 @@ def _wait(
     if isinstance(got, Lease):
         return got
     if isinstance(got, Left):
-        # Of a store that was restored, or of a host that was cut off for long. Nobody meant us: ask again.
-        return None if got.why == "lost" else Reason(got.why, _left(got.why, request))
+        if got.why == "lost" and not (request.bound and processes.is_gone(request.bound)):
+            return None  # of a store that was restored, or of a host that was cut off. Nobody meant us: ask again
+        return Reason(got.why, _left(got.why, request))
     if signals.caught:
         _leave(gate, ident)
         return signals.caught
@@ -274,6 +275,8 @@ def _wait(
 def _left(why: str, request: Request) -> str:
     if why == "expired":
         return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in line"
+    if why == "lost":
+        return f"process {processes.pid_of(request.bound)}, which was to have it, is gone"
     return "its ticket was cancelled by somebody"
 
 

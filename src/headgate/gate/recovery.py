@@ -57,14 +57,27 @@ class Recovery:
     def claims(self, engine: Engine, now: int) -> list[ev.Event]:
         """The leases of those who run here, for the log that has forgotten them."""
         events: list[ev.Event] = []
+        events += self._returns(engine, now)
         for lease in self._held.values():
-            if lease.id not in engine.state.leases and is_ours(lease):
+            # One that a program holds itself may have been given back since: only that program knows.
+            known = lease.lives_with in (lease.child, lease.ticket.bound, engine.me)
+            if known and lease.id not in engine.state.leases and is_ours(lease):
                 try:
                     events += engine.handle(adoption(lease, now, "log_lost"), now)
                 except InternalError:
                     raise
                 except HeadgateError:
                     continue  # by the rules of this log there can be no such lease
+        return events
+
+    def _returns(self, engine: Engine, now: int) -> list[ev.Event]:
+        """What this process has given back, for the log that has forgotten that: nobody else can tell."""
+        if self._known_at is None:
+            return []
+        events: list[ev.Event] = []
+        for lease in list(engine.state.leases.values()):
+            if lease.claimed and lease.lives_with == engine.me and lease.id not in self._held:
+                events += engine.handle(cmd.Release(lease.id), now)
         return events
 
     def done(self) -> None:

@@ -1,0 +1,68 @@
+"""A log that lost its last commits: what a program holds itself is known to that program alone."""
+
+from __future__ import annotations
+
+import os
+
+from headgate.core import commands as cmd
+from headgate.core.records import Spec
+from headgate.gate import processes
+from headgate.gate.transaction import Replica
+from headgate.log.memory import MemoryLog, MemoryStore
+from headgate.testing import FakeClock
+
+ME = processes.this_process()
+OTHER = processes.identify(os.getppid()) or ""
+SPEC = Spec(("umans/coder",), "requests")
+
+
+def pair() -> tuple[MemoryStore, Replica, Replica]:
+    store = MemoryStore(FakeClock(1_700_000_000_000))
+    mine, theirs = (Replica(MemoryLog(store=store), name) for name in (ME, OTHER))
+    mine.decide([])
+    return store, mine, theirs
+
+
+def acquire(replica: Replica, ident: str) -> None:
+    replica.decide([cmd.Acquire(ident, SPEC, replica.me)])
+    assert replica.state.leases[ident].claimed
+
+
+def test_l2_what_a_program_gave_back_is_given_back_again_when_the_log_has_forgotten_it():
+    store, mine, theirs = pair()
+    acquire(mine, "one")
+    acquire(mine, "two")
+    backup = store.backup()
+    mine.decide([cmd.Release("one")])
+    store.restore(backup)
+    theirs.catch_up()
+    assert set(theirs.state.leases) == {"one", "two"}
+    mine.decide([])
+    assert set(theirs.catch_up().leases) == {"two"}, "it lives on, and nobody else can tell"
+
+
+def test_l2_nobody_claims_for_another_program_what_that_may_have_given_back():
+    store, mine, theirs = pair()
+    theirs.decide([])
+    backup = store.backup()
+    acquire(mine, "one")
+    acquire(mine, "two")
+    theirs.catch_up()
+    mine.decide([cmd.Release("one")])  # which the other does not hear of
+    store.restore(backup)
+    theirs.decide([])
+    assert theirs.state.leases == {}
+    mine.decide([])
+    assert set(theirs.catch_up().leases) == {"two"}
+
+
+def test_l2_an_agent_that_runs_is_claimed_by_whoever_sees_it():
+    store, mine, theirs = pair()
+    theirs.decide([])
+    backup = store.backup()
+    acquire(mine, "one")
+    mine.decide([cmd.Claim("one", ME)])
+    theirs.catch_up()
+    store.restore(backup)
+    theirs.decide([])
+    assert set(theirs.state.leases) == {"one"}
