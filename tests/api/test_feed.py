@@ -181,10 +181,10 @@ async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(mon
         broken = True
         commits = gate.commits
 
-        async def fails(after: Any) -> Any:
+        async def fails(after: Any, most: int) -> Any:
             if broken:
                 raise StoreError("the disk is full")
-            return await commits(after)
+            return await commits(after, most)
 
         gate.commits = fails  # type: ignore[method-assign]
         while not listener.pending:

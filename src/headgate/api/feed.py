@@ -24,6 +24,7 @@ POLL_S = 0.5
 _PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
 _PAUSE_EACH_S = 0.002  # and this for each who listens: writing to many takes its time
 _IDLE_PAUSE_S = 0.25
+_COMMITS_AT_ONCE = 100  # a millisecond or so in which nobody else is served
 _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
 
@@ -153,9 +154,11 @@ class Feed:
     async def _run(self) -> None:
         while True:
             try:
-                if not await self._read():
+                read = await self._read()
+                if not read:
                     await self._gate.wait_for_change(POLL_S)
-                await asyncio.sleep(self._pause_s())
+                # More is there: go on at once, but let others have their turn.
+                await asyncio.sleep(0 if read >= _COMMITS_AT_ONCE else self._pause_s())
             except LogReplaced:
                 self._position = await self._gate.position()
                 text = "the log was replaced, by a restored backup perhaps: read everything anew"
@@ -172,9 +175,10 @@ class Feed:
         listening = len(self._listeners)
         return min(_PAUSE_S + _PAUSE_EACH_S * listening, _IDLE_PAUSE_S) if listening else _IDLE_PAUSE_S
 
-    async def _read(self) -> bool:
+    async def _read(self) -> int:
+        """Take in the next commits: how many there were."""
         assert self._position is not None
-        commits = await self._gate.commits(self._position)
+        commits = await self._gate.commits(self._position, _COMMITS_AT_ONCE)
         self._in_trouble = False
         moments = Moments(self._gate) if self._listeners else None
         told = []
@@ -190,7 +194,7 @@ class Feed:
             batch = Batch(told)
             for listener in self._listeners:
                 listener.tell(batch)
-        return bool(commits)
+        return len(commits)
 
     def _tell_all(self, notice: Notice) -> None:
         for listener in self._listeners:

@@ -27,8 +27,6 @@ from headgate.log.protocol import Commit, Log, Position
 
 T = TypeVar("T")
 
-_COMMITS_AT_ONCE = 500
-
 
 class Node(Gate):
     """A gate that others are served through."""
@@ -83,9 +81,9 @@ class Node(Gate):
         """The accounts of these models whose usage this process can ask for."""
         return self._usage.accounts(models) if self._usage else ()
 
-    async def commits(self, after: Position) -> list[Commit]:
+    async def commits(self, after: Position, most: int) -> list[Commit]:
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
-        return await self._reading(lambda log: log.read(after, _COMMITS_AT_ONCE))
+        return await self._reading(lambda log: log.read(after, most))
 
     def another_log(self) -> Log | None:
         """The same log for another thread; None when it is nowhere but in memory."""

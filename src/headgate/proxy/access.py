@@ -18,7 +18,7 @@ from headgate.present.times import utc
 from headgate.proxy.exchange import Exchange
 
 _EVERY_S = 0.25
-_MOST_LINES = 10_000
+_AT_ONCE = 50  # lines: written soon enough that nobody waits for it
 _MOST_BYTES = 32 << 20
 _encode = msgspec.json.Encoder().encode
 
@@ -55,7 +55,7 @@ class AccessLog:
 
     def note(self, exchange: Exchange, seconds: float) -> None:
         """What became of a request."""
-        if not self._path or len(self._lines) >= _MOST_LINES:
+        if not self._path:
             return
         x = exchange
         said = x.outcome
@@ -79,12 +79,16 @@ class AccessLog:
                 x.client,
             )
         )
-        if self._timer is None:
+        if len(self._lines) >= _AT_ONCE:
+            self.flush()
+        elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self.flush)
 
     def flush(self) -> None:
         """Write what has gathered."""
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self._lines:
             return
         lines, self._lines = self._lines, []
@@ -105,6 +109,4 @@ class AccessLog:
             pass
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self.flush()
