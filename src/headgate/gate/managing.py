@@ -1,0 +1,92 @@
+"""What a program can do to the whole gate, and see of it: caps, pauses, the line (SPEC Y1)."""
+
+from __future__ import annotations
+
+from headgate.core import commands as cmd
+from headgate.core.records import Rule
+from headgate.core.state import State
+from headgate.core.views import PoolView, TicketView, pool_views, ticket_views
+from headgate.gate.handles import RateLimited, milliseconds, number
+from headgate.gate.transaction import Decided
+
+
+class Managing:
+    """A part of `Gate`, which has the store and the state."""
+
+    host: str
+
+    async def set_cap(
+        self,
+        selector: str,
+        cap: int,
+        *,
+        kind: str = "requests",
+        cooldown_s: float | None = None,
+        on_429: str | None = None,
+        max_hold_s: float | None = None,
+        name: str | None = None,
+        usage_gate: bool | None = None,
+        explore: bool | None = None,
+    ) -> None:
+        """Set a cap; on disk when this returns. Whoever fits now enters."""
+        rule = Rule(
+            kind,
+            selector,
+            cap,
+            cooldown_ms=milliseconds("cooldown_s", cooldown_s),
+            on_429=on_429,
+            max_hold_ms=milliseconds("max_hold_s", max_hold_s),
+            name=name,
+            usage_gate=usage_gate,
+            explore=explore,
+        )
+        await self._ask(cmd.SetRule(rule), durable=True)
+
+    async def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
+        """No cap on this selector any more; its pause and reduction are forgotten."""
+        await self._ask(cmd.RemoveCap(kind, selector), durable=True)
+
+    async def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
+        """How long a released seat stays taken, from the next release on."""
+        cooldown_ms = int(number("cooldown_s", cooldown_s, 0) * 1000)
+        await self._ask(cmd.SetRule(Rule(kind, selector, cooldown_ms=cooldown_ms)), durable=True)
+
+    async def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
+        """Nobody new enters a pool, for a while or until `resume`."""
+        await self._ask(cmd.Pause(kind, pool, milliseconds("for_s", for_s)), durable=True)
+
+    async def resume(self, pool: str, *, kind: str = "requests") -> None:
+        """End a pause."""
+        await self._ask(cmd.Resume(kind, pool), durable=True)
+
+    async def cancel(self, ident: str) -> None:
+        """Take a ticket out of the line."""
+        await self._ask(cmd.Cancel(ident, "library"))
+
+    async def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
+        """A rate limit that was seen, for a lease or for a pool."""
+        after = outcome.retry_after_s
+        if after is not None:
+            after = max(number("retry_after_s", after), 0)  # a moment that has passed is now
+        await self._ask(cmd.Report(lease, kind, pool, milliseconds("retry_after_s", after)))
+
+    async def status(self) -> list[PoolView]:
+        """Every capped pool."""
+        state = await self._current()
+        return pool_views(state, self._now(), self.host)
+
+    async def queue(self) -> list[TicketView]:
+        """The whole line, by position."""
+        state = await self._current()
+        return ticket_views(state, self._now())
+
+    # Of the gate.
+
+    async def _ask(self, command: cmd.Command, *, durable: bool = False) -> Decided:
+        raise NotImplementedError
+
+    async def _current(self) -> State:
+        raise NotImplementedError
+
+    def _now(self) -> int:
+        raise NotImplementedError
