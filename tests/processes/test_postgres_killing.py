@@ -64,6 +64,10 @@ while True:
         note("-", ident)
         insist(lambda: gate.decide([cmd.Release(ident)]))
     else:
+        # A server that crashed may have forgotten what we gave back, and others may claim it for us: we are alive.
+        strangers = [each.id for each in gate.state.leases.values() if each.lives_with == gate.me]
+        if strangers:
+            insist(lambda: gate.decide([cmd.Release(each) for each in strangers]))
         sleep(0.002)
 """
 

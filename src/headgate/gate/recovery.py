@@ -59,9 +59,8 @@ class Recovery:
         events: list[ev.Event] = []
         events += self._returns(engine, now)
         for lease in self._held.values():
-            # One that a program holds itself may have been given back since: only that program knows.
-            known = lease.lives_with in (lease.child, lease.ticket.bound, engine.me)
-            if known and lease.id not in engine.state.leases and is_ours(lease):
+            # A program may have given it back since, and live on: then it is a stranger to it, and given back again.
+            if lease.id not in engine.state.leases and is_ours(lease):
                 try:
                     events += engine.handle(adoption(lease, now, "log_lost"), now)
                 except InternalError:
