@@ -45,8 +45,7 @@ def test_D1_ten_thousand_in_line_do_not_freeze_the_page(server: Server, open_pag
     page.keyboard.type("9876 many")
     expect(page.locator("#line-list tbody tr").nth(5)).to_have_count(0)  # a random id may have these digits, too
     expect(page.locator("#line-list tbody tr", has_text="agent 9876 of many")).to_have_count(1)
-    expect(page.locator("#line-list .command")).to_have_text("agent 9876 of many")
-    expect(page.locator("#line-count")).to_have_text(re.compile("^1 of 9,80"))
+    expect(page.locator("#line-count")).to_have_text(re.compile("^[1-5] of 9,80"))
     page.keyboard.press("Escape")
     expect(page.locator("#line-list tbody tr")).to_have_count(25)
     longest = max(page.evaluate("longTasks"), default=0)
