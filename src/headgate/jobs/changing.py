@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from time import monotonic, sleep
+
 import msgspec
 
 from headgate.core import commands as cmd
+from headgate.core.errors import NotFound
 from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.gate.transaction import JOB_ENDS, Decided
@@ -15,9 +18,23 @@ from headgate.jobs.verdicts import CANCEL, Verdict
 from headgate.log.protocol import SideWrite
 from headgate.present.errors import NotNow
 
+_BETWEEN_S = 10.0  # how long a job may have a seat and no process
+_AGAIN_S = 0.05
+
 
 def cancel(gate: DirectGate, ident: str, by: str) -> str:
     """Cancel a job; what came of it: `cancelled`, or `ending` for one that runs and is being ended."""
+    until = monotonic() + _BETWEEN_S
+    while True:
+        try:
+            return _cancel(gate, ident, by)
+        except NotFound:  # it has left the line, and does not run yet: that is soon over
+            if ident not in gate.replica.catch_up().leases or monotonic() > until:
+                raise
+        sleep(_AGAIN_S)
+
+
+def _cancel(gate: DirectGate, ident: str, by: str) -> str:
     settling.see_to_ends(gate)
     view = store.view(gate, ident)
     if view.state in states.FINAL:
