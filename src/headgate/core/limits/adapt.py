@@ -87,8 +87,11 @@ class Adapt:
 
     @property
     def busy(self) -> bool:
-        """Whether on average more than two seats are cooling: then there is never a quiet moment."""
-        return self.belief.gap_ms * 2 < self.lag_ms * 16
+        """Whether on average more than two seats were released within the lag: then there is never a quiet moment.
+
+        A shorter lag that was set by hand makes no moment quieter: what was sent may still be on its way.
+        """
+        return self.belief.gap_ms * 2 < max(self.lag_ms, LAG_MS) * 16
 
     # Asked.
 
