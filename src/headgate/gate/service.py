@@ -354,6 +354,8 @@ class Gate(Managing):
             await self._commits.follow()
         else:
             self._take_in()
+        if self._replica.recovery.wanted:
+            await self._commits.post(cmd.Tick())  # what we know that the log has lost is in it, then
         return self._replica.state
 
     async def _reading(self, read: Callable[[Log], T]) -> T:
