@@ -162,6 +162,14 @@ class Server:
             conn.execute("SELECT pg_reload_conf()")
             self._until(lambda: not conn.execute("SELECT FROM pg_stat_wal_receiver").rowcount, "the receiver to stop")
 
+    def follow(self, primary: Server) -> None:
+        """Of a standby: until it has all that its primary has committed."""
+        with psycopg.connect(primary.url("postgres")) as conn, psycopg.connect(self.url("postgres")) as own:
+            (reached,) = conn.execute("SELECT pg_current_wal_lsn()").fetchone() or ("",)
+            own.autocommit = True
+            ask = "SELECT WHERE pg_last_wal_replay_lsn() >= %s::pg_lsn"
+            self._until(lambda: bool(own.execute(ask, (reached,)).rowcount), "the standby to follow")
+
     def promote(self) -> None:
         """Of a standby: it takes the place of its primary."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as conn:
