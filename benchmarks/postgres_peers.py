@@ -106,7 +106,7 @@ def prefect(server: Server) -> Iterator[Prefect]:
         with open(f"{home}/server.log", "wb") as log:
             process = subprocess.Popen(argv, env=environ, stdout=log, stderr=log, start_new_session=True)
         try:
-            _until_it_answers(process, port)
+            _until_it_answers(process, port, f"{home}/server.log")
             yield Prefect(python, environ)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -117,7 +117,7 @@ def prefect(server: Server) -> Iterator[Prefect]:
                 process.wait()
 
 
-def _until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
+def _until_it_answers(process: subprocess.Popen[bytes], port: int, log: str) -> None:
     until = monotonic() + START_S
     while True:
         try:
@@ -125,5 +125,7 @@ def _until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
             return
         except OSError as error:
             if process.poll() is not None or monotonic() > until:
-                raise NotHere(f"Prefect's server does not start ({error})") from error
+                with open(log, errors="replace") as said:
+                    last = " ".join(said.read().split())[-300:]
+                raise NotHere(f"Prefect's server does not start ({error}): {last}") from error
         sleep(0.2)

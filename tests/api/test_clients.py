@@ -216,17 +216,19 @@ async def test_q2_a_client_that_is_silent_after_a_restore_loses_its_lease_as_eve
 
 async def test_q2_another_service_counts_a_forgotten_client_when_it_renews_there(tmp_path: Path):
     store = InSqlite(tmp_path)
-    async with restorable(tmp_path, "elsewhere|boot|1|77|88") as (gone, of_gone):
-        async with restorable(tmp_path) as (gate, clients):
-            restore = store.backup()
-            assert isinstance(await of_gone.ask(asking(gone, "a"), 0, never, new=True), Lease)
-            assert "a" in (await gate.read()).leases
-            await of_gone.stop()
-            await gone.close()
-            restore()
-            assert not (await gate.read()).leases
-            assert (await clients.renew("a")).ticket.holder == gate.me
-            assert await adoptions(gate) == [("a", "log_lost")]
-            await gate.decide(cmd.Release("a"))
-            with pytest.raises(HeadgateError):
-                await clients.renew("a")
+    async with (
+        restorable(tmp_path, "elsewhere|boot|1|77|88") as (gone, of_gone),
+        restorable(tmp_path) as (gate, clients),
+    ):
+        restore = store.backup()
+        assert isinstance(await of_gone.ask(asking(gone, "a"), 0, never, new=True), Lease)
+        assert "a" in (await gate.read()).leases
+        await of_gone.stop()
+        await gone.close()
+        restore()
+        assert not (await gate.read()).leases
+        assert (await clients.renew("a")).ticket.holder == gate.me
+        assert await adoptions(gate) == [("a", "log_lost")]
+        await gate.decide(cmd.Release("a"))
+        with pytest.raises(HeadgateError):
+            await clients.renew("a")

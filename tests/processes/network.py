@@ -42,7 +42,7 @@ class Namespace:
 
     def _is_ours(self) -> bool:
         try:
-            return os.readlink(f"/proc/{self.pid}/ns/net") == os.readlink("/proc/self/ns/net")
+            return Path(f"/proc/{self.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
         except OSError:
             return True
 

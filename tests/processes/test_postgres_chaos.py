@@ -168,6 +168,8 @@ class Chaos:
             self._bring()
             if restarts and sum(self.left.values()) <= restarts[0]:
                 restarts.pop(0)
+                self._kill_caller()
+                self._kill_connections()
                 self.server.stop(self.random.choice((signal.SIGQUIT, signal.SIGINT)))
                 time.sleep(0.5)
                 self.server.start()
@@ -247,14 +249,15 @@ def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
     assert sum(run.code == 69 for run in runs) <= 2 * len(HOSTS)
     assert fleet.most_at_once() <= SEATS
     assert callers.most_at_once() <= CALLS
-    fleet.until(lambda: _look_around(fleet) or fleet.is_empty(), 60, what="an empty gate")
+    fleet.until(lambda: _is_empty(fleet), 60, what="an empty gate")
     fleet.check_log()
     print(f"{len(runs)} runs, {len(chaos.killed)} killed, {len(fleet.events_of(ev.Reclaimed))} leases taken back")
 
 
-def _look_around(fleet: Fleet) -> None:
-    """What dead programs of this host held is taken back by whoever looks, also where no node is."""
+def _is_empty(fleet: Fleet) -> bool:
+    """What dead programs of this host held is taken back by whoever looks: they have no node."""
     fleet.gate.look_around()
+    return fleet.is_empty()
 
 
 @pytest.mark.skipif(not SOAK, reason="five hundred processes: make soak")
