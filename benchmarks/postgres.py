@@ -222,20 +222,21 @@ def _prefects(server: Server, direct: float, many: float) -> list[Row]:
     """Prefect's limits beside ours, in the same run."""
     try:
         with prefect(server) as peer:
-            name = f"Prefect {peer.version()}'s global concurrency limits"
-            one = peer.pairs_a_second(1, SECONDS)
-            tasks = peer.pairs_a_second(TASKS, SECONDS)
+            version = peer.version()
+            rates = {
+                (how, tasks): peer.pairs_a_second(tasks, SECONDS, kept=how == "kept")
+                for how in ("by the book", "kept")
+                for tasks in (1, TASKS)
+            }
     except NotHere as error:
         return [Row("Prefect's global concurrency limits", f"not measured: {error}")]
-    return [
-        Row(f"{name}, one at a time", f"{one:,.1f} pairs/s", "", f"Headgate {direct / one:,.0f} times"),
-        Row(
-            f"the same, {TASKS} tasks in one process",
-            f"{tasks:,.1f} pairs/s",
-            "",
-            f"Headgate {many / tasks:,.0f} times",
-        ),
-    ]
+    rows = []
+    for (how, tasks), rate in rates.items():
+        client = "`concurrency()`" if how == "by the book" else "one HTTP client for all"
+        ours = direct if tasks == 1 else many
+        what = f"Prefect {version}, {client}, {'one at a time' if tasks == 1 else f'{tasks} tasks in one process'}"
+        rows.append(Row(what, f"{rate:,.1f} pairs/s", "", f"Headgate {ours:,.0f}, {ours / rate:,.0f} times"))
+    return rows
 
 
 def _woken(what: str, took: list[float]) -> Row:
