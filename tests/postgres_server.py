@@ -84,7 +84,7 @@ def _runs(path: Path) -> bool:
     return done.returncode == 0
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG; SIGQUIT is an immediate shutdown
 
@@ -129,7 +129,7 @@ class Server:
             argv += ["-c", setting]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                argv, stdout=log, stderr=log, cwd="/", preexec_fn=_die_with_parent, start_new_session=True, **_account()
+                argv, stdout=log, stderr=log, cwd="/", preexec_fn=die_with_parent, start_new_session=True, **_account()
             )
         self._wait_until_it_answers()
 

@@ -18,6 +18,8 @@ from headgate.gate.clients import Clients, Gone, InLine
 from headgate.gate.handles import Deferred
 from headgate.gate.node import Node
 from headgate.log import open_log
+from tests.postgres_server import Server
+from tests.postgres_stores import backup, fresh_store
 from tests.simulation.stores import InSqlite
 
 CODER = Spec(("umans/coder",), "requests")
@@ -164,9 +166,9 @@ async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(
 
 
 @asynccontextmanager
-async def restorable(tmp_path: Path, me: str = "") -> AsyncIterator[tuple[Node, Clients]]:
+async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterator[tuple[Node, Clients]]:
     folder = str(tmp_path / "store")
-    node = Node(open_log(f"sqlite://{folder}"), None, folder)
+    node = Node(open_log(url or f"sqlite://{folder}"), None, folder)
     if me:
         node._me = node._replica.me = me
     async with node:
@@ -200,6 +202,21 @@ async def test_q2_a_client_whose_lease_a_restored_log_has_forgotten_is_counted_b
         assert not waiter.done()
         await gate.decide(cmd.Release("a"))
         assert isinstance(await asyncio.wait_for(waiter, 30), Lease)  # when the log has recovered
+
+
+@pytest.mark.postgres
+async def test_q2_a_client_whose_lease_a_standby_has_forgotten_is_counted_at_its_next_renewal(
+    tmp_path: Path, postgres: Server
+):
+    url = fresh_store(postgres)
+    (tmp_path / "store").mkdir()
+    async with restorable(tmp_path, url=url) as (gate, clients):
+        restore = backup(url)
+        assert isinstance(await clients.ask(asking(gate, "a"), 30, never, new=True), Lease)
+        restore()
+        assert (await clients.renew("a")).ticket.renew_ms == 60_000
+        assert await adoptions(gate) == [("a", "log_lost")]
+        assert (await gate.read()).recovers_until > gate.now()
 
 
 async def test_q2_a_client_that_is_silent_after_a_restore_loses_its_lease_as_ever(tmp_path: Path):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from tests.postgres_server import _die_with_parent
+from tests.postgres_server import die_with_parent
 
 HUB = "10.213.0.1"
 _CLONE_NEWNET = 0x40000000
@@ -30,7 +30,7 @@ class Namespace:
     """A network namespace, with nothing in it but its own loopback."""
 
     def __init__(self) -> None:
-        self._holder = subprocess.Popen(["unshare", "-n", "sleep", "infinity"], preexec_fn=_die_with_parent)
+        self._holder = subprocess.Popen(["unshare", "-n", "sleep", "infinity"], preexec_fn=die_with_parent)
         self.pid = self._holder.pid
         until = monotonic() + 20
         while self._is_ours():

@@ -15,10 +15,12 @@ from typing import NamedTuple
 import pytest
 
 from headgate.core import events as ev
+from headgate.jobs import store
 from headgate.log.postgres import PostgresLog
 from tests.postgres_server import USER, NoServer, Server
 from tests.postgres_stores import migrate
 from tests.processes.fleet import HEADGATE, Fleet, Run
+from tests.processes.jobbing import Jobs
 from tests.processes.test_postgres_hosts import MODEL, adopted, cap, host
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
@@ -87,14 +89,22 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_no
     pair.standby.cut_replication()
     fleet.kill_sleeper(next(life.pid for life in fleet.lives() if life.name == "ended"))
     assert ended.wait() == 137  # of which the standby will not know
-    forgotten = [pair.run(f"forgotten-{where}", where, 8) for where in "bc"]
-    fleet.until(lambda: len(fleet.notes("start")) == 4, what="two agents that it does not know of")
+    forgotten = pair.run("forgotten", "b", 8)
+    jobs = Jobs(fleet)
+    job = jobs.quickly(*fleet.sleeper("job", 8), models=("p/m",), any_host=True)
+    worker = fleet.start([*HEADGATE, "worker", "-n", "1"], env=host(fleet, "c", BEAT_S))
+    fleet.until(lambda: len(fleet.notes("start")) == 4, what="an agent and a job that it does not know of")
     waiting = [pair.run(f"waiting-{where}", where, 0.1) for where in "ac"]
     fleet.until(lambda: fleet.in_line() == 2, what="two in line")
     pair.fail_over()
     late = [pair.run(f"late-{where}", where, 0.1) for where in HOSTS]
-    for run in (kept, *forgotten, *waiting, *late):
+    for run in (kept, forgotten, *waiting, *late):
         assert run.wait(60) == 0, run
+    fleet.until(lambda: store.find(fleet.gate.log, job) is not None, what="the job's row, written again by its hand")
+    view = jobs.ended(job)
+    assert (view.state, view.job.attempt) == ("succeeded", 1), "it was run again, or ended for nothing"
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
     assert fleet.most_at_once() <= SEATS, "a seat was lent twice"
     assert adopted(fleet) == ["log_lost"] * 2
     assert fleet.events_of(ev.Recovering)
