@@ -31,14 +31,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
 HOSTS = "abc"
 SEATS = 5
-BEAT_S = 2.0  # lost after 9 s: longer than any host is without a node
+BEAT_S = 4.0  # lost after 18 s: longer than any host is without a node, also on a busy machine
 CALLERS = 4
 CALLS = 2  # at once
 
 # A program that takes a seat and gives it back, again and again, and writes down when.
 CALLER = """
 import os, sys
-from time import monotonic_ns, sleep
+from time import monotonic, monotonic_ns, sleep
 from headgate.core import commands as cmd
 from headgate.core.records import Lease, Spec
 from headgate.gate.direct import DirectGate
@@ -61,7 +61,11 @@ def insist(work):
 
 gate = insist(lambda: DirectGate(open_log(url)))
 spec = Spec(models=("umans/coder",), kind="requests")
+looked = 0.0
 while True:
+    if monotonic() > looked + 1:  # as all who stay do: to the nodes of other hosts we are another one, that beats
+        looked = monotonic()
+        insist(gate.look_around)
     ident = new_id()
     got = insist(lambda: gate.acquire(cmd.Acquire(ident, spec, gate.me, wait=False)))
     if isinstance(got, Lease):
@@ -246,9 +250,10 @@ def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
         # 69: it asked in the very moment in which there was no server.
         assert code in (0, 69) or run.pid in chaos.killed, run
         assert "Traceback" not in run.err
-    assert sum(run.code == 69 for run in runs) <= 2 * len(HOSTS)
-    assert fleet.most_at_once() <= SEATS
-    assert callers.most_at_once() <= CALLS
+    assert sum(run.code == 69 for run in runs) < len(runs) / 2
+    silent = [event for _, event in fleet.events_of(ev.Reclaimed) if event.silent]
+    assert fleet.most_at_once() <= SEATS, silent
+    assert callers.most_at_once() <= CALLS, silent
     fleet.until(lambda: _is_empty(fleet), 60, what="an empty gate")
     fleet.check_log()
     print(f"{len(runs)} runs, {len(chaos.killed)} killed, {len(fleet.events_of(ev.Reclaimed))} leases taken back")
