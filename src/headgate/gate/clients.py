@@ -120,6 +120,8 @@ class Clients:
     async def renew(self, ident: str) -> Lease:
         """The client of a lease is still there. Raises Gone or NotFound."""
         lease = (await self._gate.read()).leases.get(ident)
+        if lease is None and ident not in self._ends:
+            lease = await self._gate.adopt_forgotten(ident)
         if lease is None:
             raise self._ended(ident)
         await self._heard_of(lease.ticket)

@@ -239,8 +239,6 @@ class HostNode(Node):
             lease = self._ours.get(ident)
             if lease is not None and is_ours(lease) and not self._closed:
                 self._commits.put(adoption(lease, self._now(), "cut_off"))
-        if self._replica.recovery.wanted and not self._closed:
-            self._commits.schedule()
 
     def _note(self, lease: Lease) -> None:
         if processes.site_of(lease.lives_with) == self.site:

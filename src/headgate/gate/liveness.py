@@ -63,7 +63,10 @@ class Beats:
     def lost(self, state: State) -> cmd.Lost | None:
         """What there is to tell of processes in the books that are gone."""
         silent = self.silent(state) if self._silent is None else self._silent
-        return lost(state, lambda process: self.is_gone(process, silent))
+        found = lost(state, lambda process: self.is_gone(process, silent))
+        if found is not None and silent:
+            found.silent = tuple(process for process in found.processes if processes.site_of(process) in silent)
+        return found
 
     def silent(self, state: State) -> frozenset[str]:
         """The sites in the books that were silent for too long. One that was never heard of is given its time."""

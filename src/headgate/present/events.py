@@ -162,7 +162,14 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     }
     by = f" ({event.by})" if event.by else ""
     what = causes.get(event.cause, event.cause)
+    if event.silent:
+        what = f"its host {event.silent} was not heard of for too long, where it may still run"
     return f"{event.id} was taken back, {what}{by}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+
+
+def _dropped(event: ev.Dropped) -> str:
+    causes = {"unrenewed": "its client is gone", "silent": "its host was not heard of for too long"}
+    return f"{event.id} left the line: {causes.get(event.why, 'its process is gone')}"
 
 
 def _cancelled(event: ev.Cancelled) -> str:
@@ -305,7 +312,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Reclaimed: _reclaimed,
     ev.Cancelled: _cancelled,
     ev.Expired: _expired,
-    ev.Dropped: lambda event: f"{event.id} left the line: its {'client' if event.why else 'process'} is gone",
+    ev.Dropped: _dropped,
     ev.Bumped: _bumped,
     ev.Reserved: _reserved,
     ev.RuleSet: _rule_set,
