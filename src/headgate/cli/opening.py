@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from time import time
 
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
@@ -51,8 +52,13 @@ def open_seat_gate(loaded: Loaded | None) -> SeatGate:
     start = (lambda: meeting.start(folder)) if far else None
     sock = meeting.connect(path) if path else None
     if sock is None and path and start is not None:
+        began = time()
         start()  # a thousand that wait must not be a thousand connections to the server
         sock = meeting.await_node(path)
+        if sock is None and (why := meeting.word_left(path, began)):
+            from headgate.log.protocol import StoreError
+
+            raise StoreError(why)  # it has tried for as long as that makes sense
     if sock is None:
         return open_gate(loaded)
     sock.close()

@@ -76,6 +76,30 @@ def hold(path: str) -> int | None:
     return fd
 
 
+def leave_word(path: str, why: str) -> None:
+    """Say why there will be no node, for those who wait for it: they need not find out for themselves."""
+    from headgate.log.files import make_file
+
+    try:
+        fd = make_file(f"{path}.why", exclusive=False)
+    except OSError:
+        return
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, why.encode())
+    finally:
+        os.close(fd)
+
+
+def word_left(path: str, since: float) -> str:
+    """Why a node that was waited for since then (wall time) has ended; "" when it has not said so."""
+    try:
+        with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
+            return file.read() if os.fstat(file.fileno()).st_mtime >= since else ""
+    except OSError:
+        return ""
+
+
 def start(folder: str) -> None:
     """Start a node for the store of our environment: by itself, in the background, writing to node.log.
 

@@ -39,6 +39,9 @@ def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
     try:
         _allow_many_files()
         return asyncio.run(_run(url, loaded, folder, path, idle_s))
+    except StoreError as error:
+        meeting.leave_word(path, str(error))
+        raise
     finally:
         os.close(lock)
 
