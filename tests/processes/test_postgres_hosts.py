@@ -181,9 +181,7 @@ def test_q2_drain_lets_nobody_new_start_on_a_host(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     "store", ["postgresql://x@127.0.0.1:1/x", "postgresql://x@nosuch.invalid/x", "postgresql://nosuch@{server}"]
 )
-def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(
-    fleet: Fleet, postgres: Server, store: str
-) -> None:
+def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(fleet: Fleet, postgres: Server, store: str) -> None:
     """One that nobody listens for, an unknown host, an unknown user: none of it is worth waiting for."""
     server = postgres.url("postgres", tcp=True).partition("@")[2]
     nowhere = {"HEADGATE_STORE": store.format(server=server), **host(fleet, "a")}

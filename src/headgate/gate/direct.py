@@ -1,7 +1,8 @@
 """The gate as `headgate run` and the other commands use it: one process, no asyncio, straight to the store.
 
-`DirectGate.decide` is the whole interface for changes: commands in, events out. It can later be answered by a host's
-node over a socket instead (DESIGN.md, "node"): nothing here hands out anything but plain data and the state to read.
+`DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one that
+the host's node lends (gate/borrowing.py); nothing here notices. Whoever only asks for a seat has the node decide
+instead (gate/remote.py).
 """
 
 from __future__ import annotations
@@ -303,6 +304,8 @@ class DirectGate:
 
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
+        if self.log.tended:
+            return
         try:
             if self.replica.maintain(self.settings.keep_ms) and self.folder:
                 wake.sweep(wake.runtime_folder(self.folder))

@@ -53,21 +53,21 @@ class NodeGone(Exception):
 class Link:
     """Questions to a node, one after the other."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, sock: _socket.socket | None = None) -> None:
         self.path = path
-        self._sock: _socket.socket | None = None
+        self._sock = sock
 
     def ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
         """The answer; NodeGone when there is nobody to give one, or it takes too long."""
         kept = self._sock is not None
         try:
-            return self._exchange(call, within_s)
+            return self.ask_once(call, within_s)
         except NodeGone:
             if not kept:
                 raise
-        return self._exchange(call, within_s)  # what was left open may be a dead node's
+        return self.ask_once(call, within_s)  # what was left open may be a dead node's
 
-    def _exchange(self, call: wire.Call, within_s: float) -> wire.Answer:
+    def ask_once(self, call: wire.Call, within_s: float) -> wire.Answer:
         sock = self._sock or meeting.connect(self.path)
         if sock is None:
             raise NodeGone(f"no node listens at {self.path}")
@@ -75,7 +75,7 @@ class Link:
         try:
             sock.settimeout(within_s)
             sock.sendall(wire.frame(wire.Question(wire.VERSION, call)))
-            answer = _decode(_receive(sock, wire.length(_receive(sock, 4))))
+            answer = _decode(_receive(sock, wire.length(_receive(sock, 4), wire.LONGEST_ANSWER)))
         except (OSError, ValueError) as error:  # msgspec's own are ValueErrors
             sock.close()
             raise NodeGone(f"the node at {self.path} does not answer: {error}") from error

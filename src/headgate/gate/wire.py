@@ -20,7 +20,8 @@ from headgate.core.records import Lease, Reason
 from headgate.log.protocol import SideWrite, StoreError
 
 VERSION = 1
-LONGEST = 4 << 20  # bytes of a frame
+LONGEST = 64 << 20  # bytes of a question
+LONGEST_ANSWER = 1 << 30  # the whole state may be in it
 _HEAD = 4
 
 
@@ -65,7 +66,16 @@ class About(Struct, tag="about", omit_defaults=True):
     questions: bool = False
 
 
-Call = Enter | Decide | Look | Side | About
+class Say(Struct, tag="say", omit_defaults=True):
+    """A round trip to the database, by one of the node's connections (gate/lending.py)."""
+
+    text: str
+    values: list[bytes | None] | None = None
+    binary: bool = False
+    bound: bool = False  # in the transaction that this connection has open, or not at all
+
+
+Call = Enter | Decide | Look | Side | About | Say
 
 
 class Question(Struct):
@@ -106,6 +116,10 @@ class Answer(Struct, omit_defaults=True):
     probe: bool = False
     questions: list[tuple[str, str, str]] = []  # kind, pool, account
     busy: bool = False
+    said: bytes = b""  # what the database said: `Results`
+    lost: str = ""  # its connection was, and this is why
+    refused: tuple[str, str, bool] | None = None  # code, text, whether something before it was committed
+    in_transaction: bool = False
 
 
 class Bare(Struct):
@@ -125,10 +139,10 @@ def frame(message: Struct) -> bytes:
     return len(data).to_bytes(_HEAD, "big") + data
 
 
-def length(head: bytes) -> int:
+def length(head: bytes, longest: int = LONGEST) -> int:
     """Of the frame that such four bytes begin; ValueError for what is none."""
     size = int.from_bytes(head, "big")
-    if len(head) != _HEAD or size > LONGEST:
+    if len(head) != _HEAD or size > longest:
         raise ValueError(f"a frame of {size} bytes")
     return size
 

@@ -23,7 +23,6 @@ from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import settling, states, store
 from headgate.jobs.attempt import TAPS, Attempt, NotOurs
-from headgate.jobs.submitting import HANDS
 from headgate.jobs.verdicts import HAND_BACK
 from headgate.log.protocol import LogReplaced
 from headgate.runner.child import CannotRun, Child
@@ -218,6 +217,8 @@ class Hand:
         if gate.turns.take():
             gate.look_around()
             settling.see_to_ends(gate)
+        if gate.log.tended:
+            return  # the node sees to deadlines that nobody has acted on
         head = gate.log.head()
         if head is not None and head.due is not None and gate.log.now() - head.due > _BACKUP_MS:
             gate.decide([])
@@ -247,7 +248,7 @@ class Hand:
 def _mailbox(folder: str) -> wake.Mailbox | None:
     """Where to be told; without one the poll must do."""
     try:
-        place = f"{wake.runtime_folder(folder)}/{HANDS}"
+        place = f"{wake.runtime_folder(folder)}/{wake.HANDS}"
         try:
             os.mkdir(place, 0o700)
         except FileExistsError:

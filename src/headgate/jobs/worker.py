@@ -24,7 +24,6 @@ from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import changing, settling
 from headgate.jobs.hand import Hand, Wants
-from headgate.jobs.submitting import hands
 from headgate.log.protocol import LogReplaced
 
 LOOK_S = 1.0
@@ -176,7 +175,7 @@ class Worker:
             self._life = (self._life[0], -1)
         self._told_at = monotonic()
         message = b"now" if self._now or self._signals > 1 else b"finish"
-        for address in hands(gate.folder):
+        for address in wake.hands(gate.folder):
             if any(f"-{pid}-" in os.path.basename(address) for pid in self._hands):
                 wake.send(address, message)
 

@@ -104,6 +104,10 @@ class Log(Protocol):
         `hurry()`, after which the calling thread never waits long for a read.
         """
 
+    @property
+    def tended(self) -> bool:
+        """Whether the node of this host sees to its upkeep."""
+
     # Reading, at any time, without the lock.
     def snapshot(self) -> Stored | None:
         """The newest snapshot that is whole; None if there is none and the log can be read from START.

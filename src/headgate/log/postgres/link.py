@@ -65,12 +65,14 @@ class Refused(Exception):
 
     def __init__(self, code: str, said: str, *, committed: bool = False) -> None:
         super().__init__(f"{said} ({code})")
-        self.code = code
+        self.code, self.said = code, said
         self.committed = committed  # a transaction of the same round trip, before this statement
 
 
 class Link:
     """A connection that is made when it is needed, and anew when it was lost. `greet` is called after each making."""
+
+    tended = False  # whether somebody else sees to the upkeep of what is behind it
 
     def __init__(self, address: Address, greet: Callable[[], None]) -> None:
         self.address = address
@@ -94,10 +96,14 @@ class Link:
 
     def ask(self, sql: str, *, on: int = 0) -> list[PGresult]:
         """One round trip: the results of its statements. With `on`, only on the connection of that serial number."""
-        if on and (on != self.serial or self._conn is None):
-            raise Lost("the connection is another one")
+        self.check(on)
         pgconn = self._ready()
         return self._exchange(lambda: pgconn.send_query(sql.encode()))
+
+    def check(self, on: int) -> None:
+        """Lost unless the connection is the one of that serial number; 0: any will do."""
+        if on and (on != self.serial or not self.alive):
+            raise Lost("the connection is another one")
 
     def ask_with(self, sql: str, values: Sequence[bytes | None], *, binary: bool = False) -> PGresult:
         """One statement with values beside it, for large ones. With `binary` both ways are."""
@@ -176,13 +182,13 @@ class Link:
 
     def connect(self) -> None:
         """Connect if need be, trying for a while; StoreError when the server cannot be reached."""
-        self._ready()
-
-    def _ready(self) -> Any:
         if self._pid != os.getpid():
             raise InternalError("the log was opened before a fork")
-        if self._conn is None:
+        if not self.alive:
             self._connect()
+
+    def _ready(self) -> Any:
+        self.connect()
         assert self._conn is not None
         return self._conn.pgconn
 
@@ -220,11 +226,8 @@ class Link:
         return PATIENCE_S
 
     def _try(self) -> None:
-        conn = connect(self.address)
-        self._conn = conn
+        self._open()
         self.serial += 1
-        self._escape = escaping(conn)
-        self._poll.register(conn.pgconn.socket, select.POLLIN)
         try:
             self._greet()
         except Refused as refused:
@@ -233,6 +236,13 @@ class Link:
         except BaseException:
             self.drop()
             raise
+
+    def _open(self) -> None:
+        """Make the connection; Lost when there is none to be had now."""
+        conn = connect(self.address)
+        self._conn = conn
+        self._escape = escaping(conn)
+        self._poll.register(conn.pgconn.socket, select.POLLIN)
 
 
 def connect(address: Address) -> Connection[Any]:

@@ -66,7 +66,7 @@ class PostgresLog:
 
     remote = True  # a round trip takes its time, and may take very long
 
-    def __init__(self, url: str | Address, clock: clocks.Clock | None = None) -> None:
+    def __init__(self, url: str | Address, clock: clocks.Clock | None = None, link: Callable[..., Link] = Link) -> None:
         self._address = url if isinstance(url, Address) else parse(url)
         self._clock = clock
         self._offset = 0  # from the boot clock here to the server's
@@ -81,7 +81,7 @@ class PostgresLog:
         self._tail_from: int | None = None  # None when that is not all
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
-        self._link = Link(self._address, self._greet)
+        self._link = link(self._address, self._greet)
         try:
             self._link.connect()
         except BaseException:
@@ -98,6 +98,10 @@ class PostgresLog:
     @property
     def address(self) -> Address:
         return self._address
+
+    @property
+    def tended(self) -> bool:
+        return self._link.tended
 
     @property
     def _locked(self) -> bool:
