@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Thread
 from time import monotonic
+from typing import Any
+from urllib.request import Request, urlopen
 
 import msgspec
 import pytest
@@ -255,3 +258,28 @@ def test_j2_a_worker_of_many_hands_has_the_connections_of_one_node_also_after_th
 def _submitted(fleet: Fleet, mark: str) -> None:
     run = fleet.start([*HEADGATE, "submit", "--", "touch", mark], env=host(fleet, "a"))
     assert run.wait(30) == 0, run
+
+
+def test_h2_a_service_runs_jobs_on_postgresql_and_tells_what_they_print(fleet: Fleet) -> None:
+    """The service is the node of its workers; their output is in the store's own folder."""
+    env = host(fleet, "a")
+    home = Path(env["HEADGATE_HOME"])
+    service = fleet.start([*HEADGATE, "serve", "--port", "0", "--workers", "2"], env=env)
+    fleet.until((home / "serve.json").exists, what="a service")
+    url = msgspec.json.decode((home / "serve.json").read_bytes())["url"]
+    token = (home / "token").read_text().strip()
+
+    def ask(path: str, body: object = None) -> Any:
+        data = None if body is None else msgspec.json.encode(body)
+        request = Request(
+            f"{url}{path}", data, {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        )
+        with urlopen(request, timeout=30) as answer:
+            return msgspec.json.decode(answer.read())
+
+    job = ask("/v1/jobs", {"command": ["echo", "from a worker"], "cwd": str(fleet.folder)})["id"]
+    fleet.until(lambda: ask(f"/v1/jobs/{job}")["state"] == "succeeded", within_s=60, what="the job's end")
+    assert "from a worker" in msgspec.json.encode(ask(f"/v1/jobs/{job}/output")).decode()
+    assert not nodes(fleet, "a"), "the workers started a node beside the service"
+    service.signal(signal.SIGTERM)
+    assert service.wait(60) == 0, service
