@@ -40,4 +40,3 @@ def command(host: str | None, end: bool, as_json: bool) -> int:
         still = f"; {running} still running there: headgate ps" if running else "; nobody runs there"
         tell(f"{name} is drained{still}")
     return exits.OK
-

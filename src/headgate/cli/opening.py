@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from time import time
+from time import monotonic, sleep, time
 
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
@@ -13,9 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headgate.gate.direct import DirectGate
     from headgate.gate.seats import SeatGate
-    from headgate.log.protocol import Log
+    from headgate.log.protocol import Log, StoreMoved
 
 LOCK_PATIENCE_S = 5.0
+_OPENED_S = 30.0  # a gate that is being moved is closed for a moment
 
 
 def load_config() -> Loaded | None:
@@ -97,6 +98,30 @@ def open_seat_gate(loaded: Loaded | None) -> SeatGate:
     # A machine's own file has no say in what many share (SPEC C2).
     open_direct = lambda: open_gate(loaded, alone=True)  # noqa: E731
     return RemoteGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
+
+
+def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:
+    """The gate where it was moved to, for one who stood in line when it was, or has an agent that runs.
+
+    Its place and its lease are there. What it starts from now on goes there, too. Raises the sentence that says what to
+    do where it cannot be used from here.
+    """
+    from headgate.cli.progress import say
+    from headgate.log.protocol import StoreError
+
+    os.environ["HEADGATE_STORE"] = moved.to
+    until = monotonic() + _OPENED_S
+    while True:
+        try:
+            gate = open_seat_gate(loaded)
+            gate.now()  # it answers
+        except StoreError as error:
+            if monotonic() < until and "being filled" in str(error):
+                sleep(0.2)  # the last step of moving it
+                continue
+            raise StoreError(f"{moved}, and start this anew. Going on there by itself failed: {error}") from error
+        say(f"the gate was moved to {moved.to}: going on there")
+        return gate
 
 
 def _explain_waits(gate: DirectGate) -> None:

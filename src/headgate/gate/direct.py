@@ -31,7 +31,7 @@ from headgate.gate.seats import Waits, with_own_host_cap
 from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import TOLD, Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
-from headgate.log.protocol import Log, LogReplaced
+from headgate.log.protocol import Log, LogReplaced, StoreMoved
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
@@ -274,6 +274,8 @@ class DirectGate:
                 elif self.replica.recovery.wanted:
                     self.replica.try_decide([])
             self.beats.see_to_it(self.state)
+        except StoreMoved:
+            raise  # whoever owns this gate may go after it
         except (HeadgateError, LogReplaced, OSError):
             return
         if monotonic() > self._upkeep_at:

@@ -26,7 +26,7 @@ from headgate.gate.seats import Left, SeatGate, Waits, with_own_host_cap
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.beats import BEAT_S
 from headgate.log.clock import boot_ms
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import StoreError, StoreMoved
 
 if TYPE_CHECKING:
     from headgate.config.load import Loaded
@@ -426,6 +426,8 @@ class RemoteGate:
                 self._next_tick = monotonic() + _TICK_S
                 if not meeting.is_held(self._link.path):
                     self._without_node(lease)
+        except StoreMoved:
+            raise
         except (HeadgateError, OSError):
             return  # the next time
 
@@ -473,6 +475,8 @@ class RemoteWaiter:
                 ended = self._step()
             except NodeGone as gone:
                 self._do_without(gone)
+            except StoreMoved:
+                raise  # it does not pass
             except StoreError as error:
                 self._on_trouble(str(error))
             if gate.direct is not None:
@@ -493,6 +497,8 @@ class RemoteWaiter:
             return
         try:
             self._gate.go_direct(gone)
+        except StoreMoved:
+            raise
         except StoreError as error:
             self._on_trouble(str(error))
 

@@ -117,7 +117,10 @@ class SeatGate(Protocol):
 
     # While an agent runs.
     def tick(self, lease: Lease) -> None:
-        """Now and then: upkeep, and whether the lease is still in the books. Never in the way."""
+        """Now and then: upkeep, and whether the lease is still in the books. Never in the way.
+
+        Raises nothing but StoreMoved.
+        """
 
     def maintain(self) -> None: ...
 

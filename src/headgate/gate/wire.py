@@ -17,7 +17,7 @@ from headgate.core import commands as cmd
 from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalError, NotFound
 from headgate.core.places import TicketView
 from headgate.core.records import Lease, Reason
-from headgate.log.protocol import SideWrite, StoreError
+from headgate.log.protocol import SideWrite, StoreError, StoreMoved
 
 VERSION = 1
 LONGEST = 64 << 20  # bytes of a question
@@ -129,9 +129,8 @@ class Bare(Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_ERRORS: dict[str, type[HeadgateError]] = {
-    kind.__name__: kind for kind in (BadName, BadRequest, NotFound, InternalError, StoreError, HeadgateError)
-}
+_KINDS = (BadName, BadRequest, NotFound, InternalError, StoreMoved, StoreError, HeadgateError)
+_ERRORS: dict[str, type[HeadgateError]] = {kind.__name__: kind for kind in _KINDS}
 
 
 def frame(message: Struct) -> bytes:

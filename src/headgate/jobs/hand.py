@@ -24,7 +24,7 @@ from headgate.gate.direct import DirectGate
 from headgate.jobs import settling, states, store
 from headgate.jobs.attempt import TAPS, Attempt, NotOurs
 from headgate.jobs.verdicts import HAND_BACK
-from headgate.log.protocol import LogReplaced
+from headgate.log.protocol import LogReplaced, StoreMoved
 from headgate.runner.child import CannotRun, Child
 
 POLL_S = 1.0
@@ -77,6 +77,8 @@ class Hand:
                 lease = self.next_lease()
                 if lease is not None:
                     self.run(lease)
+            except StoreMoved:
+                self.finishing = True  # the worker says so
             except (HeadgateError, LogReplaced) as error:
                 self._say(f"{error} (still trying)")
                 self._rest(_TROUBLE_S)

@@ -40,6 +40,7 @@ from headgate.log.protocol import (
     SideWrite,
     Stored,
     StoreError,
+    StoreMoved,
     TransactionLost,
 )
 
@@ -52,6 +53,7 @@ LOCK_PATIENCE_S = 60.0
 TAIL_COMMITS = 500  # read with the lock
 PRUNE_COMMITS = 2_000
 HISTORY_COMMITS = 500
+MOVED_TO = "it was moved to "  # so a namespace says that it is closed for good
 _TRIES = 3  # of a round trip whose connection was lost, and that may be made twice
 
 T = TypeVar("T")
@@ -145,6 +147,8 @@ class PostgresLog:
 
     def _refuse_closed(self, found: PGresult) -> None:
         closed = (found.get_value(0, 1) or b"").decode()
+        if closed.startswith(MOVED_TO):
+            raise StoreMoved.away(self._address.shown, closed.removeprefix(MOVED_TO))
         if closed:
             raise StoreError(f"the gate at {self._address.shown} is closed: {closed}")
 
