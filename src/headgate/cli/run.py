@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.5  # whether the lease is still in the books; see gate/recovery.py
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
-_SILENT = {"no_record": "no record within 3 minutes of its start", "silent": "it printed no record for too long"}
+_SILENT = {
+    "no_record": "no record within 3 minutes of its start",
+    "silent": "it printed no record for too long",
+    "cut_off": 'this host cannot reach the store, and its seat would be lent to another (run.on_cutoff = "end")',
+}
 
 
 def run(options: RunOptions) -> int:

@@ -274,6 +274,8 @@ class DirectGate:
                 elif self.replica.recovery.wanted:
                     self.replica.try_decide([])
             self.beats.see_to_it(self.state)
+            if self.settings.on_cutoff == "end" and self.log.remote:
+                self.beats.hear()
         except StoreMoved:
             raise  # whoever owns this gate may go after it
         except (HeadgateError, LogReplaced, OSError):
@@ -281,6 +283,9 @@ class DirectGate:
         if monotonic() > self._upkeep_at:
             self._upkeep_at = monotonic() + _UPKEEP_S
             self.maintain()
+
+    def silent_ms(self) -> int:
+        return self.beats.silent_ms() if self.log.remote else 0
 
     def _may_be_forgotten(self, lease: Lease) -> bool:
         """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""

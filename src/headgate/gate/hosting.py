@@ -72,7 +72,8 @@ class HostNode(Node):
             answer.value = await self._value(call)
         elif isinstance(call, wire.About):
             await self._tell_about(call, answer)
-        answer.now = self._now()
+        if not (isinstance(call, wire.About) and call.beat):
+            answer.now = self._now()
         return answer
 
     async def _enter(self, call: wire.Enter, answer: wire.Answer) -> None:
@@ -179,6 +180,9 @@ class HostNode(Node):
         return found
 
     async def _tell_about(self, call: wire.About, answer: wire.Answer) -> None:
+        if call.beat:
+            answer.silent_ms = self._beats.silent_ms() if self.is_far else 0
+            return  # the store is not asked: it may be away
         state = await self._current()
         if call.lease:
             lease = answer.lease = state.leases.get(call.lease)

@@ -122,6 +122,9 @@ class SeatGate(Protocol):
         Raises nothing but StoreMoved.
         """
 
+    def silent_ms(self) -> int:
+        """For how long a store that many machines share cannot have heard of this host; 0 where there is none."""
+
     def maintain(self) -> None: ...
 
     def close(self) -> None: ...

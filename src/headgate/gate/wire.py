@@ -64,6 +64,7 @@ class About(Struct, tag="about", omit_defaults=True):
     lease: str = ""
     model: str = ""
     questions: bool = False
+    beat: bool = False  # for how long the store has not heard of this host; nothing else
 
 
 class Say(Struct, tag="say", omit_defaults=True):
@@ -116,6 +117,7 @@ class Answer(Struct, omit_defaults=True):
     probe: bool = False
     questions: list[tuple[str, str, str]] = []  # kind, pool, account
     busy: bool = False
+    silent_ms: int = 0
     said: bytes = b""  # what the database said: `Results`
     lost: str = ""  # its connection was, and this is why
     refused: tuple[str, str, bool] | None = None  # code, text, whether something before it was committed

@@ -15,6 +15,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
 from headgate.gate.credentials import Held
+from headgate.gate.liveness import CUT_OFF_MS
 from headgate.gate.seats import SeatGate
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
 from headgate.present.times import local_and_utc, utc
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from threading import Thread
 
 SILENCE_S = 20 * 60.0
+CUT_OFF = "cut_off"
 _FOLLOW_S = 30.0
 _STARTING_MS = 1000  # the agent was started a little before it is watched
 _LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)
@@ -87,8 +89,8 @@ class Watch:
             if self._probes:
                 self._report_activity()
 
-    def tick(self) -> None:
-        """Now and then."""
+    def tick(self) -> str:
+        """Now and then; why the agent is to be ended, if it is."""
         self._report_activity()
         try:
             self._gate.tick(self._lease)
@@ -98,6 +100,7 @@ class Watch:
 
                 self._following = Thread(target=self._go_after, args=(moved,), daemon=True)
                 self._following.start()
+        return CUT_OFF if self._gate.settings.on_cutoff == "end" and self._gate.silent_ms() > CUT_OFF_MS else ""
 
     def _go_after(self, moved: StoreMoved) -> None:
         """In a thread. Where it fails, the end of the agent says so."""
@@ -137,6 +140,8 @@ class Watch:
             self._following.join(_FOLLOW_S)
         release = self._release(self.outcome, end)
         try:
+            if end.ended_because == CUT_OFF and not self._could_tell(release):
+                raise StoreError("the store cannot be reached")
             try:
                 self.give_back(release, end, side, durable=durable)
             except StoreMoved as moved:
@@ -146,6 +151,13 @@ class Watch:
                 self.give_back(release, end, side, durable=durable)
         except StoreError as error:  # the agent has run, and its code is what counts
             self._say(f"its seat will be found free by whoever asks next, as now {error}")
+
+    def _could_tell(self, release: cmd.Release) -> bool:
+        """Whether the store is there after all: who was ended for the want of it does not wait for it."""
+        try:
+            return self._gate.try_decide([release])
+        except _TROUBLE:
+            return False
 
     def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
         """Release the lease, and write down what goes with it."""
