@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from time import monotonic
 from typing import Any
@@ -22,7 +24,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.events import Returned
 from headgate.core.records import Rule, Spec
-from headgate.gate import lending, remote, wire
+from headgate.gate import borrowing, lending, remote, wire
 from headgate.gate.transaction import Replica
 from headgate.log.postgres import PostgresLog
 from headgate.log.protocol import START, TransactionLost
@@ -176,6 +178,30 @@ def test_q2_many_who_wait_for_the_lock_do_not_hold_up_those_who_look(node: Lendi
         thread.join(30)
         assert not thread.is_alive()
     for log in (*logs, looking):
+        log.close()
+
+
+@pytest.mark.parametrize("says", ["nothing", "something else"])
+def test_q2_a_node_that_does_not_answer_is_done_without(
+    postgres: Server, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is stopped, or of another release."""
+    monkeypatch.setattr(borrowing, "GREETING_S", 0.3)
+    with TemporaryDirectory(prefix="hg-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as node:
+        node.bind(f"{folder}/node")
+        node.listen()
+        if says == "something else":
+            answer = wire.frame(wire.Answer(wrong=wire.Wrong("Version", "it speaks version 7, not 1")))
+
+            def reply() -> None:
+                with node.accept()[0] as client:
+                    client.recv(4)
+                    client.sendall(answer)
+
+            Thread(target=reply, daemon=True).start()
+        log = borrowing.open_borrowing(fresh_store(postgres), f"{folder}/node")
+        assert not log.tended
+        Replica(log, "h|b|1|1|1").decide([CAP])
         log.close()
 
 

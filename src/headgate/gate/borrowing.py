@@ -25,7 +25,7 @@ from headgate.log.protocol import StoreError
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-GREETING_S = 8.0  # a node that says nothing for so long is done without; it tries 5 s for the server
+GREETING_S = 6.0  # a node that says nothing for so long is done without; it tries 5 s for the server
 _WITHOUT_S = 60.0
 _START_AGAIN_S = 30.0
 _LOOK_S = 5.0
@@ -143,6 +143,15 @@ class BorrowedLink(Link):
             code, said, committed = answer.refused
             raise Refused(code, said, committed=committed)
         return _decode(answer.said)  # type: ignore[return-value]  # as far as the log looks
+
+    def _try(self) -> None:
+        before = self._without_until
+        try:
+            super()._try()
+        except Lost:
+            if self._without_until == before:
+                raise
+            super()._try()  # the node was of no use: at once without it
 
     def _open(self) -> None:
         self._greeted = False
