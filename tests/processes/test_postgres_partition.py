@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -35,7 +36,7 @@ class World(NamedTuple):
     fleet: Fleet
     url: str  # by TCP, from the hosts
 
-    def run(self, name: str, where: str, seconds: float, beat_s: float) -> Run:
+    def run(self, name: str, where: str, seconds: float | Path, beat_s: float) -> Run:
         env = {**host(self.fleet, where, beat_s), "HEADGATE_STORE": self.url}
         with self.network.hosts[where].inside():
             return self.fleet.run(*MODEL, "--", *self.fleet.sleeper(name, seconds), env=env)
@@ -94,7 +95,8 @@ def test_l2_a_host_cut_off_for_less_than_the_lost_holder_time_finds_its_leases_a
 ) -> None:
     network, fleet = world.network, world.fleet
     cap(fleet, 1)
-    first = world.run("first", "a", cut_s + 1.5, beat_s)
+    end = fleet.folder / "end"
+    first = world.run("first", "a", end, beat_s)
     world.until_started("first")
     second = world.run("second", "b", 0.1, beat_s)
     fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
@@ -102,6 +104,7 @@ def test_l2_a_host_cut_off_for_less_than_the_lost_holder_time_finds_its_leases_a
     time.sleep(cut_s)
     assert not fleet.has_started("second")
     network.mend("a")
+    end.touch()
     assert first.wait(PATIENCE_S) == second.wait(PATIENCE_S) == 0
     assert fleet.most_at_once() == 1
     assert not fleet.events_of(ev.Reclaimed), "it was called lost"
@@ -128,7 +131,8 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     cap(fleet, 2)
     fleet.seats = 100  # for a while there are more than the cap allows
     first = world.run("first", "a", 3_600, beat_s)
-    ends = world.run("ends", "a", 2, beat_s)
+    end = fleet.folder / "end"
+    ends = world.run("ends", "a", end, beat_s)
     world.until_started("first", "ends")
     second = world.run("second", "b", 0.1, beat_s)
     fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
@@ -136,6 +140,7 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     fleet.until(lambda: "position" in waiter.err, what="one more of the first host, who knows that it waits")
     network.cut("a")
     cut_at = time.monotonic()
+    end.touch()
     beat_at = world.last_beat("a")
     assert second.wait(PATIENCE_S) == 0
     fleet.until(lambda: fleet.notes("end"), what="an agent that ends meanwhile")

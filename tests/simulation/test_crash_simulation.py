@@ -17,7 +17,7 @@ from tests.simulation.world import World
 
 STEPS = 150
 SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
-SEEDS = int(os.environ.get("SIMULATION_SEEDS") or 40 + 80 * SOAK)
+SEEDS = int(os.environ.get("SIMULATION_SEEDS") or 40 + 20 * SOAK)
 ONLY = os.environ.get("SIMULATION_SEED")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 10 * SEEDS)]
