@@ -144,6 +144,7 @@ class Link:
 
         try:
             send()
+            self._flush(conn.pgconn)
             results = self._results(conn.pgconn)
         except psycopg.Error as error:
             self.drop()
@@ -155,6 +156,24 @@ class Link:
             if result.status == _FATAL:
                 self._refused(result, committed=any(before.command_status == b"COMMIT" for before in results))
         return results
+
+    def _flush(self, pgconn: Any) -> None:
+        """A large question does not go out at once, and the server may have something to say before it has it all."""
+        if not pgconn.flush():
+            return
+        patience_s = HURRIED_S if self.hurried == get_ident() else ANSWER_S
+        self._poll.modify(pgconn.socket, select.POLLIN | select.POLLOUT)
+        try:
+            while pgconn.flush():
+                ready = self._poll.poll(patience_s * 1000)
+                if not ready:
+                    self.drop()
+                    raise Lost(f"the server took nothing for {patience_s:g} s")
+                if ready[0][1] & ~select.POLLOUT:
+                    pgconn.consume_input()
+        finally:
+            if self._conn is not None:
+                self._poll.modify(pgconn.socket, select.POLLIN)
 
     def _results(self, pgconn: Any) -> list[PGresult]:
         results: list[PGresult] = []
