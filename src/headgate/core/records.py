@@ -8,7 +8,7 @@ same host, whether that very process still lives (see gate/processes.py).
 from msgspec import Struct, field
 
 
-class Spec(Struct, frozen=True, omit_defaults=True, gc=False):
+class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     """What decides which pools a request needs. Equal specs of one project share a queue."""
 
     models: tuple[str, ...] = ()  # candidates in order of preference, as str(Model)
