@@ -168,9 +168,7 @@ class Engine:
         """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
         state, timers = self.state, self.timers
         if state.backoffs:
-            over = [each.key for each in state.backoffs.values() if each.until <= now and not each.must_probe]
-            for key in over:  # before anybody is let in to try whether they are
-                self._emit(ev.BackoffEnded(key, "time"))
+            self._backing_off.ended_by_time(now)  # before anybody is let in to try whether they are over
         while (timer := timers.due(now)) is not None:
             at, what, name = timer
             if what == POOL:

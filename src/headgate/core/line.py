@@ -99,17 +99,19 @@ class Queue:
         """A ticket no longer asks; whether it was the head. Any other's place is dropped when it comes to the top."""
         heap = self._heap
         self.waiting -= 1
+        was_head = heap[0][2] == ticket.id
         if len(heap) > 64 and len(heap) > 4 * self.waiting:
-            was_head = heap[0][2] == ticket.id
-            heap[:] = [place for place in heap if self._stands(place)]
-            heapify(heap)
-            return was_head
-        if heap[0][2] != ticket.id:
-            return False
-        heappop(heap)
-        while heap and not self._stands(heap[0]):
+            self._tidy()
+        elif was_head:
             heappop(heap)
-        return True
+            while heap and not self._stands(heap[0]):
+                heappop(heap)
+        return was_head
+
+    def _tidy(self) -> None:
+        """Drop all places at which nobody stands."""
+        self._heap = [place for place in self._heap if self._stands(place)]
+        heapify(self._heap)
 
     def head(self) -> Ticket | None:
         """The first ticket that asks."""

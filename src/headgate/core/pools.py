@@ -241,11 +241,11 @@ class Pool:
         """From when on it can have them; if later, when it is worth a look again (NEVER: time alone opens nothing)."""
         if now < self.paused_until:
             return self.paused_until
-        if self.cooling and self.cooling[0][0] <= now:
+        cooling, adapt = self.cooling, self.adapt
+        if cooling and cooling[0][0] <= now:
             self._cool_down(now)
         taken = self.used + self.cooling_seats + self.foreign
         limit = self.limit_for(own_limit) if own_limit else self.limit
-        adapt = self.adapt
         if adapt is not None and (not own_limit or limit < UNLIMITED):
             seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
             if seen is None:
@@ -260,7 +260,7 @@ class Pool:
             if self.limit_for(self.reserved_own) - taken - self.reserved_seats >= seats:
                 return 0
             moment = NEVER
-        return self.cooling[0][0] if self.cooling and self.cooling[0][0] < moment else moment
+        return cooling[0][0] if cooling and cooling[0][0] < moment else moment
 
     def most_now(self, now: int) -> int:
         """The limit, and one more when a probe is due."""
@@ -401,7 +401,7 @@ class Pool:
         self.settled(flow).debit += settle_ms
 
     def top(self, now: int) -> Queue | None:
-        """The first of the queues parked here that this pool has room for; `looks_at` says when to ask again if none."""
+        """The first queue parked here that this pool has room for; if none, `looks_at` says when to ask again."""
         best: Queue | None = None
         looks_at = NEVER
         for (seats, own_limit), lot in self.parked.items():

@@ -49,9 +49,9 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
             blocking.append(need)
     model = candidate.model
     if not blocking:
-        gate = next((pool for pool in candidate.gates if pool.awaits_answer(seats, queue, now)), None)
-        if gate is not None:
-            return _of_usage(gate, model)
+        for gate in candidate.gates:
+            if gate.awaits_answer(seats, queue, now):
+                return _of_usage(gate, model)
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
     pool, own_limit = blocking[0]

@@ -94,7 +94,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
 
 
-class Reason(Struct, omit_defaults=True):
+class Reason(Struct, omit_defaults=True, gc=False):
     """Why a request is waiting or refused (SPEC A6). `code` is for programs, `text` for people."""
 
     code: str

@@ -78,21 +78,33 @@ class Settling:
             candidate = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
             if candidate is None:
                 self._park(queue, now)
+                if state.fresh or len(state.dirty) != 1:
+                    return  # seats are kept for it now, and no longer for another
                 continue
             parking = queue.parking
             self._grant(queue.first(), candidate, now)
-            if len(state.fresh) != 1 or len(state.dirty) != 1 or queue.spec not in state.fresh or not queue.waiting:
+            if len(state.fresh) != 1 or len(state.dirty) != 1 or not self._is_first_obstacle(pool, queue, now):
                 return
             # Whoever is next in this queue needs the same. It stays where it is parked, if nobody enters any more.
             queue.parking = parking
             if pool.top(now) is not None:
                 state.look_at(queue)
                 return
-            del state.fresh[queue.spec]
+            state.fresh.clear()
             self._await_turn(queue, queue.first(), now)
             break
         del state.dirty[pool.key]
         self._watch(pool, pool.looks_at, now)
+
+    def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
+        """Whether those who wait in a queue would be parked on this pool and no other, if it has no more room."""
+        if not queue.waiting or len(queue.usable) != 1 or self._state.backoffs or queue.spec not in self._state.fresh:
+            return False
+        first: Pool | None = None
+        for first, own_limit in queue.usable[0].needs:
+            if first is pool or first.blocks(queue.seats, own_limit, queue, now):
+                break
+        return first is pool
 
     def _next(self, now: int) -> Queue | None:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""

@@ -125,12 +125,14 @@ class State:
     def queue(self, spec: Spec) -> Queue:
         """The queue for requests like this. Raises BadName for a model that cannot be one."""
         queue = self.queues.get(spec)
-        if queue is None:
-            if len(self.queues) >= _MAX_QUEUES:
-                self.queues = {key: old for key, old in self.queues.items() if old.waiting}
-            candidates = self._candidates(spec)
-            free = tuple(candidate for candidate in candidates if not self.holding(candidate))
-            queue = self.queues[spec] = Queue(spec, candidates, free if spec.any else free[:1], self.tickets)
+        return queue if queue is not None else self._new_queue(spec)
+
+    def _new_queue(self, spec: Spec) -> Queue:
+        if len(self.queues) >= _MAX_QUEUES:
+            self.queues = {key: old for key, old in self.queues.items() if old.waiting}
+        candidates = self._candidates(spec)
+        free = tuple(candidate for candidate in candidates if not self.holding(candidate))
+        queue = self.queues[spec] = Queue(spec, candidates, free if spec.any else free[:1], self.tickets)
         return queue
 
     def holding(self, candidate: Candidate) -> list[Backoff]:
@@ -198,9 +200,11 @@ class State:
 
     def _queued(self, event: ev.Queued, at: int) -> None:
         ticket = event.ticket
-        self.arrivals = max(self.arrivals, ticket.arrival)
+        if ticket.arrival > self.arrivals:
+            self.arrivals = ticket.arrival
         self.tickets[ticket.id] = ticket
-        self.take_keys(ticket)
+        if ticket.key or ticket.session:
+            self.take_keys(ticket)
         if not ticket.away:
             self._stand(ticket)
         elif ticket.job:

@@ -253,9 +253,12 @@ class Timers:
 
     def _forget_the_gone(self) -> None:
         """Leases come and go by the million: drop the timers of those that are gone now and then."""
-        heap = self._heap
+        heap, standing = self._heap, self._standing
         if len(heap) > 4096 and len(heap) > 4 * (len(self._state.leases) + len(self._state.tickets)):
-            heap[:] = [timer for timer in heap if self._standing[timer[1]](timer[0], timer[2])]
+            timers, heap[:] = heap.copy(), []
+            for at, what, name in timers:
+                if standing[what](at, name):
+                    heap.append((at, what, name))
             heapify(heap)
 
     def _returned(self, event: ev.Returned, at: int) -> None:

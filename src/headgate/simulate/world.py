@@ -15,7 +15,7 @@ from typing import Any
 
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
-from headgate.core.events import Granted
+from headgate.core.events import Granted, Queued
 from headgate.core.order import PRIORITY_MS
 from headgate.core.pools import Pool
 from headgate.core.records import Spec
@@ -44,6 +44,7 @@ class Agent:
         "group",
         "ident",
         "left",
+        "line",
         "network",
         "project",
         "retries",
@@ -55,10 +56,13 @@ class Agent:
         "work",
     )
 
-    def __init__(self, project: Project, group: str, spec: Spec, work: Random, network: Random) -> None:
+    def __init__(
+        self, project: Project, group: str, spec: Spec, line: dict[str, Agent], work: Random, network: Random
+    ) -> None:
         self.project = project
         self.group = group
         self.spec = spec
+        self.line = line
         self.work = work.getrandbits
         self.network = network.getrandbits
         self.thinks = project.think()
@@ -106,14 +110,15 @@ class World:
             project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
             for project in self.scenario.project
         }
+        lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who stands in line, in order of queueing
         for project in self.scenario.project:
             group = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
             self.done[group], self.waits[group] = 0, []
-            spec = specs[project.name]
+            spec, line = specs[project.name], lines[project.name]
             for _ in range(project.agents):
                 number = len(agents)
                 work, network = draws.stream(seed, "work", number), draws.stream(seed, "network", number)
-                agents.append(Agent(project, group, spec, work, network))
+                agents.append(Agent(project, group, spec, line, work, network))
         return agents
 
     def _priorities(self) -> bool:
@@ -149,30 +154,39 @@ class World:
         for event in self.engine.handle(command, self.now):
             if type(event) is Granted:
                 self._granted(self.by_ident[event.id])
+            elif type(event) is Queued:
+                agent = self.by_ident[event.ticket.id]
+                agent.line[agent.ident] = agent
+        pool = self.pool
+        if pool is None:
+            pool = self.pool = self.engine.state.pools.get(POOL)
+        if pool is not None and pool.limit != self.limit:
+            self.limit = pool.limit
+            self.limits.append((self.now - START, self.limit))
         self.decided = True
 
     def _granted(self, agent: Agent) -> None:
         now = agent.sent_at = self.now
         self.push(now + _NETWORK[agent.network(BITS)], ARRIVE, agent)
-        spec = agent.spec
-        for ticket in self.engine.state.tickets.values():  # in the order in which they queued
-            if ticket.spec is spec:
-                overtaken = agent.asked_at - self.by_ident[ticket.id].asked_at
-                if overtaken > self.overtaken:
-                    self.overtaken = overtaken
-                break
+        line = agent.line
+        line.pop(agent.ident, None)
+        for other in line.values():  # the first of those who still wait
+            if agent.asked_at - other.asked_at > self.overtaken:
+                self.overtaken = agent.asked_at - other.asked_at
+            break
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""
-        heap, due = self.heap, self.engine.timers.due
+        heap, due, asks = self.heap, self.engine.timers.due, bool(self.asks)
         steps = self._steps()
         tick = cmd.Tick()
         while True:
-            if self.decided:  # else nothing has changed there
-                self._look()
+            if asks and self.decided:  # else nothing has changed there
+                self._ask_usage()
             timer = due(heap[0][0])
             if timer is not None:
-                self.now = max(timer[0], self.now)
+                if timer[0] > self.now:
+                    self.now = timer[0]
                 self.handle(tick)
                 continue
             at, number, what, agent, value = heappop(heap)
@@ -199,15 +213,9 @@ class World:
             self._answer,
         )
 
-    def _look(self) -> None:
-        """What is to be seen after a decision: a new limit, a question that somebody should ask."""
-        pool = self.pool
-        if pool is None:
-            pool = self.pool = self.engine.state.pools.get(POOL)
-        if pool is not None and pool.limit != self.limit:
-            self.limit = pool.limit
-            self.limits.append((self.now - START, self.limit))
-        if self.asks and self.engine.questions(self.now):
+    def _ask_usage(self) -> None:
+        """After a decision: is there a question that somebody should ask?"""
+        if self.engine.questions(self.now):
             self.handle(cmd.AskUsage("requests", "sim", ME))
             self.push(self.now + _NETWORK[self.net(BITS)], QUESTION)
         self.decided = False

@@ -221,10 +221,11 @@ class Adapt:
     def _ghosts(self, now: int) -> tuple[int, int]:
         """Seats and age of the last release that no longer counts here and may still count there."""
         freed = self.belief.freed
-        last = bisect_right(freed, (now - self.lag_ms, _ANY)) - 1
+        lag_ms = self.lag_ms
+        last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
         if last >= 0:
             at, seats = freed[last]
-            if at > now - max(MOST_LAG_MS, self.lag_ms + 1_000):
+            if now - at < MOST_LAG_MS or now - at < lag_ms + 1_000:
                 return seats, now - at
         return 0, 0
 
@@ -357,8 +358,8 @@ class Adapt:
         if call is None or outcome == "rate_limited":
             return  # never counted there
         if belief.freed_at:
-            gap = min(now - belief.freed_at, 60_000) * 16
-            belief.gap_ms += (gap - belief.gap_ms) // 16
+            gap_ms = now - belief.freed_at
+            belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
         belief.freed_at = now
         freed = belief.freed
         if freed and freed[0][0] <= now - KEPT_MS:
