@@ -46,6 +46,7 @@ MOST_WAIT_MS = 30_000
 ALONE_WAIT_MS = 60_000  # half of it and more: see `_wait_ms`
 MOST_ALONE_WAIT_MS = 30 * 60_000
 MOST_CEILING = 1_000_000
+NEVER = 1 << 60
 _ANY = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
 
 
@@ -99,27 +100,34 @@ class Adapt:
         self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, *, counted: bool = False
     ) -> bool:
         """Whether an admission that brings the pool to `level` may be made now; `counted`: the provider said so."""
-        belief = self.belief
-        if level <= limit and (level <= FLOOR or (level <= belief.proven and self._trusted(level, live, now))):
-            return level < limit or level <= FLOOR or now >= self._spaced_at()
+        return self.admits_at(level, limit, now, live, cooling, counted) <= now
+
+    def admits_at(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, counted: bool = False
+    ) -> int:
+        """From when on, if nothing else happens; NEVER: not before something else has happened."""
         if level > limit:
             if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
-                return False
-            return now >= (self.probe_at() or now + 1)
+                return NEVER
+            return self.probe_at() or NEVER
+        if level <= FLOOR:
+            return 0
+        belief = self.belief
+        if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
+            return 0 if level < limit else self._spaced_at()
         if belief.unproven:
-            return False
+            return NEVER
         if counted:
-            return now >= belief.sent_at + REORDER_MS
-        return self.busy or now >= belief.tried_at + HASTE_MS or (not cooling and now >= self._calm_at(level))
+            return belief.sent_at + REORDER_MS
+        if self.busy:
+            return 0
+        at_last = belief.tried_at + HASTE_MS
+        return at_last if cooling else min(at_last, self._calm_at(level))
 
     def _spaced_at(self) -> int:
         """When one more may be sent at the edge: where calls come seldom, not before a refusal of the last is heard."""
         belief = self.belief
         return belief.sent_at + SPACING_MS if belief.gap_ms >= 1_000 * 16 else 0
-
-    def _trusted(self, level: int, live: int, now: int) -> bool:
-        """Whether a proof of this level still counts."""
-        return now < self.belief.proven_at + PROOF_MS or level <= live
 
     def _calm_at(self, level: int) -> int:
         """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
@@ -148,21 +156,6 @@ class Adapt:
         """When the unproven call counts as accepted if nothing is heard of it; 0: there is none."""
         call = self.belief.calls.get(self.belief.unproven)
         return call.at + GRACE_MS if call is not None else 0
-
-    def admits_at(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> int:
-        """When time alone makes `admits` say yes, or is worth a look; 0: not before something else has happened."""
-        belief = self.belief
-        if level > limit:
-            moment = self.probe_at() if level == self.limit + 1 and limit >= self.limit else 0
-        elif level <= belief.proven and self._trusted(level, live, now):
-            moment = self._spaced_at() if level == limit else 0
-        elif belief.unproven:
-            return 0
-        else:
-            moment = belief.tried_at + HASTE_MS
-            if not cooling:
-                moment = min(moment, self._calm_at(level))
-        return moment if moment > now else 0
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
@@ -212,11 +205,11 @@ class Adapt:
 
     def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
-        belief.proven = self.proven(live, now)
+        if now >= belief.proven_at + PROOF_MS:
+            belief.proven = self.proven(live, now)
+        # A probe counts though its level is proven from before the cap was lowered.
         probe = self.limit < level and self.limit < self.ceiling and not belief.unproven
-        bold = (
-            level > belief.proven or probe
-        )  # a probe counts though its level is proven from before the cap was lowered
+        bold = probe or level > belief.proven
         if bold:
             belief.unproven = ident
             belief.tried_at = now
@@ -228,10 +221,11 @@ class Adapt:
     def _ghosts(self, now: int) -> tuple[int, int]:
         """Seats and age of the last release that no longer counts here and may still count there."""
         freed = self.belief.freed
-        last = bisect_right(freed, (now - self.lag_ms, _ANY)) - 1
+        lag_ms = self.lag_ms
+        last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
         if last >= 0:
             at, seats = freed[last]
-            if at > now - max(MOST_LAG_MS, self.lag_ms + 1_000):
+            if now - at < MOST_LAG_MS or now - at < lag_ms + 1_000:
                 return seats, now - at
         return 0, 0
 
@@ -248,7 +242,8 @@ class Adapt:
         if call.epoch != belief.epoch:
             return
         level = call.level
-        belief.in_a_row = 0
+        if belief.in_a_row:
+            belief.in_a_row = 0
         if call.ghosts and level >= self.limit:
             belief.clean += 1
             if belief.clean >= CLEAN and belief.lag_was:
@@ -363,8 +358,8 @@ class Adapt:
         if call is None or outcome == "rate_limited":
             return  # never counted there
         if belief.freed_at:
-            gap = min(now - belief.freed_at, 60_000) * 16
-            belief.gap_ms += (gap - belief.gap_ms) // 16
+            gap_ms = now - belief.freed_at
+            belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
         belief.freed_at = now
         freed = belief.freed
         if freed and freed[0][0] <= now - KEPT_MS:
