@@ -321,8 +321,8 @@ class Pool:
             seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
             level = (self.occupied(now) if seen is None else max(seen, self.used)) + seats
             self.adapt.admitted(ident, level, now, self.used, counted=seen is not None)
-            if self.upstream.askers or self.upstream.asked_by:
-                self.upstream.lent += seats
+        if self.upstream.askers or self.upstream.asked_by:
+            self.upstream.lent += seats
         self.used += seats
         share = self.settled(flow)
         if share.waiting and order >= share.latest:
