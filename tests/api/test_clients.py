@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Rule, Spec
 from headgate.gate import clients as module
-from headgate.gate.clients import Clients, Gone, InLine
+from headgate.gate.clients import Clients, Gone, InLine, Stop
 from headgate.gate.handles import Deferred
 from headgate.gate.node import Node
 from headgate.log import open_log
@@ -43,12 +43,13 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Node, Clients]]:
             await clients.stop()
 
 
-async def never() -> None:
-    await asyncio.Event().wait()
+def never(tell: Callable[[], None]) -> Stop:
+    return lambda: None
 
 
-async def at_once() -> None:
-    return
+def at_once(tell: Callable[[], None]) -> Stop:
+    tell()
+    return lambda: None
 
 
 def asking(gate: Node, ident: str, *, wait: bool = True, renew_ms: int = 60_000) -> cmd.Acquire:

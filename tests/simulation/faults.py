@@ -91,6 +91,10 @@ class FaultyLog:
     def remote(self) -> bool:
         return False  # its steps are those of one process that decides directly
 
+    @property
+    def tended(self) -> bool:
+        return False
+
     # Reading.
 
     def snapshot(self) -> Stored | None:

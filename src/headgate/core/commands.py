@@ -10,7 +10,7 @@ from msgspec import Struct
 from headgate.core.records import Rule, Spec, Ticket
 
 
-class Acquire(Struct, tag="acquire", omit_defaults=True):
+class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     """Ask for seats. With `wait` it takes a place in line if it cannot enter now; without, it is deferred."""
 
     id: str
@@ -121,7 +121,7 @@ class Renew(Struct, tag="renew", omit_defaults=True):
     wake: str = ""
 
 
-class Release(Struct, tag="release", omit_defaults=True):
+class Release(Struct, tag="release", omit_defaults=True, gc=False):
     """Give the seats back. Harmless when the lease is gone (SPEC L1)."""
 
     id: str
@@ -303,7 +303,7 @@ class Bypass(Struct, tag="bypass", omit_defaults=True):
     command: str = ""
 
 
-class Tick(Struct, tag="tick"):
+class Tick(Struct, tag="tick", gc=False):
     """Time has passed: do what is due. Precedes every batch of commands."""
 
 

@@ -69,38 +69,46 @@ class Holding:
             self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
 
     def release(self, command: cmd.Release, now: int) -> None:
-        state = self._state
-        lease = state.leases.get(command.id)
+        state, ident, outcome = self._state, command.id, command.outcome
+        lease = state.leases.get(ident)
         if lease is None or (command.holder and command.holder != lease.ticket.holder):
             return
         ticket = lease.ticket
-        held = state.held[command.id]
-        if command.outcome == "ok":
+        spec = ticket.spec
+        if outcome == "ok":
             if state.backoffs:
-                self._backing_off.probe_succeeded(command.id)
-        elif ticket.spec.kind == "requests" and (pool := blame.blamed(state, held, command.id, now)) is not None:
+                self._backing_off.probe_succeeded(ident)
+        else:
+            self._failed(command, lease, now)
+        self._emit(
+            ev.Released(  # by their places, as in Entering
+                ident,
+                outcome,
+                lease.model,
+                lease.waited_ms,
+                now - lease.granted_at,
+                spec.kind,
+                spec.project,
+                command.exit_code,
+                command.signal,
+                command.activity,
+                ticket.role,
+                ticket.session,
+                command.evidence,
+                ticket.job,
+            )
+        )
+
+    def _failed(self, command: cmd.Release, lease: Lease, now: int) -> None:
+        """What an outcome other than ok says of a pool or a model."""
+        state = self._state
+        held = state.held[command.id]
+        pool = blame.blamed(state, held, command.id, now) if lease.ticket.spec.kind == "requests" else None
+        if pool is not None:
             if command.outcome == "rate_limited":
                 self._throttling.rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
             self._backing_off.observed(command, held.name, now)
-        self._emit(
-            ev.Released(
-                id=command.id,
-                outcome=command.outcome,
-                model=lease.model,
-                waited_ms=lease.waited_ms,
-                held_ms=now - lease.granted_at,
-                kind=ticket.spec.kind,
-                project=ticket.spec.project,
-                exit_code=command.exit_code,
-                signal=command.signal,
-                activity=command.activity,
-                role=ticket.role,
-                session=ticket.session,
-                evidence=command.evidence,
-                job=ticket.job,
-            )
-        )
 
     def reclaim(self, command: cmd.Reclaim, now: int) -> None:
         lease = self._state.leases.get(command.id)

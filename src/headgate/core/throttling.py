@@ -60,8 +60,9 @@ class Throttling:
     def wants_word(self, ident: str) -> bool:
         """Whether it is worth telling that the provider took this lease's call (`Active`)."""
         state = self._state
-        if state.backoffs and any(backoff.probing == ident for backoff in state.backoffs.values()):
-            return True
+        for backoff in state.backoffs.values():
+            if backoff.probing == ident:
+                return True
         held = state.held.get(ident)
         for pool, _ in held.needs if held is not None else ():
             if pool.adapt is not None and pool.adapt.belief.unproven == ident:

@@ -563,6 +563,7 @@ class Gate(Managing):
         state = self._replica.state
         self._beats.see_to_it(state)
         self._beats.look_up(state)
+        self._beats.hear()
 
     def _maintain(self) -> None:
         self._replica.catch_up()

@@ -239,8 +239,8 @@ class Attempt:
     def _tick(self, watch: Watch) -> None:
         self._ticks += 1
         self.look_for_wishes()
-        if self._ticks % _UPKEEP_TICKS == 0:
-            watch.tick()
+        if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
+            self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
     def settle(self, release: cmd.Release, ended: Ended, side: list[SideWrite]) -> None:
         """The attempt is over: give the seat back, and move the job along, in one transaction."""
