@@ -13,14 +13,16 @@ from benchmarks.report import Row, best_of
 from headgate.core.limits import Adapt
 from headgate.simulate.policies import plan
 from headgate.simulate.result import Mean, mean
-from headgate.simulate.runs import Run, every
+from headgate.simulate.runs import Run, every, one
 from headgate.simulate.scenario import load
 from headgate.simulate.table import compared, markdown
 from headgate.simulate.world import World
 
-SCENARIOS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1")
+SCENARIOS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "S1", "S2")
 POLICIES = ("none", "fixed", "step", "step-gate", "aimd", "adapt", "adapt-gate", "oracle")
 FIRST, SEEDS = 31_001, 5  # looked at in development: 1 to 50, 101 to 105, 7001 to 7005, 9001 to 9005
+SHORT = ("S1", "S2")
+HIDDEN = (1, 2, 4, 8, 20)
 SPEED = ("A2", "C2", "I1")
 
 # CONTROLLER.md's figures for adapt, to be reached: utilisation, 429s.
@@ -59,7 +61,8 @@ def measure() -> list[Row]:
     print(markdown(*compared(means)), "\n")
     by = {(each.scenario, each.policy): each for each in means}
     rows = [_row(scenario, by[scenario, "adapt"], by[scenario, "oracle"]) for scenario in SCENARIOS]
-    return [*rows, *map(_speed, SPEED), _speed_of_all(), _cost()]
+    short = [_short(scenario, hidden) for scenario in SHORT for hidden in HIDDEN]
+    return [*rows, *short, *map(_speed, SPEED), _speed_of_all(), _cost()]
 
 
 def _row(scenario: str, adapt: Mean, oracle: Mean) -> Row:
@@ -71,6 +74,26 @@ def _row(scenario: str, adapt: Mean, oracle: Mean) -> Row:
         wanted.append("the oracle within 4 points")
     figure = f"{adapt.utilisation:.1f} %, {adapt.refusals:g} 429s"
     return Row(f"adapt on {scenario}", figure, "; ".join(wanted), f"oracle {oracle.utilisation:.1f} %")
+
+
+def _short(name: str, hidden: int) -> Row:
+    """How soon a new pool of short calls is used, where the provider allows so many of 20."""
+    scenario = load(name)
+    scenario.minutes = 2
+    scenario.provider.limit = [(0, hidden)]
+    done = [one(Run(scenario, "adapt", seed, series=True)) for seed in range(FIRST, FIRST + SEEDS)]
+    soonest = [_used_after_s([began for began, _ in result.calls]) for result in done]
+    fiftieth = [sorted(ended for _, ended in result.calls)[49] / 1000 for result in done]
+    refusals = sum(result.refusals for result in done) / SEEDS
+    figure = f"90 % after {sum(soonest) / SEEDS:.1f} s, 50 calls in {sum(fiftieth) / SEEDS:.1f} s, {refusals:g} 429s"
+    return Row(f"adapt on {name} with a hidden limit of {hidden}", figure, "one 429" if hidden < 20 else "no 429")
+
+
+def _used_after_s(began: list[int]) -> float:
+    """When the first five seconds begin in which nine tenths as many calls begin as on average in the second minute."""
+    wanted = 0.9 * sum(at >= 60_000 for at in began) / 12
+    moments = sorted(began)
+    return next((at for at in moments if sum(at <= each < at + 5_000 for each in moments) >= wanted), 60_000) / 1000
 
 
 def _speed(scenario: str) -> Row:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from headgate.core import events as ev
 from headgate.core.records import Rule, Spec, Ticket
+from tests.property.learning import Learned
 
 CLAIM_MS = 10_000
 KEEP_MS = 300_000
@@ -135,6 +136,7 @@ class Book:
         self.backoffs: dict[str, Backed] = {}
         self.asking: dict[tuple[str, str], tuple[str, int]] = {}  # by pool: who asks the provider, since when
         self.room: dict[tuple[str, str], int] = {}  # by pool: what the answer that just came allows
+        self.learned: dict[tuple[str, str], Learned] = {}
         self.reserved: dict[str, tuple[str, ...]] = {}  # as the engine has it: what is withheld on purpose
 
     # Rules.
@@ -162,6 +164,23 @@ class Book:
                     return int(getattr(rule, name))
         return default
 
+    def learns(self, spec: Spec, model: str, pool: str) -> bool:
+        """P4: whether the limit of a pool is learned; what an environment says is no limit of the pool."""
+        rules = [*self.runtime.values(), *self.file.values()]
+        if all(rule.on_429 != "adapt" for rule in rules):
+            return False
+        group = self.groups(replace(spec, caps=()), model).get(pool, [])
+        by = [
+            rules[spec.kind, selector].on_429
+            for selector in group
+            for rules in (self.runtime, self.file)
+            if (spec.kind, selector) in rules
+        ]
+        caps = [(selector, of.cap) for selector in group if (of := self.said(spec.kind, selector)) is not None]
+        if next((each for each in by if each is not None), "") != "adapt" or not caps:
+            return False
+        return caps[0][1] is not None and scope_of(caps[0][0]) == "model"
+
     def groups(self, spec: Spec, model: str) -> dict[str, list[str]]:
         """By pool, the selectors that make it for a request; those that name an account first."""
         own = [selector for selector, _ in spec.caps]
@@ -181,7 +200,8 @@ class Book:
         environment = {scope_of(text) for text in matching if text in own}
         found = {}
         for pool, group in groups.items():
-            limit = self._limit(spec, pool, group, said, own, families, configured, environment)
+            reduced = 1 << 60 if self.learns(spec, model, pool) else self.reduced.get((spec.kind, pool), 1 << 60)
+            limit = self._limit(group, said, own, families, configured, environment, reduced, spec.host)
             if limit is None and any((spec.kind, selector) in self.seen for selector in group):
                 limit = Limit(group[0], None)
             if limit is not None:
@@ -190,16 +210,15 @@ class Book:
 
     def _limit(
         self,
-        spec: Spec,
-        pool: str,
         group: list[str],
         said: dict[str, Said | None],
         own: dict[str, int],
         families: dict[str, int],
         configured: set[str],
         environment: set[str],
+        reduced: int,
+        host: str,
     ) -> Limit | None:
-        reduced = self.reduced.get((spec.kind, pool), 1 << 60)
         for selector in group:
             of = said[selector]
             if selector in own:
@@ -212,7 +231,7 @@ class Book:
                 return Limit(selector, min(families[family_of(selector)], reduced))
             if of.source == "built-in" and scope_of(selector) in environment:
                 return Limit(selector, None)
-            cap = of.cap if of.cap is not None else self.auto_caps.get(spec.host, 1)
+            cap = of.cap if of.cap is not None else self.auto_caps.get(host, 1)
             return Limit(selector, min(cap, reduced))
         return None
 
@@ -265,9 +284,26 @@ class Book:
         held = [self.backoffs[key] for key in self.holding(model)]
         return bool(held) and all(not backoff.probing and self.now >= backoff.probe_from for backoff in held)
 
-    def blocked(self, spec: Spec, model: str, ident: str = "", *, reservations: bool = True, gate: bool = True) -> str:
-        """Why a request cannot enter with this candidate now; "" if it can."""
+    def blocked(
+        self,
+        spec: Spec,
+        model: str,
+        ident: str = "",
+        *,
+        reservations: bool = True,
+        gate: bool = True,
+        perhaps: bool = False,
+    ) -> str:
+        """Why a request cannot enter with this candidate now; "" if it can, as far as is known without having learned.
+
+        `perhaps`: also why it perhaps cannot.
+        """
         for pool, (selector, limit) in self.limits(spec, model).items():
+            learned = self.learned.get((spec.kind, pool))
+            if perhaps and self.learns(spec, model, pool):
+                return f"{pool} learns its limit"
+            if perhaps and learned is not None and learned.may_cool(self.now):
+                return f"{pool} has learned how long a seat cools down"
             if self.paused.get((spec.kind, pool), 0) > self.now:
                 return f"{pool} is paused"
             if limit is None:
@@ -278,7 +314,7 @@ class Book:
             if reservations and self._withheld(spec, pool, taken, ident):
                 return f"{pool} is kept for another"
         for pool in self.limits(spec, model):
-            if gate and self._awaits_answer(spec, model, pool, ident):
+            if gate and not self.learns(spec, model, pool) and self._awaits_answer(spec, model, pool, ident, perhaps):
                 return f"{pool} waits for its provider's answer"
         return ""
 
@@ -299,20 +335,20 @@ class Book:
             if ticket.spec.kind == kind
         )
 
-    def _awaits_answer(self, spec: Spec, model: str, pool: str, ident: str) -> bool:
+    def _awaits_answer(self, spec: Spec, model: str, pool: str, ident: str, perhaps: bool) -> bool:
         if not model or self.room.get((spec.kind, pool), 0) >= spec.seats:
             return False
         if not self.gated(spec.kind, spec, model, pool):
             return False
-        return ident in self.tickets or self._holds_someone(spec.kind, pool)
+        return ident in self.tickets or self._holds_someone(spec.kind, pool, perhaps)
 
-    def _holds_someone(self, kind: str, pool: str) -> bool:
-        """G5: whether somebody in line has everything but the answer."""
+    def _holds_someone(self, kind: str, pool: str, perhaps: bool) -> bool:
+        """G5: whether somebody in line has everything but the answer, or perhaps has."""
         return any(
             not ticket.away
             and ticket.spec.kind == kind
             and pool in self.limits(ticket.spec, candidate)
-            and not self.blocked(ticket.spec, candidate, ticket.id, gate=False)
+            and not self.blocked(ticket.spec, candidate, ticket.id, gate=False, perhaps=not perhaps)
             for ticket in self.tickets.values()
             for candidate in self.candidates(ticket.spec)
         )
@@ -401,7 +437,7 @@ class Book:
         for earlier in self.candidates(spec):
             if earlier == event.model:
                 break
-            assert self.blocked(spec, earlier, ticket.id), f"B5: {earlier} was preferred and free"
+            assert self.blocked(spec, earlier, ticket.id, perhaps=True), f"B5: {earlier} was preferred and free"
         else:
             raise AssertionError(f"{event.model} is not a candidate of {ticket.id}")
         assert list(event.probes) == self.holding(event.model), "B2: who enters in spite of a backoff tries it out"
@@ -412,6 +448,7 @@ class Book:
             for pool in self.limits(spec, event.model):  # G2: one for each answer
                 if self.room.get((spec.kind, pool), 1 << 60) < 1 << 60:
                     self.room[spec.kind, pool] = 0
+        self._learn_of(event.id, spec, event.model)
         holds = [self._max_hold(spec, event.model, pool) for pool in self.limits(spec, event.model)]
         longest = min((hold for hold in holds if hold), default=0)
         assert event.ends_at == (self.now + longest if longest else 0), "L5: the longest hold"
@@ -419,6 +456,23 @@ class Book:
         self.reserved.pop(event.id, None)
         self.ended.pop(event.id, None)
         self.leases[event.id] = Held(ticket, event.model, self.now, event.claimed, "", event.ends_at)
+
+    def _learn_of(self, ident: str, spec: Spec, model: str) -> None:
+        for pool, (selector, limit) in self.limits(spec, model).items():
+            if self.learns(spec, model, pool):
+                learned = self.learned.setdefault((spec.kind, pool), Learned())
+                group = self.groups(replace(spec, caps=()), model)[pool]
+                if limit is None or self.option(spec.kind, group, "usage_gate", 0):
+                    learned.proven = 1 << 60  # held back by nothing, or let in by the provider's count
+                learned.sent(ident, self.taken(spec.kind, pool, selector), spec.seats, self.now)
+
+    def _accepted(self, event: ev.Accepted) -> None:
+        self.learned[event.kind, event.pool].accepted(event.id)
+
+    def _refused(self, event: ev.Refused) -> None:
+        assert 1 <= event.limit <= event.cap, "P4: within floor and ceiling"
+        learned = self.learned.setdefault((event.kind, event.pool), Learned())
+        learned.refused(event.id, event.why, {*self.leases, event.id})
 
     def _max_hold(self, spec: Spec, model: str, pool: str) -> int:
         return self.option(spec.kind, self.groups(spec, model)[pool], "max_hold_ms", MAX_HOLD_MS[spec.kind])
@@ -433,7 +487,8 @@ class Book:
                 continue
             for candidate in self.candidates(other.spec):
                 if pools & set(self.limits(other.spec, candidate)):
-                    cause = self.blocked(other.spec, candidate, other.id)
+                    perhaps = other.spec != entered.spec  # who needs the same would have entered
+                    cause = self.blocked(other.spec, candidate, other.id, perhaps=perhaps)
                     assert cause, f"A4: {entered.id} entered before {other.id}"
 
     def _claimed(self, event: ev.Claimed) -> None:
@@ -488,7 +543,7 @@ class Book:
         self.tickets[event.id] = replace(self.tickets[event.id], away=False)
 
     def _released(self, event: ev.Released) -> None:
-        self._end(event.id, "released", event.held_ms)
+        self._end(event.id, "released", event.held_ms, event.outcome)
 
     def _reclaimed(self, event: ev.Reclaimed) -> None:
         if event.cause == "overstayed":
@@ -504,7 +559,7 @@ class Book:
             assert not ticket.renew_ms, "H2: a client does not live with the process that speaks for it"
         self._end(event.id, event.cause, event.held_ms)
 
-    def _end(self, ident: str, how: str, held_ms: int) -> None:
+    def _end(self, ident: str, how: str, held_ms: int, outcome: str = "") -> None:
         self._probe_over(ident)
         held = self.leases.pop(ident)
         assert held_ms == self.now - held.granted_at
@@ -512,6 +567,10 @@ class Book:
         spec = held.ticket.spec
         for pool in self.limits(spec, held.model):  # K1: by the cooldown in force now
             group = self.groups(spec, held.model)[pool]
+            if self.learns(spec, held.model, pool):
+                learned = self.learned.setdefault((spec.kind, pool), Learned())
+                learned.ended(ident, spec.seats, outcome == "ok", self.now)
+                continue
             cooldown = self.option(spec.kind, group, "cooldown_ms", COOLDOWN_MS[spec.kind])
             if cooldown:
                 self.cooling.setdefault((spec.kind, pool), []).append((self.now + cooldown, spec.seats))
@@ -588,7 +647,8 @@ class Book:
         ticket = self.tickets[event.id]
         assert not ticket.away
         spec = ticket.spec
-        assert self.blocked(spec, self.candidates(spec)[0], ticket.id), "a reservation for one who could enter"
+        cause = self.blocked(spec, self.candidates(spec)[0], ticket.id, perhaps=True)
+        assert cause, "a reservation for one who could enter"
         self.reserved[event.id] = event.pools
         if not event.pools:
             del self.reserved[event.id]
@@ -648,6 +708,8 @@ class Book:
     ) -> None:
         """P3, A12: a cap that a person changed is no longer reduced; a pool without a cap is not paused either."""
         after = self._governors()
+        for learned in self.learned.values():
+            learned.rules_changed(set(self.leases))
         for key in [key for key in self.reduced if key in forgiven or before.get(key) != after.get(key)]:
             del self.reduced[key]
         for key in [key for key in self.paused if not after.get(key, ("",))[0]]:
@@ -688,7 +750,7 @@ class Book:
             assert ticket.expires_at > now or ticket.stalled_at, f"A8: {ident} has expired"
             if not ticket.away:
                 for candidate in self.candidates(ticket.spec):
-                    cause = self.blocked(ticket.spec, candidate, ident)
+                    cause = self.blocked(ticket.spec, candidate, ident, perhaps=True)
                     assert cause, f"{ident} waits and nothing keeps it from {candidate or 'entering'}"
         for ticket in [*self.tickets.values(), *(held.ticket for held in self.leases.values())]:
             assert not ticket.renew_ms or ticket.renew_by > now, f"H2: {ticket.id} was not renewed"

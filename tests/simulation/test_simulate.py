@@ -28,7 +28,8 @@ def played(name: str, policy: str, minutes: float = 20, seed: int = SEED) -> Res
 
 
 def test_all_scenarios_of_the_design_come_with_it() -> None:
-    expected = {"A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "fair", "prio"}
+    expected = {"A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "S1", "S2"}
+    expected |= {"fair", "prio"}
     assert set(names()) == expected
     for name in names():
         assert load(name).id == name
@@ -70,6 +71,28 @@ def test_p4_adapt_finds_a_limit_below_the_cap_with_one_refusal() -> None:
     result = played("B1", "adapt")
     assert result.refusals == 1
     assert result.limits[-1][1] == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"), [("S1", 1), ("S1", 2), ("S1", 4), ("S1", 8), ("S2", 1), ("S2", 4), ("S2", 8)]
+)
+def test_p4_short_calls_find_a_limit_below_the_cap_within_seconds_with_one_refusal(name: str, hidden: int) -> None:
+    scenario = short(name, 2)
+    scenario.provider.limit = [(0, hidden)]
+    result = one(Run(scenario, "adapt", SEED, series=True))
+    assert result.refusals == 1
+    assert result.limits[-1][1] == hidden
+    assert result.refused_at[0] < 20_000
+
+
+def test_p4_short_calls_climb_to_a_cap_that_is_right_without_a_refusal() -> None:
+    scenario = short("S1", 1)
+    scenario.provider.limit = [(0, 20)]
+    result = one(Run(scenario, "adapt", SEED, series=True))
+    assert result.refusals == 0
+    late = [began for began, _ in result.calls if began >= 30_000]
+    soon = [began for began, _ in result.calls if 15_000 <= began < 45_000]
+    assert len(soon) > 0.95 * len(late)
 
 
 def test_p4_adapt_refuses_nobody_where_the_cap_is_right() -> None:

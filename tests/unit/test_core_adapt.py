@@ -31,14 +31,19 @@ SPEC = Spec(models=("umans/coder",), kind="requests")
 
 
 class Calls:
-    """Calls through a pool whose limit is learned. `now` moves by hand; every step is checked and replayed."""
+    """Calls through a pool whose limit is learned. `now` moves by hand; every step is checked and replayed.
 
-    def __init__(self, cap: int = 8, **said: object) -> None:
+    They are taken for long ones, however soon they end here, unless they are said to be `short`.
+    """
+
+    def __init__(self, cap: int = 8, *, short: bool = False, **said: object) -> None:
         self.now = START
         self.engine = Engine(me="p")
         self.replica = Engine()
         self.ids = 0
         self.do(cmd.SetRule(Rule("requests", "umans", cap=cap, max_hold_ms=0, **said)))  # type: ignore[arg-type]
+        if not short and self.pool.adapt is not None:
+            self.believe(hold_ms=60_000)
 
     def do(self, command: cmd.Command) -> list[ev.Event]:
         events = [*self.engine.handle(cmd.Tick(), self.now), *self.engine.handle(command, self.now)]

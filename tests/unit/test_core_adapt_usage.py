@@ -20,7 +20,7 @@ class Gated(Calls):
     """Calls of a process that can ask the provider."""
 
     def __init__(self, cap: int = 2, **said: object) -> None:
-        super().__init__(cap, usage_gate=True, **said)
+        super().__init__(cap, short=False, usage_gate=True, **said)
 
     def line_up(self) -> str:
         self.ids += 1

@@ -221,6 +221,43 @@ def test_g3_a_question_is_given_up_after_6_s_and_when_its_asker_is_gone() -> Non
     assert gate.answer(0, "slow") == []
 
 
+def test_g1_a_question_does_not_overtake_the_call_that_the_last_answer_let_in() -> None:
+    """Else the provider counts without it, and one too many enters."""
+    gate = Gate(2)
+    held = gate.fill(2)
+    first, second = gate.ask(), gate.ask()
+    gate.release(held[0])
+    assert gate.question()
+    gate.release(held[1])  # asks for one more question, after this
+    gate.pass_ms(100)
+    assert gate.answer(1) == [first]
+    assert gate.wanted == []
+    gate.pass_ms(399)
+    assert gate.wanted == []
+    gate.pass_ms(1)
+    assert gate.entered(2) == []
+    assert gate.waits(second)
+
+
+def test_g3_a_question_given_up_is_followed_by_another_though_a_seat_was_released_meanwhile() -> None:
+    gate = Gate(1)
+    (held,) = gate.fill(1)
+    first, second = gate.ask(), gate.ask()
+    assert gate.question("slow")
+    gate.release(held)
+    gate.pass_ms(6_000)
+    assert not gate.waits(first)
+    assert gate.waits(second)
+    assert gate.wanted == ["umans"]
+    assert gate.engine.handle(cmd.Tick(), gate.now) == []  # it is not given up before anybody could ask it
+    assert gate.engine.next_deadline() == gate.now + 6_000
+    gate.release(first)
+    gate.pass_ms(5_999)
+    assert gate.waits(second)
+    gate.pass_ms(1)
+    assert not gate.waits(second)
+
+
 def test_g4_a_question_that_nobody_asks_holds_the_line_for_6_s_at_most() -> None:
     gate = Gate(1)
     (held,) = gate.fill(1)

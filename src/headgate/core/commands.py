@@ -160,10 +160,11 @@ class Bump(Struct, tag="bump", omit_defaults=True):
     priority: int | None = None
 
 
-class Lost(Struct, tag="lost"):
+class Lost(Struct, tag="lost", omit_defaults=True):
     """These processes are gone: what they held is free, and what they waited for is dropped."""
 
     processes: tuple[str, ...]
+    silent: tuple[str, ...] = ()  # those of them whose host was not heard of for too long: they may still run
 
 
 class Observe(Struct, tag="observe", omit_defaults=True):

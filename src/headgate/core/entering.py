@@ -73,24 +73,38 @@ class Entering:
     def adopt(self, command: cmd.Adopt, now: int) -> None:
         """Count a process that runs already. Nobody asks whether there is room: it is there."""
         state, ident = self._state, command.ticket.id
-        if ident not in state.leases:
+        lease = state.leases.get(ident)
+        if lease is None:
             self._take_in(command, now)
+        elif lease.ticket.job and lease.ticket.holder != command.ticket.holder:
+            raise BadRequest(f"{shown(ident)} is run by another worker by now")
         if command.child and state.leases[ident].child != command.child:
             self._emit(ev.Claimed(ident, command.child))
 
     def _take_in(self, command: cmd.Adopt, now: int) -> None:
         state, old = self._state, command.ticket
         standing = state.tickets.get(old.id)
-        if old.job or (standing is not None and standing.job):
-            raise BadRequest(f"{shown(old.id)} is a job: its worker sees to it")
+        if standing is not None and standing.job != old.job:
+            raise BadRequest(f"{shown(old.id)} is {'a' if standing.job else 'no'} job")
         spec = old.spec if standing is None else standing.spec
-        asked = cmd.Acquire(old.id, spec, old.holder, priority=max(min(old.priority, MAX_PRIORITY), -MAX_PRIORITY))
+        if old.job:
+            spec = replace(spec, host=old.spec.host)  # where it runs, also if it might have elsewhere
+        asked = cmd.Acquire(
+            old.id,
+            spec,
+            old.holder,
+            wait=False,
+            priority=max(min(old.priority, MAX_PRIORITY), -MAX_PRIORITY),
+            renew_ms=old.renew_ms,
+            job=old.job,
+            any_host=old.any_host,
+        )
         queue = self._valid_queue(asked, now)
         candidate = queue.by_model.get(command.model)
         if candidate is None:
             raise BadRequest(f"model {shown(command.model)}: valid are {', '.join(queue.by_model) or 'none'}")
-        if standing is not None and standing.away:
-            self._emit(ev.Asked(old.id))
+        if standing is not None:
+            self._bring_forward(standing, old)
         at = min(old.queued_at, now)
         ticket = replace(
             self._ticket(asked, queue, now),
@@ -105,6 +119,8 @@ class Entering:
             bound=old.bound,
             client=old.client,
         )
+        if old.job:
+            ticket = replace(ticket, expires_at=old.expires_at)
         most = candidate.max_hold_ms
         self._emit(
             ev.Granted(
@@ -116,6 +132,18 @@ class Entering:
                 adopted=command.why,
             )
         )
+
+    def _bring_forward(self, standing: Ticket, old: Ticket) -> None:
+        """A ticket that stands in line for one who runs already asks, in its name."""
+        if not standing.job:
+            if standing.away:
+                self._emit(ev.Asked(standing.id))
+            return
+        if not standing.away:
+            self._emit(ev.Withdrawn(standing.id))  # somebody else would have run it
+        if standing.confirm:
+            self._emit(ev.Approved(standing.id))
+        self._emit(ev.Offered(standing.id, old.holder, old.spec.host, old.wake, old.asks))
 
     def fits(self, spec: Spec, now: int) -> bool:
         """Whether such a request is known to enter now."""

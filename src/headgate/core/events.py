@@ -160,6 +160,7 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     kind: str = "agents"
     project: str = "default"
     job: bool = False
+    silent: str = ""  # of a lost one: its host, when that was not heard of for too long; it may still run there
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
@@ -188,7 +189,7 @@ class Dropped(Struct, tag="dropped", omit_defaults=True):
     """A ticket left the line because the process or client that waited is gone."""
 
     id: str
-    why: str = ""  # unrenewed: its client was not heard of
+    why: str = ""  # unrenewed: its client was not heard of; silent: its host was not
 
 
 class Bumped(Struct, tag="bumped", omit_defaults=True):

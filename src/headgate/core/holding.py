@@ -118,11 +118,11 @@ class Holding:
             raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
         self.take(lease, command.cause, now, command.by)
 
-    def take(self, lease: Lease, cause: str, now: int, by: str = "") -> None:
+    def take(self, lease: Lease, cause: str, now: int, by: str = "", silent: str = "") -> None:
         ticket = lease.ticket
         spec = ticket.spec
         held_ms = now - lease.granted_at
-        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job))
+        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job, silent))
 
     def cancel(self, command: cmd.Cancel, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -148,19 +148,21 @@ class Holding:
 
     def lost(self, command: cmd.Lost, now: int) -> None:
         state = self._state
-        gone = set(command.processes)
+        gone, silent = set(command.processes), set(command.silent)
         for ident, ticket in list(state.tickets.items()):
             if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
-                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident))
+                why = "silent" if ticket.holder in silent else ""
+                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
         for lease in list(state.leases.values()):
             nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 if lease.ticket.job and not lease.child:
                     self._emit(ev.Returned(lease.id))  # it never ran
                 else:
-                    self.take(lease, "lost", now)
+                    whose = lease.lives_with or lease.ticket.holder
+                    self.take(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
         for pool in state.gates:
             if pool.upstream.asked_by in gone:
                 self._gating.answered(pool, None, WITHDRAWN, now)

@@ -347,8 +347,8 @@ class Pool:
                 adapt.admitted(ident, self.occupied(now) + seats, now, used)
             else:
                 adapt.admitted(ident, max(seen, used) + seats, now, used, counted=True)
-            if self.upstream.askers or self.upstream.asked_by:
-                self.upstream.lent += seats
+        if self.upstream.askers or self.upstream.asked_by:
+            self.upstream.lent += seats
         self.used = used + seats
         share = self.settled(flow)
         if share.waiting and order >= share.latest:

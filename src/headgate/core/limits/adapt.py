@@ -5,6 +5,8 @@ about one refusal. The rules, in the words of limits/belief.py:
 
 - An admission brings the pool to a *level*: seats in flight, seats released less than the lag ago, and its own.
 - Up to the proven level everybody within the limit enters. Above it one at a time, at a quiet moment.
+- Where calls are short there is none. There the pool climbs in *rounds*: while it climbs, everybody waits until nothing
+  cools down, and then as many as are proven are sent at once, and one more.
 - A call is *accepted* when its answer begins, or by 2 s without a refusal: its level is proven.
 - A refusal begins an incident (`epoch` + 1). What it means is decided once, by `verdict`; refusals of calls admitted
   before are the same incident and only fit the limit.
@@ -29,6 +31,11 @@ REORDER_MS = 300  # calls sent closer together may arrive in another order
 CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
 SPACING_MS = 250
 HASTE_MS = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
+SHORT_MS = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
+SHORT_HASTE_MS = 2_000  # the same wait where calls are short; and four calls more
+FRESH_MS = 150  # what was released so lately is still counted by any provider that counts finished calls at all
+TOGETHER_MS = 50  # calls sent so close together arrive in any order
+MOST_HOLD_MS = 10_000  # of one call in the mean: a single long one does not hide that the others are short
 BLAME_MS = 1_000  # an unproven call sent so recently may be why another was refused
 PROOF_MS = 15 * 60_000
 HELD_MS = 5 * 60_000
@@ -114,15 +121,52 @@ class Adapt:
             return 0
         belief = self.belief
         if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
-            return 0 if level < limit else self._spaced_at()
+            moment = 0 if level < limit else self._spaced_at()
+            return max(moment, self._round_until(now)) if cooling and self.short else moment
         if belief.unproven:
             return NEVER
         if counted:
             return belief.sent_at + REORDER_MS
+        if self.short:
+            return self._in_round_at(level, cooling, now)
         if self.busy:
             return 0
         at_last = belief.tried_at + HASTE_MS
         return at_last if cooling else min(at_last, self._calm_at(level))
+
+    def _in_round_at(self, level: int, cooling: int, now: int) -> int:
+        """From when on an unproven call is sent where calls are short: with the others of its round, or at last."""
+        belief = self.belief
+        at_last = belief.tried_at + SHORT_HASTE_MS + 4 * belief.hold_ms
+        if cooling and (level > 2 * belief.firm + 2 or not self._fresh(now)):
+            return at_last
+        return 0 if now == belief.sent_at else min(at_last, self._heard_at())
+
+    @property
+    def short(self) -> bool:
+        """Whether calls are so short that something cools down nearly always."""
+        return self.belief.hold_ms < SHORT_MS
+
+    def _round_until(self, now: int) -> int:
+        """Where calls are short: until when those whose level is proven wait too, for all to be sent at once.
+
+        Only for a while after an unproven call: a round later there was one, or nobody needs a higher level.
+        """
+        belief = self.belief
+        if belief.proven >= self.limit or self._fresh(now):
+            return 0
+        return belief.tried_at + self.lag_ms + 4 * belief.hold_ms
+
+    def _fresh(self, now: int) -> bool:
+        """Whether the provider still counts all that cools down, for certain."""
+        freed = self.belief.freed
+        first = bisect_right(freed, (now - self.lag_ms, _ANY))
+        return first == len(freed) or freed[first][0] >= now - FRESH_MS
+
+    def _heard_at(self) -> int:
+        """When nothing that was sent can still be refused; 0: all of it was accepted."""
+        belief = self.belief
+        return 0 if all(call.decided for call in belief.calls.values()) else belief.sent_at + REORDER_MS
 
     def _spaced_at(self) -> int:
         """When one more may be sent at the edge: where calls come seldom, not before a refusal of the last is heard."""
@@ -168,6 +212,9 @@ class Adapt:
             call = boldest
         else:
             boldest = belief.calls.get(ident)
+            if call.level < belief.tried == belief.proven and 0 <= belief.tried_at - call.at < REORDER_MS:
+                # It arrived after the call that was sent with it and "proved" the level above: that was one too many.
+                call = Call(call.epoch, belief.tried, call.at, True, call.ghosts, call.ghost_age)
         level, limit = call.level, self.limit
         wait_ms = self._wait_ms(WAIT_MS, MOST_WAIT_MS)
         if boldest is not None and belief.probing and belief.calls.get(belief.unproven) is boldest:
@@ -185,14 +232,25 @@ class Adapt:
         """One more refusal of the incident: as many as were accepted before it was sent are possible."""
         belief, limit = self.belief, self.limit
         if belief.last_why in ("drop", "exact") and not call.refused:
-            before = sum(at <= call.at for at in belief.rejected)
-            limit = max(min(limit, call.level - 1 - before), FLOOR)
+            before = sum(at <= call.at + TOGETHER_MS for at in belief.rejected)
+            least = belief.firm if self.short and call.ghosts and self._may_be_lag() else FLOOR
+            limit = min(limit, max(self._reached(call) - 1 - before, least, FLOOR))
         return Verdict("fit", call.level, limit, 0)
+
+    def _reached(self, call: Call) -> int:
+        """The highest level of the calls that were sent together with this one."""
+        belief = self.belief
+        together = [other.level for other in belief.calls.values() if abs(other.at - call.at) <= TOGETHER_MS]
+        tried = belief.tried if abs(belief.tried_at - call.at) <= TOGETHER_MS else 0
+        return max(call.level, tried, *together)
 
     def _may_be_lag(self) -> bool:
         """Whether the provider may still have counted a call that was over."""
         belief = self.belief
-        return self.fixed_lag_ms is None and belief.lag_ms < MOST_LAG_MS and not belief.lag_was and belief.clean < CLEAN
+        if self.fixed_lag_ms is not None or belief.lag_ms >= MOST_LAG_MS or belief.lag_was:
+            return False
+        # Short calls come to so many soon. If the limit was found while seats may have been counted, they prove little.
+        return belief.clean < CLEAN or (belief.ghost_age > 0 and self.short)
 
     def _wait_ms(self, first: int, most: int) -> int:
         """Doubled with each incident in a row; jittered by what no two gates share, the same in every replica."""
@@ -212,10 +270,10 @@ class Adapt:
         bold = probe or level > belief.proven
         if bold:
             belief.unproven = ident
-            belief.tried_at = now
+            belief.tried_at, belief.tried = now, level
             belief.probing = level > self.limit
         ghosts, age = (0, 0) if counted else self._ghosts(now)
-        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age)
+        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, live=live + 1)
         belief.sent_at = now
 
     def _ghosts(self, now: int) -> tuple[int, int]:
@@ -248,6 +306,7 @@ class Adapt:
             belief.clean += 1
             if belief.clean >= CLEAN and belief.lag_was:
                 self._lag_confirmed(now)
+        belief.firm = max(belief.firm, call.live)
         if level >= belief.proven:
             belief.proven, belief.proven_at = level, now
         elif not probing:
@@ -309,7 +368,7 @@ class Adapt:
         elif why == "exact":
             self._remember()
             belief.failed, belief.limit = verdict.level, verdict.limit
-            belief.proven = min(belief.proven, verdict.limit)
+            belief.proven, belief.firm = min(belief.proven, verdict.limit), min(belief.firm, verdict.limit)
             belief.held_at = now
             if call is not None and call.ghosts and belief.clean < CLEAN:
                 belief.ghost_age = call.ghost_age
@@ -329,7 +388,7 @@ class Adapt:
             belief.good = self.limit
         belief.good = belief.good or verdict.level
         self._remember()
-        belief.limit, belief.failed, belief.proven = verdict.limit, verdict.level, 0
+        belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
         belief.drops += 1
         may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
         belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0
@@ -357,6 +416,8 @@ class Adapt:
             belief.unproven, belief.probing = "", False
         if call is None or outcome == "rate_limited":
             return  # never counted there
+        if outcome == "ok":
+            belief.hold_ms += (min(now - call.at, MOST_HOLD_MS) - belief.hold_ms) // 8
         if belief.freed_at:
             gap_ms = now - belief.freed_at
             belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16

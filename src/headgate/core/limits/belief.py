@@ -19,6 +19,7 @@ class Call(Struct, array_like=True, gc=False):
     ghost_age: int
     decided: bool = False  # known to be accepted or refused
     refused: bool = False
+    live: int = 0  # seats in flight with it, without those that cool down
 
 
 class Belief(Struct, omit_defaults=True):
@@ -26,6 +27,7 @@ class Belief(Struct, omit_defaults=True):
 
     limit: int = 0  # 0: as far as the cap goes
     proven: int = 0  # the highest level seen accepted
+    firm: int = 0  # the most seats in flight of them, without those that cooled down
     proven_at: int = 0  # when it was last seen
     held_at: int = 0  # since when the limit is what is proven
     failed: int = 0  # the lowest level seen refused; 0: none
@@ -41,7 +43,9 @@ class Belief(Struct, omit_defaults=True):
     unproven: str = ""  # the one call whose level nobody has proven yet
     sent_at: int = 0
     tried_at: int = 0  # the last call above the proven level
+    tried: int = 0  # and its level
     freed_at: int = 0  # the last release
+    hold_ms: int = 1_800  # how long calls take, on average
     gap_ms: int = 4_000 * 16  # mean time between releases, times 16
     freed: list[tuple[int, int]] = field(default_factory=list)  # (when, seats) of the last seconds
     rejected: list[int] = field(default_factory=list)  # when the calls were sent that this incident refused
