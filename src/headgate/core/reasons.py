@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.core.limits import NEVER
-from headgate.core.line import Queue
+from headgate.core.line import Candidate, Queue
 from headgate.core.pools import Pool
 from headgate.core.records import Reason, Ticket
 from headgate.core.rules import UNLIMITED
@@ -49,9 +49,9 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
             blocking.append(need)
     model = candidate.model
     if not blocking:
-        for gate in candidate.gates:
-            if gate.awaits_answer(seats, queue, now):
-                return _of_usage(gate, model)
+        gate = _closed_gate(candidate, queue, now)
+        if gate is not None:
+            return _of_usage(gate, model)
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
     pool, own_limit = blocking[0]
@@ -59,6 +59,10 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     code, text, until = _of_pool(pool, own_limit, limit or 0, seats, now)
     pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
     return Reason(code, text, pool.id, pools, until, pool.used + pool.foreign, limit, model)
+
+
+def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
+    return next((pool for pool in candidate.gates if pool.awaits_answer(queue.seats, queue, now)), None)
 
 
 def _closed(state: State, queue: Queue, now: int) -> Reason:

@@ -72,15 +72,14 @@ class Settling:
                     self._grant(queue.first(), candidate, now)
 
     def _serve(self, pool: Pool, now: int) -> None:
-        """Something changed in one pool, and nowhere else: the first of those who stand there enters, if one can."""
+        """Something changed in one pool, and nowhere else: the first of those who stand there enters, if it can."""
         state = self._state
-        while (queue := pool.top(now)) is not None:
+        queue = pool.top(now)
+        if queue is not None:
             candidate = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
             if candidate is None:
                 self._park(queue, now)
-                if state.fresh or len(state.dirty) != 1:
-                    return  # seats are kept for it now, and no longer for another
-                continue
+                return
             parking = queue.parking
             self._grant(queue.first(), candidate, now)
             if len(state.fresh) != 1 or len(state.dirty) != 1 or not self._is_first_obstacle(pool, queue, now):
@@ -92,7 +91,6 @@ class Settling:
                 return
             state.fresh.clear()
             self._await_turn(queue, queue.first(), now)
-            break
         del state.dirty[pool.key]
         self._watch(pool, pool.looks_at, now)
 
@@ -100,11 +98,7 @@ class Settling:
         """Whether those who wait in a queue would be parked on this pool and no other, if it has no more room."""
         if not queue.waiting or len(queue.usable) != 1 or self._state.backoffs or queue.spec not in self._state.fresh:
             return False
-        first: Pool | None = None
-        for first, own_limit in queue.usable[0].needs:
-            if first is pool or first.blocks(queue.seats, own_limit, queue, now):
-                break
-        return first is pool
+        return queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool
 
     def _next(self, now: int) -> Queue | None:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
@@ -232,6 +226,12 @@ class Settling:
     def _blocking(self, queue: Queue, now: int) -> list[Pool]:
         """The pools that keep the head from the candidate it prefers."""
         return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.seats, own, queue, now)]
+
+
+def _first_obstacle(pool: Pool, queue: Queue, now: int) -> Pool:
+    """The first pool that keeps a queue out, given that this one does."""
+    needs = queue.usable[0].needs
+    return next(other for other, own in needs if other is pool or other.blocks(queue.seats, own, queue, now))
 
 
 def _before(one: Queue, other: Queue) -> bool:

@@ -200,8 +200,7 @@ class State:
 
     def _queued(self, event: ev.Queued, at: int) -> None:
         ticket = event.ticket
-        if ticket.arrival > self.arrivals:
-            self.arrivals = ticket.arrival
+        self.arrivals = max(self.arrivals, ticket.arrival)
         self.tickets[ticket.id] = ticket
         if ticket.key or ticket.session:
             self.take_keys(ticket)
