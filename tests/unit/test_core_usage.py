@@ -232,7 +232,7 @@ def test_g1_a_question_does_not_overtake_the_call_that_the_last_answer_let_in() 
     gate.pass_ms(100)
     assert gate.answer(1) == [first]
     assert gate.wanted == []
-    gate.pass_ms(399)
+    gate.pass_ms(149)
     assert gate.wanted == []
     gate.pass_ms(1)
     assert gate.entered(2) == []

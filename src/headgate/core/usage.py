@@ -4,18 +4,19 @@ The engine says when a question is wanted, a process that has the key asks it (g
 command. An answer is used in the instant that it comes: `room` is set while the line is settled for it, and is 0
 otherwise, so a queued ticket never enters on an old answer. Newcomers who find nobody waiting are not asked for.
 
-Whoever was let in by one answer must be in the next: after somebody entered, questions are half a second apart. Else a
-question overtakes the call, and the provider's count lets one too many in.
+Whoever was let in by one answer must be in the next: after somebody entered, the next question waits a little. Else it
+overtakes the call, and the provider's count lets one too many in.
 
 Where the limit is learned (`adapt`), the count also says which level an admission brings the provider to: what it
 sees, and what was lent since it was asked. That replaces our guess how long finished calls are counted. Questions are
-then always so far apart.
+then half a second apart.
 """
 
 from __future__ import annotations
 
 EVERY_MS = 1_000  # while anybody waits
-APART_MS = 500  # between questions where somebody was let in meanwhile, or where answers tell levels
+APART_MS = 500  # between questions where their answers tell levels
+ARRIVE_MS = 250  # between questions where the answer to the first has let somebody in
 ANSWER_MS = 6_000  # a question, or one that nobody asks, is given up then: decide without the gate
 WITHDRAWN = "withdrawn"  # the process that asked is gone: another asks at once
 
@@ -106,8 +107,8 @@ class Upstream:
             moment = self.prompt_at
         if asked_at < self.cooled_at < moment:
             moment = self.cooled_at
-        arrived = APART_MS if self.lent and self.count is not None else self.apart_ms
-        return max(moment, asked_at + arrived)
+        arrives_ms = ARRIVE_MS if self.lent and self.count is not None else 0
+        return max(moment, asked_at + max(arrives_ms, self.apart_ms))
 
     def seen(self, now: int) -> int | None:
         """What counts at the provider by an answer of this very moment; None: there is none."""
