@@ -163,7 +163,7 @@ def nginx(upstream: int) -> Iterator[Target]:
 def litellm(upstream: int) -> Iterator[Target]:
     python = os.environ.get("HEADGATE_BENCH_LITELLM", "")
     if not python and (find_spec("litellm") is None or find_spec("fastapi") is None):
-        raise NotHere("LiteLLM is not installed (the extra `bench`; HEADGATE_BENCH_LITELLM names a Python that has it)")
+        raise NotHere("LiteLLM is not installed (HEADGATE_BENCH_LITELLM names a Python that has litellm[proxy])")
     with tempfile.TemporaryDirectory() as folder:
         own = _free_port()
         with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:

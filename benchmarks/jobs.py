@@ -16,6 +16,7 @@ from benchmarks import job_peers
 from benchmarks.report import Row, percentile
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
+from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import store, submitting
 from headgate.jobs.records import JobSpec
@@ -80,7 +81,7 @@ class Bench:
         ]
         with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
             try:
-                while len(submitting.hands(self.folder)) < job_peers.HANDS:
+                while len(wake.hands(self.folder)) < job_peers.HANDS:
                     sleep(0.01)
                 for _ in range(5):
                     self._run_one()

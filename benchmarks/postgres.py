@@ -1,7 +1,8 @@
 """The gate on PostgreSQL, with a server on this machine that syncs to disk.
 
 The server is the tests' own (tests/postgres_server.py). The baseline is a bare transaction on the same server: lock a
-row, add a row, commit.
+row, add a row, commit. Prefect's global concurrency limits are measured on the same server where
+HEADGATE_BENCH_PREFECT names a Python that has Prefect.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from time import monotonic_ns, perf_counter
 import psycopg
 
 import headgate
+from benchmarks.postgres_peers import NotHere, prefect
 from benchmarks.report import Row, best_of, percentile
 from headgate.core import commands as cmd
 from headgate.core.records import Rule, Spec
@@ -201,12 +203,40 @@ def _rows(server: Server) -> list[Row]:
     near = wake_ups_ms(fresh(server, "near"), "")
     baseline = f"{bare:,.0f} pairs/s of bare transactions"
     return [
+        *_ours(baseline, direct, many, spread),
+        _woken("PostgreSQL: release → a waiter of another machine's name goes on", far),
+        _woken("PostgreSQL: release → a waiter of this machine goes on", near),
+        *_prefects(server, direct, many),
+    ]
+
+
+def _ours(baseline: str, direct: float, many: float, spread: float) -> list[Row]:
+    return [
         Row("PostgreSQL gate, one at a time", f"{direct:,.0f} pairs/s", "500 pairs/s", baseline),
         Row(f"the same, {TASKS} tasks in one process", f"{many:,.0f} pairs/s", "5,000 pairs/s", baseline),
         Row(f"the same, {PROCESSES} processes of {EACH} tasks", f"{spread:,.0f} pairs/s", "1,500 pairs/s", baseline),
-        _woken("PostgreSQL: release → a waiter of another machine's name goes on", far),
-        _woken("PostgreSQL: release → a waiter of this machine goes on", near),
     ]
+
+
+def _prefects(server: Server, direct: float, many: float) -> list[Row]:
+    """Prefect's limits beside ours, in the same run."""
+    try:
+        with prefect(server) as peer:
+            version = peer.version()
+            rates = {
+                (how, tasks): peer.pairs_a_second(tasks, SECONDS, kept=how == "kept")
+                for how in ("by the book", "kept")
+                for tasks in (1, TASKS)
+            }
+    except NotHere as error:
+        return [Row("Prefect's global concurrency limits", f"not measured: {error}")]
+    rows = []
+    for (how, tasks), rate in rates.items():
+        client = "`concurrency()`" if how == "by the book" else "one HTTP client for all"
+        ours = direct if tasks == 1 else many
+        what = f"Prefect {version}, {client}, {'one at a time' if tasks == 1 else f'{tasks} tasks in one process'}"
+        rows.append(Row(what, f"{rate:,.1f} pairs/s", "", f"Headgate {ours:,.0f}, {ours / rate:,.0f} times"))
+    return rows
 
 
 def _woken(what: str, took: list[float]) -> Row:

@@ -84,49 +84,52 @@ def _runs(path: Path) -> bool:
     return done.returncode == 0
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG; SIGQUIT is an immediate shutdown
 
 
 class Server:
-    """One server with its own data. `fsync` only where durability is what is tested."""
+    """One server with its own data. `fsync` only where durability is what is tested.
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    `listen` is the address for TCP, of a network whose hosts may enter. `standby_of` makes it an asynchronous standby.
+    """
+
+    def __init__(self, *, fsync: bool = False, listen: str = "127.0.0.1", standby_of: Server | None = None) -> None:
         self.bin = programs()
         self.folder = Path(tempfile.mkdtemp(prefix="hg-pg-"))
         self._settings = [*_SETTINGS, *(() if fsync else _QUICK)]
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
+        self.host = listen
         if os.geteuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        argv: list[str | Path] = [
-            self.bin / "initdb",
-            "-D",
-            self.folder / "data",
-            "-U",
-            USER,
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        ]
-        made = subprocess.run([*argv, "--locale=C"], capture_output=True, text=True, cwd="/", **_account())
-        if made.returncode:
-            raise NoServer(f"initdb failed: {made.stderr.strip()}")
+        if standby_of is None:
+            self._make("initdb", "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
+        else:
+            where = ("-h", str(standby_of.folder), "-p", str(standby_of.port), "-U", USER)
+            self._make("pg_basebackup", *where, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        if listen != "127.0.0.1":
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet trust\n")
         self.start()
+
+    def _make(self, program: str, *arguments: str) -> None:
+        argv: list[str | Path] = [self.bin / program, "-D", self.folder / "data", *arguments]
+        made = subprocess.run(argv, capture_output=True, text=True, cwd="/", **_account())
+        if made.returncode:
+            raise NoServer(f"{program} failed: {made.stderr.strip()}")
 
     def start(self) -> None:
         argv: list[str | Path] = [self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port)]
-        for setting in (*self._settings, f"unix_socket_directories={self.folder}", "listen_addresses=127.0.0.1"):
+        for setting in (*self._settings, f"unix_socket_directories={self.folder}", f"listen_addresses={self.host}"):
             argv += ["-c", setting]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                argv, stdout=log, stderr=log, cwd="/", preexec_fn=_die_with_parent, start_new_session=True, **_account()
+                argv, stdout=log, stderr=log, cwd="/", preexec_fn=die_with_parent, start_new_session=True, **_account()
             )
         self._wait_until_it_answers()
 
@@ -150,6 +153,35 @@ class Server:
             self._process.wait(60)
             self._process = None
 
+    # As a primary and its standby.
+
+    def cut_replication(self) -> None:
+        """Of a standby: what the primary commits from now on is not heard of."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as conn:
+            conn.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            conn.execute("SELECT pg_reload_conf()")
+            self._until(lambda: not conn.execute("SELECT FROM pg_stat_wal_receiver").rowcount, "the receiver to stop")
+
+    def follow(self, primary: Server) -> None:
+        """Of a standby: until it has all that its primary has committed."""
+        with psycopg.connect(primary.url("postgres")) as conn, psycopg.connect(self.url("postgres")) as own:
+            (reached,) = conn.execute("SELECT pg_current_wal_lsn()").fetchone() or ("",)
+            own.autocommit = True
+            ask = "SELECT WHERE pg_last_wal_replay_lsn() >= %s::pg_lsn"
+            self._until(lambda: bool(own.execute(ask, (reached,)).rowcount), "the standby to follow")
+
+    def promote(self) -> None:
+        """Of a standby: it takes the place of its primary."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as conn:
+            conn.execute("SELECT pg_promote(true, 60)")
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        until = monotonic() + _START_S
+        while not done():
+            if monotonic() > until:
+                raise NoServer(f"waited in vain for {what}")
+            sleep(0.02)
+
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -158,7 +190,7 @@ class Server:
         """Where a client finds it: by its Unix socket unless `tcp`."""
         query = "&".join(f"{name}={value}" for name, value in options.items())
         if tcp:
-            return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}" + (f"?{query}" if query else "")
+            return f"postgresql://{USER}@{self.host}:{self.port}/{database}" + (f"?{query}" if query else "")
         return f"postgresql://{USER}@/{database}?host={self.folder}&port={self.port}" + (f"&{query}" if query else "")
 
     def new_database(self, prepare: Callable[[str], None] | None = None) -> str:

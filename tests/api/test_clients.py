@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,12 +11,16 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Rule, Spec
 from headgate.gate import clients as module
-from headgate.gate.clients import Clients, Gone, InLine
+from headgate.gate.clients import Clients, Gone, InLine, Stop
 from headgate.gate.handles import Deferred
 from headgate.gate.node import Node
 from headgate.log import open_log
+from tests.postgres_server import Server
+from tests.postgres_stores import backup, fresh_store
+from tests.simulation.stores import InSqlite
 
 CODER = Spec(("umans/coder",), "requests")
 GRACE_S = 0.3
@@ -39,12 +43,13 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Node, Clients]]:
             await clients.stop()
 
 
-async def never() -> None:
-    await asyncio.Event().wait()
+def never(tell: Callable[[], None]) -> Stop:
+    return lambda: None
 
 
-async def at_once() -> None:
-    return
+def at_once(tell: Callable[[], None]) -> Stop:
+    tell()
+    return lambda: None
 
 
 def asking(gate: Node, ident: str, *, wait: bool = True, renew_ms: int = 60_000) -> cmd.Acquire:
@@ -156,3 +161,92 @@ async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(
             await second.renew("a")
         assert (await two.read()).leases["a"].ticket.wake == two.address
         assert "a" in (await one.read()).leases  # the first one no longer judges it
+
+
+# A log that lost its last commits.
+
+
+@asynccontextmanager
+async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterator[tuple[Node, Clients]]:
+    folder = str(tmp_path / "store")
+    node = Node(open_log(url or f"sqlite://{folder}"), None, folder)
+    if me:
+        node._me = node._replica.me = me
+    async with node:
+        await node.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0, on_429="step")))
+        clients = Clients(node, GRACE_S)
+        await clients.start()
+        try:
+            yield node, clients
+        finally:
+            await clients.stop()
+
+
+async def adoptions(gate: Node) -> list[tuple[str, str]]:
+    history = await gate.with_log(lambda log: list(log.history()))
+    return [(event.id, event.adopted) for _, _, event in history if isinstance(event, ev.Granted) and event.adopted]
+
+
+async def test_q2_a_client_whose_lease_a_restored_log_has_forgotten_is_counted_before_anybody_enters(tmp_path: Path):
+    store = InSqlite(tmp_path)
+    async with restorable(tmp_path) as (gate, clients):
+        restore = store.backup()
+        assert isinstance(await clients.ask(asking(gate, "a"), 0, never, new=True), Lease)
+        waiter = asyncio.create_task(clients.ask(asking(gate, "b"), 60, never, new=True))
+        while "b" not in (await gate.read()).tickets:
+            await asyncio.sleep(0.01)
+        restore()
+        assert (await clients.renew("a")).ticket.renew_ms == 60_000
+        assert await adoptions(gate) == [("a", "log_lost")]
+        state = await gate.read()
+        assert list(state.leases) == ["a"]
+        assert not waiter.done()
+        await gate.decide(cmd.Release("a"))
+        assert isinstance(await asyncio.wait_for(waiter, 30), Lease)  # when the log has recovered
+
+
+@pytest.mark.postgres
+async def test_q2_a_client_whose_lease_a_standby_has_forgotten_is_counted_at_its_next_renewal(
+    tmp_path: Path, postgres: Server
+):
+    url = fresh_store(postgres)
+    (tmp_path / "store").mkdir()
+    async with restorable(tmp_path, url=url) as (gate, clients):
+        restore = backup(url)
+        assert isinstance(await clients.ask(asking(gate, "a"), 30, never, new=True), Lease)
+        restore()
+        assert (await clients.renew("a")).ticket.renew_ms == 60_000
+        assert await adoptions(gate) == [("a", "log_lost")]
+        assert (await gate.read()).recovers_until > gate.now()
+
+
+async def test_q2_a_client_that_is_silent_after_a_restore_loses_its_lease_as_ever(tmp_path: Path):
+    store = InSqlite(tmp_path)
+    async with restorable(tmp_path) as (gate, clients):
+        restore = store.backup()
+        assert isinstance(await clients.ask(asking(gate, "a", renew_ms=500), 0, never, new=True), Lease)
+        restore()
+        event = await asyncio.wait_for(ended(gate, ev.Reclaimed), 30)
+        assert isinstance(event, ev.Reclaimed)
+        assert (event.id, event.cause) == ("a", "unrenewed")
+        assert await adoptions(gate) == [("a", "log_lost")]
+
+
+async def test_q2_another_service_counts_a_forgotten_client_when_it_renews_there(tmp_path: Path):
+    store = InSqlite(tmp_path)
+    async with (
+        restorable(tmp_path, "elsewhere|boot|1|77|88") as (gone, of_gone),
+        restorable(tmp_path) as (gate, clients),
+    ):
+        restore = store.backup()
+        assert isinstance(await of_gone.ask(asking(gone, "a"), 0, never, new=True), Lease)
+        assert "a" in (await gate.read()).leases
+        await of_gone.stop()
+        await gone.close()
+        restore()
+        assert not (await gate.read()).leases
+        assert (await clients.renew("a")).ticket.holder == gate.me
+        assert await adoptions(gate) == [("a", "log_lost")]
+        await gate.decide(cmd.Release("a"))
+        with pytest.raises(HeadgateError):
+            await clients.renew("a")

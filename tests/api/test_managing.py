@@ -154,6 +154,31 @@ def test_p_a_pool_is_paused_and_resumed(busy: Served):
     assert busy.request("POST", "/v1/pause", {"target": "nope"}).status == 404
 
 
+def test_h2_a_host_is_drained_and_takes_new_agents_again(fresh: Served):
+    assert fresh.ok("POST", "/v1/drain", {"host": "builder-7"}) == {
+        "host": "builder-7",
+        "draining": True,
+        "running": 0,
+        "entered": 0,
+    }
+    assert fresh.ok("POST", "/v1/drain", {"host": "builder-7"})["draining"], "twice is no mistake"
+    assert fresh.get("/v1/status").json["draining"] == ["builder-7"]
+    own = fresh.ok("POST", "/v1/drain")["host"]
+    refused = fresh.cli("run", "--no-wait", "--", "true")
+    assert refused.returncode == 75
+    assert own in refused.stderr
+    assert not fresh.ok("POST", "/v1/drain", {"host": own, "end": True})["draining"]
+    assert fresh.cli("run", "--no-wait", "--", "true").returncode == 0
+    unknown = fresh.request("POST", "/v1/drain", {"host": "nope", "end": True})
+    assert unknown.status == 404
+    assert "builder-7" in unknown.json["error"]
+    assert fresh.request("POST", "/v1/drain", {"host": "a|b"}).status == 400
+    assert fresh.request("POST", "/v1/drain", {"host": "x" * 300}).status == 400
+    assert fresh.request("POST", "/v1/drain", {"host": "x"}, token="").status == 401
+    told = [event for event in fresh.get("/v1/history").json["events"] if event["type"] == "draining"]
+    assert told[0]["by"].startswith("HTTP client")
+
+
 def test_p3_a_report_lowers_the_limit_and_restore_undoes_it(fresh: Served):
     fresh.cap("umans", 4, on_429="step")
     told = fresh.ok("POST", "/v1/report", {"target": "umans", "retry_after_s": 30})

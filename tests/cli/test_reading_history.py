@@ -61,6 +61,11 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
         "i ended: local_error, signal 9, oom; held a seat",
     ),
     (ev.Reclaimed("i", "lost", OPUS, 5000), f"i was taken back, its process is gone; held {OPUS} for 5s"),
+    (
+        ev.Reclaimed("i", "lost", OPUS, 5000, silent="far"),
+        f"i was taken back, its host far was not heard of for too long, where it may still run; held {OPUS} for 5s",
+    ),
+    (ev.Dropped("i", "silent"), "i left the line: its host was not heard of for too long"),
     (ev.Reclaimed("i", "forced", OPUS, 5000, "root"), "i was taken back, by force (root)"),
     (ev.Reclaimed("i", "overstayed", OPUS, 5000), "it held longer than its pool allows"),
     (ev.Reclaimed("i", "unrenewed", OPUS, 5000), "i was taken back, its client did not renew it; held"),

@@ -323,8 +323,8 @@ def test_a_gate_moves_from_one_namespace_to_another(url: str, postgres: Server) 
     assert new.read(START)[0].position == position
     assert new.side("mine", "a") == b"1"
     new.close()
-    with pytest.raises(StoreError, match="it was moved to postgresql://"):
+    with pytest.raises(StoreError, match="was moved to postgresql://"):
         old.lock()
-    with pytest.raises(StoreError, match="it was moved to postgresql://"):
+    with pytest.raises(StoreError, match="was moved to postgresql://"):
         open_log(url)
     old.close()

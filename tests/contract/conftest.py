@@ -13,6 +13,7 @@ from headgate.log import open_log
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.log.protocol import START, Log, Position, SideWrite
 from headgate.log.sqlite import SqliteLog
+from tests.lending_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 
@@ -101,11 +102,32 @@ class InPostgres(Store):
         return backup(self._url)
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+class ThroughNode(InPostgres):
+    """By connections that the node of a host lends."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._node = LendingNode(self._url)
+
+    def _open(self) -> Log:
+        return self._node.open(self.time)
+
+    def close(self) -> None:
+        assert all(log.tended for log in self._opened if log._link.alive), "one went to the server by itself"  # type: ignore[attr-defined]
+        super().close()
+        self._node.stop()
+
+
+_FAR = [pytest.param(name, marks=pytest.mark.postgres) for name in ("postgres", "node")]
+
+
+@pytest.fixture(params=["memory", "sqlite", *_FAR])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store: Store
     if request.param == "postgres":
         store = InPostgres(request.getfixturevalue("postgres"))
+    elif request.param == "node":
+        store = ThroughNode(request.getfixturevalue("postgres"))
     else:
         store = InMemory() if request.param == "memory" else InSqlite(tmp_path)
     yield store

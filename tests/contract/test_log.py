@@ -368,6 +368,17 @@ def test_a_waiter_goes_on_when_the_lock_is_let_go(store: Store, log: Log, commit
     assert done[0].commit == 2
 
 
+def test_q2_a_commit_of_many_megabytes_goes_through(log: Log) -> None:
+    rows = [SideWrite("mine", f"{number}", bytes(100_000)) for number in range(20)]
+    log.lock()
+    log.begin()
+    log.append(START, log.now(), [Returned(id="x" * 1_000_000)], None, rows)
+    log.unlock()
+    assert len(log.side_items("mine")) == 20
+    (commit,) = log.read(START)
+    assert len(commit.events[0].id) == 1_000_000  # type: ignore[union-attr]
+
+
 def test_many_threads_make_one_dense_log_and_lose_nothing(store: Store, commit: Commits) -> None:
     store.open()
     failures: list[BaseException] = []

@@ -328,7 +328,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Approved("job", "me"),
             ev.Offered("job", BOB, "h1"),
             ev.Granted("job", "", 10_000),
-            ev.Reclaimed("job", "lost", "", 5_000, job=True),
+            ev.Reclaimed("job", "lost", "", 5_000, job=True, silent="h1"),
             ev.JobEnded("job", "lost", 2, "its worker died", "nightly", 1),
             ev.Cancelled("late", "me", job=True),
             ev.Expired("asked-for", 86_400_000, job=True),

@@ -268,6 +268,28 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
         await nothing_is_left(gate)
 
 
+async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits in it, and it asks for nothing: whoever comes next must find it counted."""
+    monkeypatch.setattr(service, "POLL_S", 0.02)
+    store = InSqlite(tmp_path)
+    folder = str(tmp_path / "store")
+    async with Gate(SqliteLog(folder), None, folder) as gate:
+        await gate.set_cap("umans", 1, cooldown_s=0)
+        restore = store.backup()
+        holder = gate.lease(CODER)
+        await holder.acquire()
+        restore()
+        log = SqliteLog(folder)
+        async with asyncio.timeout(5):
+            while not any(event.adopted for _, _, event in log.history() if isinstance(event, ev.Granted)):
+                await asyncio.sleep(0.01)
+        log.close()
+        await holder.release()
+        await nothing_is_left(gate)
+
+
 async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -64,7 +64,11 @@ for number in range(int(seats)):
 else:
     note("over")
 note("start")
-time.sleep(float(seconds))
+if seconds.startswith("/"):
+    while not os.path.exists(seconds):
+        time.sleep(0.02)
+else:
+    time.sleep(float(seconds))
 note("end")
 os._exit(int(code))
 """
@@ -259,8 +263,8 @@ class Fleet:
         assert run.code is None, run
         return run
 
-    def sleeper(self, name: str, seconds: float, code: int = 0) -> list[str]:
-        """The command line of a sleeper."""
+    def sleeper(self, name: str, seconds: float | Path, code: int = 0) -> list[str]:
+        """The command line of a sleeper; it sleeps for so long, or until there is such a file."""
         script = str(self.folder / "sleeper.py")
         return [*PYTHON, script, str(self.record), str(self.seats), name, str(seconds), str(code)]
 

@@ -15,9 +15,8 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
 from headgate.gate import wake
-from headgate.jobs import output, store, submitting
+from headgate.jobs import output, store
 from headgate.jobs.output import Reader
-from headgate.jobs.submitting import HANDS
 from tests.processes.fleet import HEADGATE, Fleet, Run, children_of, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
@@ -585,7 +584,7 @@ def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(j
 
 def test_q2_hands_that_cannot_be_told_anything_run_jobs_and_leave_with_their_worker(jobs: Jobs):
     jobs.quickly("true")  # the store is there
-    place = Path(wake.runtime_folder(str(jobs.fleet.home))) / HANDS
+    place = Path(wake.runtime_folder(str(jobs.fleet.home))) / wake.HANDS
     place.write_text("in the way")
     worker = jobs.worker(2)
     job = jobs.quickly("true")
@@ -596,6 +595,6 @@ def test_q2_hands_that_cannot_be_told_anything_run_jobs_and_leave_with_their_wor
 
 def test_j2_hands_that_start_at_the_same_moment_all_have_a_mailbox(jobs: Jobs):
     worker = jobs.worker(8)
-    jobs.fleet.until(lambda: len(submitting.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
+    jobs.fleet.until(lambda: len(wake.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0

@@ -11,18 +11,23 @@ import os
 import random
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.records import Rule
 from headgate.gate import processes
 from headgate.jobs import states, store
+from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import PYTHON, Fleet, Run, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
 pytestmark = pytest.mark.processes
 
 SOAK = bool(os.environ.get("HEADGATE_SOAK"))
+FAR = [pytest.mark.postgres, pytest.mark.skipif(not SOAK, reason="two minutes of it: make soak")]
 JOBS, SECONDS = (200, 120) if SOAK else (24, 6)
 WORKERS, HANDS, CAP = 4, 2, 5
 
@@ -41,11 +46,17 @@ os.write(out, f"end {name}\\n".encode())
 """
 
 
-def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once() -> None:
+@pytest.mark.parametrize("where", ["sqlite", pytest.param("postgres", marks=FAR)])
+def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    """On PostgreSQL the node that lends them their connections is killed as well, and these by themselves."""
+    url = fresh_store(request.getfixturevalue("postgres")) if where == "postgres" else ""
     seed = int(os.environ.get("HEADGATE_SEED") or time.time())
     print(f"HEADGATE_SEED={seed}")
     chance = random.Random(seed)
-    with Fleet(f"[agents]\nhost = {CAP}\n") as fleet:
+    with Fleet(f"[agents]\nhost = {CAP}\n", store=url) as fleet:
+        fleet.gate.decide([cmd.SetRule(Rule("agents", "host", cap=CAP))])
         jobs = Jobs(fleet)
         script, record = fleet.folder / "job.py", fleet.folder / "chaos"
         script.write_text(JOB)
@@ -57,6 +68,8 @@ def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once
         workers = [jobs.worker(HANDS) for _ in range(WORKERS)]
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
+            if url and chance.random() < 0.2:
+                kill_node_or_connections(chance, fleet)
             kill_something(chance, fleet, workers)
             workers = [worker if worker.code is None else jobs.worker(HANDS) for worker in workers]
             time.sleep(chance.uniform(0, 0.4))  # the pace of the killing, not a wait for anything
@@ -83,6 +96,23 @@ def kill_something(chance: random.Random, fleet: Fleet, workers: list[Run]) -> N
         alive = [process for process in children if processes.is_gone(process) is False]
         if alive and (pid := processes.local_pid(chance.choice(alive))) is not None and is_alive(pid):
             kill_if_there(pid)
+
+
+def kill_node_or_connections(chance: random.Random, fleet: Fleet) -> None:
+    if chance.random() < 0.5:
+        for pid in fleet.processes():
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"node" in line:
+                kill_if_there(pid)
+    else:
+        with admin(fleet.store) as operator:
+            operator.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name LIKE 'headgate %' AND pid != pg_backend_pid()"
+            )
 
 
 def all_ended(fleet: Fleet, idents: list[str]) -> bool:

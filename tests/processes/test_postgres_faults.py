@@ -406,6 +406,32 @@ def _until(done: Callable[[], bool], patience_s: float = 60.0) -> None:
         sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    ("said", "least_s", "most_s"),
+    [
+        ('password authentication failed for user "x"', 0.0, 0.0),
+        ("connection failed: Connection refused", 0.5, 1.0),
+        ("failed to resolve host 'x'", 0.5, 1.0),
+        ("connection timeout expired", 3.0, 5.0),
+        ("FATAL: the database system is starting up", 3.0, 5.0),
+    ],
+)
+def test_R3_a_plain_no_is_believed_soon_and_silence_is_not(
+    said: str, least_s: float, most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def refuse(address: object) -> None:
+        raise link.Lost(said)
+
+    monkeypatch.setattr(link, "connect", refuse)
+    monkeypatch.setattr(link, "sleep", slept.append)
+    monkeypatch.setattr(link, "monotonic", lambda: sum(slept))
+    with pytest.raises(StoreError, match="cannot be reached"):
+        PostgresLog("postgresql://x@db.example.com/x")
+    assert least_s <= sum(slept) <= most_s, slept
+
+
 def test_Q2_a_server_that_is_gone_is_said_soon_and_found_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "PATIENCE_S", 0.3)
     server = Server()

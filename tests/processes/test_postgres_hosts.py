@@ -178,11 +178,18 @@ def test_q2_drain_lets_nobody_new_start_on_a_host(fleet: Fleet) -> None:
     assert held_back.wait(30) == 0
 
 
-def test_r3_without_a_database_a_run_exits_69_with_a_sentence(fleet: Fleet) -> None:
-    nowhere = {"HEADGATE_STORE": "postgresql://x@127.0.0.1:1/x", **host(fleet, "a")}
+@pytest.mark.parametrize(
+    "store", ["postgresql://x@127.0.0.1:1/x", "postgresql://x@nosuch.invalid/x", "postgresql://nosuch@{server}"]
+)
+def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(fleet: Fleet, postgres: Server, store: str) -> None:
+    """One that nobody listens for, an unknown host, an unknown user: none of it is worth waiting for."""
+    server = postgres.url("postgres", tcp=True).partition("@")[2]
+    nowhere = {"HEADGATE_STORE": store.format(server=server), **host(fleet, "a")}
+    began = time.monotonic()
     run = fleet.done("--", "true", env=nowhere, within_s=60)
     assert run.code == 69, run
-    assert "127.0.0.1" in run.err
+    assert run.err.count("cannot be reached") == 1, run.err
+    assert time.monotonic() - began < 6, "a node and then the run itself have each tried for long"
 
 
 def test_a_password_in_the_url_is_in_no_command_line_and_no_log(fleet: Fleet) -> None:

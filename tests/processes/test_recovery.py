@@ -8,7 +8,9 @@ import signal
 import pytest
 
 from headgate.core import events as ev
+from headgate.jobs import store
 from tests.processes.fleet import HEADGATE, Fleet, Run
+from tests.processes.jobbing import Jobs
 from tests.processes.test_hosts import host
 from tests.processes.test_hosts import start_node as start_node_of
 
@@ -26,7 +28,8 @@ def restore(fleet: Fleet) -> None:
     for name in DATABASE:
         (fleet.home / name).unlink(missing_ok=True)
     for name in DATABASE[:2]:
-        shutil.copy(fleet.folder / "backup" / name, fleet.home / name)
+        if (fleet.folder / "backup" / name).exists():
+            shutil.copy(fleet.folder / "backup" / name, fleet.home / name)
 
 
 def start_node(fleet: Fleet) -> Run:
@@ -90,6 +93,33 @@ def test_q2_an_empty_store_in_place_of_the_old_one_waits_for_those_who_run(fleet
     new = fleet.run("--", *fleet.sleeper("new", 0.1))
     assert old.wait() == new.wait(30) == 0
     assert fleet.most_at_once() == 1
+
+
+def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_before_anybody_enters(fleet: Fleet) -> None:
+    """One stands in the restored line again, as if nobody had run it; of the other the store has never heard."""
+    fleet.configure("[agents]\nhost = 2\n")
+    fleet.seats = 2
+    jobs = Jobs(fleet)
+    queued = jobs.quickly(*fleet.sleeper("queued", 6))
+    fleet.close_gate()
+    back_up(fleet)
+    jobs.worker(2)
+    unknown = jobs.quickly(*fleet.sleeper("unknown", 6))
+    fleet.until(lambda: len(fleet.notes("start")) == 2, what="two jobs")
+    fleet.close_gate()
+    restore(fleet)
+    late = fleet.run("--", *fleet.sleeper("late", 0.1))
+    fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, what="both counted")
+    fleet.until(lambda: store.find(fleet.gate.log, unknown) is not None, what="its row, written again by its hand")
+    fleet.until(lambda: [jobs.state(ident) for ident in (queued, unknown)] == ["running"] * 2, what="rows that say so")
+    for ident in (queued, unknown):
+        view = jobs.ended(ident)
+        assert (view.state, view.job.attempt) == ("succeeded", 1)
+    assert late.wait() == 0
+    assert sorted(life.name for life in fleet.lives()) == ["late", "queued", "unknown"]
+    assert fleet.most_at_once() == 2
+    fleet.until(fleet.is_empty, what="an empty gate")
+    fleet.check_log()
 
 
 @pytest.mark.parametrize("noded", [False, True], ids=["directly", "through nodes"])

@@ -194,7 +194,7 @@ class Gate(RuleBasedStateMachine):
         before = self.engine.state.export(self.now)
         due = self.engine.next_deadline()
         try:
-            events = self.engine.handle(command, self.now)
+            events = self.decide(command)
         except InternalError:
             raise
         except HeadgateError:
@@ -206,7 +206,7 @@ class Gate(RuleBasedStateMachine):
 
     def tick(self) -> list[ev.Event]:
         due, their_due = self.engine.next_deadline(), self.other.next_deadline()
-        events = self.engine.handle(cmd.Tick(), self.now)
+        events = self.decide(cmd.Tick())
         if events:
             assert due is not None
             assert due <= self.now, f"due at {due}, and at {self.now} {events}"
@@ -220,9 +220,26 @@ class Gate(RuleBasedStateMachine):
             self.book.take(event, self.now)
         self.book.reserved = dict(self.engine.state.reserved)
         self.log += [(event, self.now) for event in events]
-        self.other.replay(events, self.now)
+        self.pass_on(events)
         added = self.other.handle(cmd.Tick(), self.now)
         assert added == [], f"a second process would add {added}"
+
+    # What another way to keep the log does in its own (tests/property/test_postgres_engine.py).
+
+    def decide(self, command: cmd.Command) -> list[ev.Event]:
+        """Have a command decided by the process whose turn it is."""
+        return self.engine.handle(command, self.now)
+
+    def pass_on(self, events: list[ev.Event]) -> None:
+        """The other process takes in what was decided."""
+        self.other.replay(events, self.now)
+
+    def start_the_other_anew(self) -> None:
+        """Another process takes its place, which starts from a snapshot that was written down."""
+        self.other = Engine(State.restore(through_json(self.engine.state.export())), me="other")
+
+    def take_turns(self) -> None:
+        self.engine, self.other = self.other, self.engine
 
     def some(self, idents: Iterable[str], pick: int) -> str:
         known = sorted(idents, key=lambda ident: int(ident[1:]))
@@ -648,9 +665,9 @@ class Gate(RuleBasedStateMachine):
         """Another process takes over; sometimes one that starts from a snapshot that was written down."""
         self.tick()
         if again:
-            self.other = Engine(State.restore(through_json(self.engine.state.export())), me="other")
+            self.start_the_other_anew()
             assert self.other.handle(cmd.Tick(), self.now) == []
-        self.engine, self.other = self.other, self.engine
+        self.take_turns()
 
     # What must be true.
 

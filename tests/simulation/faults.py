@@ -2,7 +2,8 @@
 
 `FaultyLog` stands between a decider and its log and counts the steps that pass. At the chosen one it either raises
 (the store failed, or Ctrl-C came, and the process goes on) or kills: then nothing of the process runs any more, its
-`finally` blocks included, and every later call raises `Killed`.
+`finally` blocks included, and every later call raises `Killed`. On PostgreSQL a step is also each round trip, before it
+is made and after: a failure there is a connection that is lost, and the log finds out whether the server did it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 
 from headgate.core.events import Event
 from headgate.log.beats import GAP_MS
+from headgate.log.postgres import PostgresLog
+from headgate.log.postgres.link import Lost
 from headgate.log.protocol import Commit, Head, Log, Position, SideWrite, Stored, StoreError
 from headgate.log.sqlite import SqliteLog
 
@@ -49,6 +52,8 @@ class FaultyLog:
         self._at = ""
         if isinstance(inner, SqliteLog):
             _look_inside(inner, self)
+        if isinstance(inner, PostgresLog):
+            _look_at_trips(inner, self)
 
     def __repr__(self) -> str:
         return f"FaultyLog({self.inner!r}, {self._left} steps left)"
@@ -78,11 +83,17 @@ class FaultyLog:
             error = sqlite3.OperationalError(f"injected at {name}")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise error
+        if name.startswith("trip"):
+            raise Lost(f"injected at {name}")
         raise StoreError(f"injected at {name}")
 
     @property
     def remote(self) -> bool:
         return False  # its steps are those of one process that decides directly
+
+    @property
+    def tended(self) -> bool:
+        return False
 
     # Reading.
 
@@ -228,3 +239,23 @@ def _look_inside(log: SqliteLog, faults: FaultyLog) -> None:
         return point(position, checksum)
 
     inside._point_to_snapshot = point_to_snapshot
+
+
+def _look_at_trips(log: PostgresLog, faults: FaultyLog) -> None:
+    """Let every round trip fail, before it is made and after; the connection is gone then."""
+    link: Any = log._link
+    ask = link.ask
+
+    def faulty(sql: str, *, on: int = 0) -> Any:
+        if faults.dead:
+            raise Killed
+        try:
+            faults.step("trip")
+            results = ask(sql, on=on)
+            faults.step("trip COMMITTED" if sql.startswith("INSERT INTO headgate.log") else "trip made")
+        except (Lost, KeyboardInterrupt):
+            link.drop()
+            raise
+        return results
+
+    link.ask = faulty

@@ -65,6 +65,7 @@ class World:
         patch.setattr(transaction, "_SNAPSHOT_EVERY", SNAPSHOT_EVERY)
         self.number = 0
         self.faults = 0
+        self.lost_connections = 0  # or processes that ended in the middle of a round trip
         self.alive: list[Process] = []
         self.gone: list[str] = []
         self.started = 0
@@ -133,6 +134,7 @@ class World:
             process.unsure = [command for command in commands if isinstance(command, cmd.Acquire)]
         log = process.log
         self.faults += bool(log.failed_at)
+        self.lost_connections += log.failed_at.startswith("trip")
         committed = self.read_on()
         self.compare(log, committed, told)
         log.arm()
@@ -153,7 +155,7 @@ class World:
             events = [event for one in told for event in one.events]
             assert in_log[len(in_log) - len(events) :] == events, "somebody was told what is not in the log"
             assert committed or wanted is None, "a commit was reported and is not there"
-        elif "appended" not in log.steps and "sql COMMITTED" not in log.steps:
+        elif not {"appended", "sql COMMITTED", "trip COMMITTED"} & {*log.steps}:
             assert not committed, f"it failed at {log.failed_at}, and left a trace"
 
     def read_on(self) -> list[Commit]:

@@ -35,6 +35,36 @@ def test_a4_two_projects_take_turns():
     assert entered == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
+def test_a4_queues_of_one_project_stay_parked_and_enter_by_age():
+    """A queue whose head was let in stays where it is parked; its next one is behind the older of another queue."""
+    bench = Bench(agents={"anthropic": 1})
+    bench.agent("first", SONNET, host="")
+    for number in range(3):
+        bench.agent(f"sonnet{number}", SONNET, host="", since=START + 10 * number)
+        bench.agent(f"opus{number}", OPUS, host="", since=START + 10 * number + 5)
+        bench.wait(1 * SECOND)
+    entered = []
+    while bench.running():
+        bench.release(bench.running()[0])
+        entered += bench.running()
+    assert entered == ["sonnet0", "opus0", "sonnet1", "opus1", "sonnet2", "opus2"]
+
+
+def test_a4_the_next_of_a_queue_waits_for_what_keeps_it_out_first():
+    """Let in by the wider pool, the next one is kept out by the narrower: it enters when that has room, not before."""
+    bench = Bench(agents={"anthropic": 2, OPUS: 1})
+    bench.agent("sonnet0", SONNET, host="")
+    bench.agent("sonnet1", SONNET, host="")
+    bench.agent("opus0", OPUS, host="")
+    bench.agent("opus1", OPUS, host="")
+    bench.release("sonnet0")
+    assert bench.running() == ["opus0", "sonnet1"]
+    bench.release("sonnet1")
+    assert bench.running() == ["opus0"]
+    bench.release("opus0")
+    assert bench.running() == ["opus1"]
+
+
 def test_a4_flows_that_share_no_pool_go_by_age():
     """Whoever is older is told first; both enter."""
     bench = Bench(agents={"umans": 1, "anthropic": 1})

@@ -13,7 +13,7 @@ from headgate.core.records import Lease, Rule, Spec
 from headgate.core.settling import RESERVE_AFTER_MS
 from headgate.core.state import State
 from headgate.core.views import ticket_view
-from tests.property.harness import MINUTE, SECOND, SONNET, START, Bench, through_json
+from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench, through_json
 
 
 def lease_of(bench: Bench, ident: str = "a", **named: object) -> Lease:
@@ -97,12 +97,86 @@ def test_q1_what_cannot_be_adopted_changes_nothing():
     before = bench.state.seq
     with pytest.raises(BadRequest, match="model"):
         bench.do(cmd.Adopt(lease.ticket, "openai/gpt-5"))
-    with pytest.raises(BadRequest, match="is a job"):
-        bench.do(cmd.Adopt(replace(lease.ticket, job=True), SONNET))
-    bench.do(cmd.Acquire("j", replace(lease.ticket.spec), "", job=True))
+    bench.do(cmd.Acquire("j", lease.ticket.spec, "", job=True))
+    before += 1
     with pytest.raises(BadRequest, match="is a job"):
         bench.do(cmd.Adopt(replace(lease.ticket, id="j"), SONNET))
-    assert bench.state.seq == before + 1
+    assert bench.state.seq == before
+
+
+def test_h2_a_clients_lease_is_adopted_with_its_renewals():
+    bench = Bench(requests={"umans": 1})
+    bench.call("a", CODER, renew_ms=60_000, holder="service")
+    lease = replace(bench.state.leases["a"])
+    bench.release("a")
+    bench.wait(MINUTE)
+    bench.do(cmd.Adopt(lease.ticket, lease.model))
+    adopted = bench.state.leases["a"]
+    assert (adopted.ticket.renew_ms, adopted.ticket.renew_by) == (60_000, bench.now + 5 * MINUTE)
+    assert adopted.lives_with == ""
+    bench.wait(6 * MINUTE)
+    assert not bench.state.leases, "a client that is never heard of again keeps its seat"
+
+
+# Jobs.
+
+
+def running_job(bench: Bench, ident: str = "j", **said: object) -> Lease:
+    """A job's lease, as its hand knows it."""
+    spec = Spec(models=(SONNET,), host="" if said.get("any_host") else "h1")
+    bench.do(cmd.Acquire(ident, spec, "", job=True, **said))  # type: ignore[arg-type]
+    bench.do(cmd.Offer(ident, "hand", "h1", "/wake"))
+    bench.do(cmd.Claim(ident, "h1|b|n|7|1", "hand"))
+    return replace(bench.state.leases[ident])
+
+
+def of_job(lease: Lease) -> cmd.Adopt:
+    return cmd.Adopt(lease.ticket, lease.model, lease.child)
+
+
+@pytest.mark.parametrize("any_host", [False, True])
+def test_j2_a_job_that_the_log_has_forgotten_is_adopted_as_a_job(any_host: bool):
+    bench = Bench(agents={"host": 1})
+    lease = running_job(bench, any_host=any_host)
+    other = Bench(agents={"host": 1})
+    other.do(of_job(lease))
+    adopted = other.state.leases["j"]
+    assert (adopted.ticket.job, adopted.ticket.any_host, adopted.ticket.holder) == (True, any_host, "hand")
+    assert (adopted.child, adopted.ticket.expires_at) == ("h1|b|n|7|1", lease.ticket.expires_at)
+    assert other.agent("new", SONNET, host="h1") == "waits"
+    other.do(cmd.Lost(("h1|b|n|7|1",)))
+    (lost,) = other.of(ev.Reclaimed)
+    assert lost.job  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("any_host", [False, True])
+@pytest.mark.parametrize("offered", ["", "hand", "other hand"])
+def test_j2_a_job_that_waits_in_a_restored_line_is_adopted_from_there_and_runs_once(offered: str, any_host: bool):
+    bench = Bench(agents={"host": 1})
+    lease = running_job(bench, any_host=any_host)
+    other = Bench(agents={"host": 1})
+    other.do(cmd.Recover(10 * SECOND))
+    spec = Spec(models=(SONNET,), host="" if any_host else "h1")
+    other.do(cmd.Acquire("j", spec, "", job=True, any_host=any_host, confirm=True))
+    if offered:
+        other.do(cmd.Offer("j", offered, "h1"))
+    other.do(of_job(lease))
+    assert set(other.state.leases) == {"j"}
+    assert (other.state.leases["j"].ticket.holder, other.state.leases["j"].ticket.confirm) == ("hand", False)
+    assert other.do(of_job(lease)) == []
+    other.wait(MINUTE)
+    assert not other.state.shelf.heads(other.now)
+    other.do(cmd.Release("j", holder="hand"))
+    assert not other.state.leases
+    assert not other.state.tickets
+
+
+def test_j2_a_job_that_another_hand_runs_by_now_is_not_adopted():
+    bench = Bench(agents={"host": 1})
+    lease = running_job(bench)
+    with pytest.raises(BadRequest, match="another"):
+        bench.do(cmd.Adopt(replace(lease.ticket, holder="old hand"), SONNET, "h1|b|n|9|1"))
+    assert bench.state.leases["j"].child == "h1|b|n|7|1"
 
 
 # A log that recovers.

@@ -258,6 +258,11 @@ class ResumeAnswer(Struct):
     entered: int
 
 
+class DrainBody(Body):
+    host: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    end: bool = False
+
+
 class RestoreBody(Body):
     pool: Name
     kind: Kind | None = None

@@ -22,7 +22,7 @@ from headgate.present.moments import Moments
 
 POLL_S = 0.5
 _PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
-_PAUSE_EACH_S = 0.002  # and this for each who listens: writing to many takes its time
+_PAUSE_EACH_S = 0.004  # and this for each who listens: writing to many takes its time
 _IDLE_PAUSE_S = 0.25
 _COMMITS_AT_ONCE = 100  # a millisecond or so in which nobody else is served
 _MOST_PENDING = 5_000

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 from headgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
 from headgate.api.errors import conflict
 from headgate.api.service import Service
@@ -15,7 +12,7 @@ from headgate.core.errors import BadRequest, NotFound
 from headgate.core.places import Line, TicketView
 from headgate.core.records import Lease
 from headgate.core.state import State
-from headgate.gate.clients import InLine
+from headgate.gate.clients import InLine, Watch
 from headgate.gate.handles import Deferred
 from headgate.gate.ids import ALPHABET, LENGTH
 from headgate.present.moments import Moments
@@ -25,9 +22,7 @@ from headgate.present.targets import entered, find_id
 WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
 
 
-async def ask(
-    service: Service, body: AskBody, client: str, hung_up: Callable[[], Coroutine[Any, Any, object]]
-) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> tuple[int, LeaseAnswer | DeferredAnswer]:
     """SPEC H2: a lease, a place in line, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
         service.check_room_to_wait()

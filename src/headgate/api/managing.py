@@ -20,6 +20,7 @@ from headgate.api.bodies import (
     ClearedAnswer,
     CooldownAnswer,
     CooldownBody,
+    DrainBody,
     ImportAnswer,
     ImportBody,
     ImportedCap,
@@ -62,7 +63,17 @@ from headgate.present.moments import Moments
 from headgate.present.reports import ReportShape, acted_on, of_lease, of_target, report_json
 from headgate.present.selecting import first_usable
 from headgate.present.shapes import BackoffShape, backoff_json
-from headgate.present.targets import entered, find_id, kind_for, pool_target, succeeded, whose
+from headgate.present.targets import (
+    DrainShape,
+    check_host,
+    drained,
+    entered,
+    find_id,
+    kind_for,
+    pool_target,
+    succeeded,
+    whose,
+)
 from headgate.present.words import some
 
 _UNDERSTOOD = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
@@ -256,6 +267,15 @@ async def resume(service: Service, data: TargetBody) -> ResumeAnswer:
     return ResumeAnswer(pools, entered(events))
 
 
+@post("/v1/drain", summary="Let nobody new start on a host; or again, with `end`", status_code=200)
+async def drain(service: Service, request: Request[Any, Any, Any], data: DrainBody | None = None) -> DrainShape:
+    data = data or DrainBody()
+    name = check_host(service.gate.host if data.host is None else data.host)
+    events = await _change(service, cmd.Drain(name, client_of(request), data.end))
+    state, _ = await service.look()
+    return drained(state, name, events)
+
+
 @post("/v1/restore", summary="Undo an automatic reduction: the limit is the cap again", status_code=200)
 async def restore(service: Service, data: RestoreBody) -> CapAnswer:
     state, moments = await service.look()
@@ -353,6 +373,7 @@ ROUTES = [
     set_cooldown,
     pause,
     resume,
+    drain,
     restore,
     report,
     set_backoff,

@@ -5,9 +5,10 @@ Only what is plainly one of them is answered here: a JSON body of moderate size.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -17,6 +18,7 @@ from headgate.api.errors import Refused
 from headgate.api.guard import App, Receive, Scope, Send, refuse
 from headgate.api.service import Service
 from headgate.core.errors import HeadgateError
+from headgate.gate.clients import Stop, Watch
 
 _ask = msgspec.json.Decoder(AskBody).decode
 _release = msgspec.json.Decoder(ReleaseBody).decode
@@ -94,12 +96,28 @@ def address_of(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def hung_up(receive: Receive) -> Callable[[], Coroutine[Any, Any, object]]:
-    """Ends when the client's connection does; to be awaited after the body was read."""
+def hung_up(receive: Receive) -> Watch:
+    """Tells when the client's connection ends; to be used after the body was read."""
+    cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
+    leavers = getattr(getattr(cycle, "transport", None), "leavers", None)
+    if cycle is None or leavers is None:
+        return partial(_listen, receive)
 
-    async def wait() -> object:
+    def watch(tell: Callable[[], None]) -> Stop:
+        if cycle.disconnected:
+            tell()
+        leavers[tell] = tell
+        return partial(leavers.pop, tell, None)
+
+    return watch
+
+
+def _listen(receive: Receive, tell: Callable[[], None]) -> Stop:
+    """By a task that waits for it: where the connection itself does not tell."""
+
+    async def wait() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        return None
+        tell()
 
-    return wait
+    return asyncio.ensure_future(wait()).cancel

@@ -32,7 +32,8 @@ from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.gate import processes
 from headgate.gate.address import Address, remove_address, write_address
-from headgate.gate.hosting import HostNode, listening
+from headgate.gate.hosting import HostNode
+from headgate.gate.listening import listening
 from headgate.gate.node import Node
 from headgate.log import open_log
 from headgate.log.places import local_folder

@@ -53,9 +53,9 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
         return 128 + asked.lease
     if isinstance(asked.lease, Reason):
         return _refused(asked, asked.lease, options)
-    _hand_over(gate, asked, asked.lease, options)
-    _keep_heard(gate)
-    gate.maintain()
+    _hand_over(asked.gate, asked, asked.lease, options)
+    _keep_heard(asked.gate)
+    asked.gate.maintain()
     return exits.OK
 
 

@@ -8,6 +8,7 @@ from time import monotonic
 
 import msgspec
 
+from headgate.cli.opening import follow
 from headgate.cli.progress import Progress, say
 from headgate.cli.run_options import RunOptions
 from headgate.config.environment import Environment
@@ -21,7 +22,7 @@ from headgate.core.records import Lease, Reason, Spec
 from headgate.gate import processes, wake
 from headgate.gate.ids import new_id
 from headgate.gate.seats import Left, SeatGate
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import StoreError, StoreMoved
 from headgate.present.asked import candidates, project_name, session_key
 from headgate.present.times import local_and_utc, parse_since_ms, utc
 
@@ -100,7 +101,7 @@ class Asked:
     def __init__(self, gate: SeatGate, request: Request, began: float | None) -> None:
         self.lease: Lease | Reason | int = 0
         self.view: TicketView | None = None
-        self._gate = gate
+        self.gate = gate
         self._request = request
         self.began = monotonic() if began is None else began
         self.waited_s = 0.0
@@ -112,10 +113,10 @@ class Asked:
 
     def again(self) -> Asked:
         """Ask anew, with the age of the first time."""
-        return ask(self._gate, self._request, self.began)
+        return ask(self.gate, self._request, self.began)
 
     def reason_json(self, reason: Reason) -> dict[str, object]:
-        until = None if reason.until is None else utc(reason.until + self._gate.wall_offset_ms())
+        until = None if reason.until is None else utc(reason.until + self.gate.wall_offset_ms())
         return {
             "code": reason.code,
             "text": reason.text,
@@ -129,8 +130,8 @@ class Asked:
         """When a used-up window is open again, as an addition to a sentence (SPEC R3)."""
         if reason.cause != "usage_window" or not reason.model:
             return ""
-        until = self._gate.backed_off_until(reason.model)
-        return f"; it resets at {local_and_utc(until + self._gate.wall_offset_ms())}" if until else ""
+        until = self.gate.backed_off_until(reason.model)
+        return f"; it resets at {local_and_utc(until + self.gate.wall_offset_ms())}" if until else ""
 
     def refusal_json(self, reason: Reason) -> str:
         """SPEC O5."""
@@ -157,19 +158,34 @@ def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
     command = _acquire(gate, request, began)
     with _Signals(gate) as signals:
         try:
-            while (got := gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)) is None:
+            while (got := _got(asked, request, command, mailbox, signals)) is None:
                 say("its place in line is gone (the store was replaced, or this host was cut off): asking again")
-                command = _acquire(gate, request, asked.began)
+                command = _acquire(asked.gate, request, asked.began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
-                _leave(gate, command.id)
+                _leave(asked.gate, command.id)
                 got = signals.caught
             return asked.settle(got)
         except _Stopped:
-            _leave(gate, command.id)
+            _leave(asked.gate, command.id)
             return asked.settle(signals.caught)
         finally:
             if mailbox is not None:
                 mailbox.close()
+
+
+def _got(
+    asked: Asked, request: Request, command: cmd.Acquire, mailbox: wake.Mailbox | None, signals: _Signals
+) -> Lease | Reason | int | None:
+    """What came of a request, wherever its gate goes meanwhile. Asking there once more finds its place."""
+    while True:
+        gate = asked.gate
+        try:
+            return gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)
+        except StoreMoved as moved:
+            asked.gate = follow(moved, gate.loaded)
+            asked.gate.address = gate.address
+            signals.go_to(asked.gate)
+            gate.close()
 
 
 def _with_credentials(gate: SeatGate, request: Request, *, tell: bool) -> Request | Reason:
@@ -301,6 +317,10 @@ class _Signals:
         for number in _LEAVING:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays nohup
                 self._before[number] = signal.signal(number, self._catch)
+        self._hook()
+        return self
+
+    def _hook(self) -> None:
         start, stop = self._gate.before_lock, self._gate.after_lock
 
         def before() -> None:
@@ -313,7 +333,12 @@ class _Signals:
 
         self._hooks = (start, stop)
         self._gate.before_lock, self._gate.after_lock = before, after
-        return self
+
+    def go_to(self, gate: SeatGate) -> None:
+        """Another gate is waited for from now on."""
+        self._gate.before_lock, self._gate.after_lock = self._hooks
+        self._gate = gate
+        self._hook()
 
     def _catch(self, number: int, frame: object) -> None:
         first = not self.caught

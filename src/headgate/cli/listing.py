@@ -37,8 +37,8 @@ def opened(*, configured: bool = True) -> Iterator[DirectGate]:
 
 @contextmanager
 def opened_with(loaded: Loaded | None) -> Iterator[DirectGate]:
-    """The same with a config file that was already read, or found to be bad (None)."""
-    with closing(open_gate(loaded, configured=False)) as gate:
+    """The same by ourselves in any case, with a config file that was already read, or found to be bad (None)."""
+    with closing(open_gate(loaded, configured=False, alone=True)) as gate:
         yield gate
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from time import monotonic, sleep, time
 
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
@@ -12,8 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from headgate.gate.direct import DirectGate
     from headgate.gate.seats import SeatGate
+    from headgate.log.protocol import Log, StoreMoved
 
 LOCK_PATIENCE_S = 5.0
+_OPENED_S = 30.0  # a gate that is being moved is closed for a moment
 
 
 def load_config() -> Loaded | None:
@@ -21,18 +24,50 @@ def load_config() -> Loaded | None:
     return load(config_path(), required=bool(os.environ.get("HEADGATE_CONFIG")))
 
 
-def open_gate(loaded: Loaded | None = None, *, configured: bool = True) -> DirectGate:
-    """The gate of this machine. A wait for the store's lock that lasts is explained on stderr."""
+def open_gate(
+    loaded: Loaded | None = None, *, configured: bool = True, alone: bool = False, starts: bool = False
+) -> DirectGate:
+    """The gate of this machine. A wait for the store's lock that lasts is explained on stderr.
+
+    On PostgreSQL by a connection of the host's node, where one runs; with `starts` one is started if need be, and with
+    `alone` the store is opened here in any case.
+    """
     if configured and loaded is None:
         loaded = load_config()
     from headgate.gate.direct import DirectGate
-    from headgate.log import open_log
     from headgate.log.places import local_folder
 
     url = store_url()
-    gate = DirectGate(open_log(url), loaded, local_folder(url))
+    folder = local_folder(url)
+    gate = DirectGate(_open_log(url, folder, alone=alone, starts=starts), loaded, folder)
     _explain_waits(gate)
     return gate
+
+
+def _open_log(url: str, folder: str, *, alone: bool, starts: bool) -> Log:
+    from headgate.log.places import POSTGRES
+
+    if not alone and url.startswith(POSTGRES):
+        from headgate.gate import meeting
+
+        path = _met_at(folder, url)
+        if path and (starts or meeting.is_held(path)):
+            from headgate.gate.borrowing import open_borrowing
+
+            return open_borrowing(url, path, start=(lambda: meeting.start(folder)) if starts else None)
+    from headgate.log import open_log
+
+    return open_log(url)
+
+
+def _met_at(folder: str, url: str) -> str:
+    """Where the node is met; "" where it cannot be, or nothing has ever been run here."""
+    from headgate.gate import meeting
+
+    try:
+        return meeting.socket_path(folder, url) if folder else ""
+    except OSError:
+        return ""
 
 
 def open_seat_gate(loaded: Loaded | None) -> SeatGate:
@@ -44,22 +79,49 @@ def open_seat_gate(loaded: Loaded | None) -> SeatGate:
     url = store_url()
     far = url.startswith(POSTGRES)
     folder = local_folder(url)
-    try:
-        path = meeting.socket_path(folder, url) if folder else ""
-    except OSError:  # the first command on this machine
-        path = ""
+    path = _met_at(folder, url)
     start = (lambda: meeting.start(folder)) if far else None
     sock = meeting.connect(path) if path else None
     if sock is None and path and start is not None:
+        began = time()
         start()  # a thousand that wait must not be a thousand connections to the server
         sock = meeting.await_node(path)
+        if sock is None and (why := meeting.word_left(path, began)):
+            from headgate.log.protocol import StoreError
+
+            raise StoreError(why)  # it has tried for as long as that makes sense
     if sock is None:
-        return open_gate(loaded)
+        return open_gate(loaded, alone=True)
     sock.close()
     from headgate.gate.remote import RemoteGate
 
     # A machine's own file has no say in what many share (SPEC C2).
-    return RemoteGate(path, loaded, folder, open_direct=lambda: open_gate(loaded), start=start, tell=say, filed=not far)
+    open_direct = lambda: open_gate(loaded, alone=True)  # noqa: E731
+    return RemoteGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
+
+
+def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:
+    """The gate where it was moved to, for one who stood in line when it was, or has an agent that runs.
+
+    Its place and its lease are there. What it starts from now on goes there, too. Raises the sentence that says what to
+    do where it cannot be used from here.
+    """
+    from headgate.cli.progress import say
+    from headgate.log.protocol import StoreError
+
+    os.environ["HEADGATE_STORE"] = moved.to
+    until = monotonic() + _OPENED_S
+    while True:
+        try:
+            gate = open_seat_gate(loaded)
+            gate.now()  # it answers
+        except StoreError as error:
+            if monotonic() < until and "being filled" in str(error):
+                sleep(0.2)  # the last step of moving it
+                continue
+            raise StoreError(f"{moved}, and start this anew. Going on there by itself failed: {error}") from error
+        say(f"the gate was moved to {moved.to}: going on there")
+        return gate
 
 
 def _explain_waits(gate: DirectGate) -> None:

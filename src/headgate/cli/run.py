@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.cli import exits
 from headgate.cli.asking import Asked, Request, ask, read_request
-from headgate.cli.opening import load_config, open_gate, open_seat_gate
+from headgate.cli.opening import follow, load_config, open_gate, open_seat_gate
 from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.5  # whether the lease is still in the books; see gate/recovery.py
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
-_SILENT = {"no_record": "no record within 3 minutes of its start", "silent": "it printed no record for too long"}
+_SILENT = {
+    "no_record": "no record within 3 minutes of its start",
+    "silent": "it printed no record for too long",
+    "cut_off": 'this host cannot reach the store, and its seat would be lent to another (run.on_cutoff = "end")',
+}
 
 
 def run(options: RunOptions) -> int:
@@ -63,14 +67,15 @@ def _run(options: RunOptions, status: Status) -> int:
         return _bypass(options, request.models, status)
     _check_watching(options)
     proxying = _proxying(loaded) if options.proxied else None
-    gate, asked = _asked(options, request, loaded)
+    asked = _asked(options, request, loaded)
     tries, fresh = 0, False
     while isinstance(asked.lease, Lease):
-        lease = asked.lease
+        gate, lease = asked.gate, asked.lease
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
         ended = _under_lease(gate, options, environment, lease, fresh, proxying)
         if ended is not None:
             end, watch = ended
+            asked.gate = gate = watch.gate
             if watch.stale_session and not fresh:
                 fresh = True
             elif not (watch.worth_another and tries < _MORE_CANDIDATES and _other_candidate(gate, lease)):
@@ -84,11 +89,10 @@ def _run(options: RunOptions, status: Status) -> int:
     return _refused(options, asked, status)
 
 
-def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> tuple[SeatGate, Asked]:
-    """The gate, and what came of asking it; without a store, that of --fail-open."""
+def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> Asked:
+    """What came of asking the gate; without a store, that of --fail-open."""
     try:
-        gate = open_seat_gate(loaded)
-        return gate, ask(gate, request)
+        return ask(open_seat_gate(loaded), request)
     except StoreError as error:
         if not options.fail_open:
             raise
@@ -96,7 +100,7 @@ def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> tupl
     from headgate.gate.late import LateGate
 
     late = LateGate(loaded, lambda: open_seat_gate(loaded), say)
-    return late, ask(late, msgspec.structs.replace(request, wait_s=0.0))
+    return ask(late, msgspec.structs.replace(request, wait_s=0.0))
 
 
 def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
@@ -196,6 +200,7 @@ def _under_lease(
         credential=credential,
         say=say,
         session=session,
+        follow=lambda moved: follow(moved, gate.loaded),
     )
     end = supervise(
         child,

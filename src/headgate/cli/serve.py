@@ -10,11 +10,12 @@ from headgate.cli.crew import Crew
 from headgate.cli.opening import load_config
 from headgate.cli.progress import say
 from headgate.config.load import Loaded
-from headgate.config.paths import sqlite_folder, store_url
+from headgate.config.paths import store_url
 from headgate.core.errors import HeadgateError
 from headgate.gate.direct import DirectGate
 from headgate.jobs.desk import Desk
 from headgate.log import open_log
+from headgate.log.places import local_folder
 
 
 class NotInstalled(HeadgateError):
@@ -71,7 +72,7 @@ def command(host: str, port: int, workers: int, new_token: bool) -> int:
 def _gate_of_jobs(loaded: Loaded | None) -> DirectGate:
     """A gate beside the service's own, for threads: nothing here is about signals."""
     url = store_url()
-    gate = DirectGate(open_log(url), loaded, sqlite_folder(url) or "")
+    gate = DirectGate(open_log(url), loaded, local_folder(url))
     gate.replica.catch_up()
     gc.freeze()  # what is known by now stays: see api/server.py
     return gate

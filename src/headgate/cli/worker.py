@@ -11,6 +11,7 @@ from headgate.cli.opening import load_config, open_gate
 from headgate.cli.progress import say
 from headgate.config.load import Loaded
 from headgate.core.errors import BadRequest
+from headgate.gate.direct import DirectGate
 from headgate.jobs.hand import Wants
 from headgate.jobs.worker import Worker
 
@@ -42,7 +43,12 @@ def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...
     tells = loaded is not None and bool(loaded.settings.notify)
     beside = (lambda: _tell(loaded)) if tells else None
     ends_with = 0 if with_stdin else -1
-    return Worker(lambda: open_gate(loaded), number, wants, say, now=now, beside=beside, ends_with=ends_with).run()
+
+    def opened() -> DirectGate:
+        """A hundred hands are a hundred gates, and through the node a few connections."""
+        return open_gate(loaded, starts=True)
+
+    return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with).run()
 
 
 def _tell(loaded: Loaded | None) -> None:
@@ -50,4 +56,4 @@ def _tell(loaded: Loaded | None) -> None:
     from headgate.notify.telling import Teller
 
     worker = os.getppid()
-    Teller(open_gate(loaded), say).run(until=lambda: os.getppid() != worker)
+    Teller(open_gate(loaded, starts=True), say).run(until=lambda: os.getppid() != worker)

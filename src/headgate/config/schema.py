@@ -342,6 +342,14 @@ SCHEMA = Table(
                         '["bwrap", "--dev-bind", "/", "/"]',
                         "none",
                     ),
+                    Key(
+                        "on_cutoff",
+                        Scalar('"keep" or "end"', v.read_on_cutoff),
+                        "What becomes of an agent whose host cannot reach a PostgreSQL store for 30 s: it goes on, "
+                        "though its seat may be lent to another after 45 s; or it is ended before.",
+                        '"end"',
+                        '"keep"',
+                    ),
                 ),
             ),
             "How agents are run.",

@@ -51,6 +51,10 @@ def read_on_429(value: object) -> str:
     return _choice(value, POLICIES)
 
 
+def read_on_cutoff(value: object) -> str:
+    return _choice(value, ("keep", "end"))
+
+
 def read_host_name(value: object) -> str:
     """A name without a port, in lower case."""
     if isinstance(value, str) and 0 < len(value) <= 253 and value.isascii():

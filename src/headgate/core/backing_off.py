@@ -68,6 +68,10 @@ class BackingOff:
             raise NotFound(f"{key} is not backed off; backed off: {known}")
         self._emit(ev.BackoffEnded(key, "cleared"))
 
+    def ended_by_time(self, now: int) -> None:
+        for key in [each.key for each in self._state.backoffs.values() if each.until <= now and not each.must_probe]:
+            self._emit(ev.BackoffEnded(key, "time"))
+
     def probe_succeeded(self, ident: str) -> None:
         for key in [backoff.key for backoff in self._state.backoffs.values() if backoff.probing == ident]:
             self._emit(ev.BackoffEnded(key, "probe"))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from headgate.core.records import Rule, Spec, Ticket
 
 
-class Acquire(Struct, tag="acquire", omit_defaults=True):
+class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     """Ask for seats. With `wait` it takes a place in line if it cannot enter now; without, it is deferred."""
 
     id: str
@@ -121,7 +121,7 @@ class Renew(Struct, tag="renew", omit_defaults=True):
     wake: str = ""
 
 
-class Release(Struct, tag="release", omit_defaults=True):
+class Release(Struct, tag="release", omit_defaults=True, gc=False):
     """Give the seats back. Harmless when the lease is gone (SPEC L1)."""
 
     id: str
@@ -160,10 +160,11 @@ class Bump(Struct, tag="bump", omit_defaults=True):
     priority: int | None = None
 
 
-class Lost(Struct, tag="lost"):
+class Lost(Struct, tag="lost", omit_defaults=True):
     """These processes are gone: what they held is free, and what they waited for is dropped."""
 
     processes: tuple[str, ...]
+    silent: tuple[str, ...] = ()  # those of them whose host was not heard of for too long: they may still run
 
 
 class Observe(Struct, tag="observe", omit_defaults=True):
@@ -302,7 +303,7 @@ class Bypass(Struct, tag="bypass", omit_defaults=True):
     command: str = ""
 
 
-class Tick(Struct, tag="tick"):
+class Tick(Struct, tag="tick", gc=False):
     """Time has passed: do what is due. Precedes every batch of commands."""
 
 

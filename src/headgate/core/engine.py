@@ -40,10 +40,10 @@ class Engine:
         self.state = state or State()
         self.me = me
         self.address = address
-        self._timers = Timers(self.state)
-        self._entering = Entering(self.state, self._timers, self._emit, self._is_mine)
+        self.timers = Timers(self.state)
+        self._entering = Entering(self.state, self.timers, self._emit, self._is_mine)
         self._line = self._entering.line
-        self._gating = Gating(self.state, self._timers, self._line, self._emit)
+        self._gating = Gating(self.state, self.timers, self._line, self._emit)
         self._backing_off = BackingOff(self.state, self._emit)
         self._throttling = Throttling(self.state, self._emit, self._backing_off)
         self._holding = Holding(self.state, self._emit, self._throttling, self._backing_off, self._gating)
@@ -114,16 +114,16 @@ class Engine:
         self._now = self._followed_to = at
         for event in events:
             self.state.apply(event, at)
-            self._timers.follow(event, at)
+            self.timers.follow(event, at)
 
     def next_deadline(self) -> int | None:
         """When `Tick` next has something to do. Exact after `handle`; None: nothing is due, ever."""
-        timer = self._timers.first()
+        timer = self.timers.first()
         return timer[0] if timer is not None else None
 
     def first_to_act(self) -> Ticket | None:
         """The ticket whose holder should see to the next deadline."""
-        return self._timers.first_to_act()
+        return self.timers.first_to_act()
 
     # What can be asked. Changes nothing that is logged.
 
@@ -151,8 +151,9 @@ class Engine:
 
     def _emit(self, event: ev.Event) -> None:
         """Make an event of ours part of the state, and set the timers that follow from it."""
-        self.state.apply(event, self._now)
-        self._timers.follow(event, self._now)
+        now = self._now
+        self.state.apply(event, now)
+        self.timers.follow(event, now)
         self._out.append(event)
 
     def _is_mine(self, ticket: Ticket) -> bool:
@@ -165,24 +166,25 @@ class Engine:
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
-        if self.state.backoffs:
-            over = [each.key for each in self.state.backoffs.values() if each.until <= now and not each.must_probe]
-            for key in over:  # before anybody is let in to try whether they are
-                self._emit(ev.BackoffEnded(key, "time"))
-        while (timer := self._timers.due(now)) is not None:
-            if timer[1] != POOL and (self.state.fresh or self.state.dirty):
+        state, timers = self.state, self.timers
+        if state.backoffs:
+            self._backing_off.ended_by_time(now)  # before anybody is let in to try whether they are over
+        while (timer := timers.due(now)) is not None:
+            at, what, name = timer
+            if what == POOL:
+                timers.pop()
+                pool = state.pools[name]
+                pool.timer_at = 0
+                state.touch(pool)
+            elif state.fresh or state.dirty:
                 self._line.settle(now)  # what freed up is lent before anything is taken away
-                continue
-            self._timers.pop()
-            self._fire(*timer, now)
+            else:
+                timers.pop()
+                self._fire(at, what, name, now)
 
     def _fire(self, at: int, what: int, name: str, now: int) -> None:
         state = self.state
-        if what == POOL:
-            pool = state.pools[name]
-            pool.timer_at = 0
-            state.touch(pool)
-        elif what == USAGE:
+        if what == USAGE:
             self._gating.due(state.pools[name], now)
         elif what == PROBE:
             state.probe_due(name)

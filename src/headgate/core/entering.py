@@ -50,10 +50,11 @@ class Entering:
             return  # the same command once more: its fate is known
         spec = command.spec
         queue = self._valid_queue(command, now)
-        has_one = taken(state, command.key, command.session, spec.host)
-        if has_one is not None:
-            self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
-            return
+        if command.key or command.session:
+            has_one = taken(state, command.key, command.session, spec.host)
+            if has_one is not None:
+                self._emit(ev.Deferred(command.id, spec, command.holder, has_one, command.command))
+                return
         if command.job and command.wait:
             ticket = self._ticket(command, queue, now)
             self._emit(ev.Queued(ticket, reason_of_job(state, queue, now, ticket)))
@@ -64,7 +65,7 @@ class Entering:
                 self._grant(self._ticket(command, queue, now), candidate, now, from_line=False)
                 return
         reason = reason_for(state, queue, now)
-        if not command.wait or self.needs_a_person(queue, now):
+        if not command.wait or (not queue.usable and self.needs_a_person(queue, now)):
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
         self._emit(ev.Queued(self._ticket(command, queue, now), reason))
@@ -72,24 +73,38 @@ class Entering:
     def adopt(self, command: cmd.Adopt, now: int) -> None:
         """Count a process that runs already. Nobody asks whether there is room: it is there."""
         state, ident = self._state, command.ticket.id
-        if ident not in state.leases:
+        lease = state.leases.get(ident)
+        if lease is None:
             self._take_in(command, now)
+        elif lease.ticket.job and lease.ticket.holder != command.ticket.holder:
+            raise BadRequest(f"{shown(ident)} is run by another worker by now")
         if command.child and state.leases[ident].child != command.child:
             self._emit(ev.Claimed(ident, command.child))
 
     def _take_in(self, command: cmd.Adopt, now: int) -> None:
         state, old = self._state, command.ticket
         standing = state.tickets.get(old.id)
-        if old.job or (standing is not None and standing.job):
-            raise BadRequest(f"{shown(old.id)} is a job: its worker sees to it")
+        if standing is not None and standing.job != old.job:
+            raise BadRequest(f"{shown(old.id)} is {'a' if standing.job else 'no'} job")
         spec = old.spec if standing is None else standing.spec
-        asked = cmd.Acquire(old.id, spec, old.holder, priority=max(min(old.priority, MAX_PRIORITY), -MAX_PRIORITY))
+        if old.job:
+            spec = replace(spec, host=old.spec.host)  # where it runs, also if it might have elsewhere
+        asked = cmd.Acquire(
+            old.id,
+            spec,
+            old.holder,
+            wait=False,
+            priority=max(min(old.priority, MAX_PRIORITY), -MAX_PRIORITY),
+            renew_ms=old.renew_ms,
+            job=old.job,
+            any_host=old.any_host,
+        )
         queue = self._valid_queue(asked, now)
         candidate = queue.by_model.get(command.model)
         if candidate is None:
             raise BadRequest(f"model {shown(command.model)}: valid are {', '.join(queue.by_model) or 'none'}")
-        if standing is not None and standing.away:
-            self._emit(ev.Asked(old.id))
+        if standing is not None:
+            self._bring_forward(standing, old)
         at = min(old.queued_at, now)
         ticket = replace(
             self._ticket(asked, queue, now),
@@ -104,6 +119,8 @@ class Entering:
             bound=old.bound,
             client=old.client,
         )
+        if old.job:
+            ticket = replace(ticket, expires_at=old.expires_at)
         most = candidate.max_hold_ms
         self._emit(
             ev.Granted(
@@ -115,6 +132,18 @@ class Entering:
                 adopted=command.why,
             )
         )
+
+    def _bring_forward(self, standing: Ticket, old: Ticket) -> None:
+        """A ticket that stands in line for one who runs already asks, in its name."""
+        if not standing.job:
+            if standing.away:
+                self._emit(ev.Asked(standing.id))
+            return
+        if not standing.away:
+            self._emit(ev.Withdrawn(standing.id))  # somebody else would have run it
+        if standing.confirm:
+            self._emit(ev.Approved(standing.id))
+        self._emit(ev.Offered(standing.id, old.holder, old.spec.host, old.wake, old.asks))
 
     def fits(self, spec: Spec, now: int) -> bool:
         """Whether such a request is known to enter now."""
@@ -132,11 +161,11 @@ class Entering:
 
     def _valid_queue(self, command: cmd.Acquire, now: int) -> Queue:
         """The queue for this request; raises when it can never be. Selectors that its environment caps are counted."""
-        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
+        if command.priority and not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
             raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
         if command.expires_ms < 0:
             raise BadRequest(f"expires after {command.expires_ms} ms: valid is 1 or more, or 0 for the default of 24 h")
-        if not 0 <= command.renew_ms <= MOST_RENEW_MS:
+        if command.renew_ms and not 0 < command.renew_ms <= MOST_RENEW_MS:
             raise BadRequest(f"renewed every {command.renew_ms} ms: valid is 1 to {MOST_RENEW_MS}, or 0 for never")
         state, spec = self._state, command.spec
         queue = state.queues.get(spec)
@@ -152,33 +181,36 @@ class Entering:
         return queue
 
     def _ticket(self, command: cmd.Acquire, queue: Queue, now: int) -> Ticket:
-        since = now if command.since is None else min(command.since, now)
-        return Ticket(  # in the order of its fields: found by place, which costs a tenth of a search by name
-            id=command.id,
-            spec=command.spec,
-            holder=command.holder,
-            order=order_key(since, command.priority, now, self._state.seniority_ms),
-            arrival=self._state.arrivals + 1,
-            since=since,
-            queued_at=now,
-            expires_at=now + (command.expires_ms or EXPIRES_MS),
-            priority=command.priority,
-            wake=command.wake,
-            command=command.command,
-            key=command.key,
-            role=command.role,
-            session=command.session,
-            away=command.job and command.wait,
-            stalled_at=0 if queue.usable else now,
-            bound=command.bound,
-            client=command.client,
-            renew_ms=command.renew_ms,
-            renew_by=now + keep_ms(command.renew_ms) if command.renew_ms else 0,
-            asks=command.asks,
-            job=command.job,
-            any_host=command.any_host,
-            confirm=command.confirm,
-            not_before=command.not_before,
+        state = self._state
+        since = now if command.since is None or command.since > now else command.since
+        renew_by = now + keep_ms(command.renew_ms) if command.renew_ms else 0
+        return Ticket(  # all by their places: one that is named costs twenty times as much
+            command.id,
+            command.spec,
+            command.holder,
+            order_key(since, command.priority, now, state.seniority_ms),
+            state.arrivals + 1,
+            since,
+            now,  # queued_at
+            now + (command.expires_ms or EXPIRES_MS),
+            command.priority,
+            command.wake,
+            command.command,
+            command.key,
+            command.role,
+            command.session,
+            command.job and command.wait,  # away
+            0 if queue.usable else now,  # stalled_at
+            command.bound,
+            command.client,
+            command.renew_ms,
+            renew_by,
+            command.asks,
+            command.job,
+            command.any_host,
+            command.confirm,
+            False,  # held
+            command.not_before,
         )
 
     def _check_spec(self, spec: Spec) -> None:
@@ -215,22 +247,23 @@ class Entering:
             self._grant(ticket, candidate, now, from_line=True)
 
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
+        state = self._state
         claimed = not from_line or self._is_mine(ticket)
-        held_back = self._state.holding(candidate) if self._state.backoffs else ()
         if from_line:
             for pool in candidate.gates:
                 if pool.upstream.room < UNLIMITED:
                     pool.upstream.room = 0  # one ticket for each answer
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
+        probes = tuple(sorted([backoff.key for backoff in state.holding(candidate)])) if state.backoffs else ()
         self._emit(
             ev.Granted(
-                id=ticket.id,
-                model=candidate.model,
-                charge_ms=self._state.expected_hold_ms(ticket.spec),
-                claimed=claimed,
-                ticket=None if from_line else ticket,
-                ends_at=ends_at,
-                waited_ms=now - ticket.queued_at,
-                probes=tuple(sorted(backoff.key for backoff in held_back)) if held_back else (),
+                ticket.id,
+                candidate.model,
+                state.expected_hold_ms(ticket.spec),
+                claimed,
+                None if from_line else ticket,
+                ends_at,
+                now - ticket.queued_at,
+                probes,
             )
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 from headgate.core.records import Reason, Rule, Spec, Ticket
 
 
-class Queued(Struct, tag="queued", omit_defaults=True):
+class Queued(Struct, tag="queued", omit_defaults=True, gc=False):
     """A request took its place in line, for this reason."""
 
     ticket: Ticket
@@ -26,7 +26,7 @@ class Deferred(Struct, tag="deferred", omit_defaults=True):
     command: str = ""
 
 
-class Granted(Struct, tag="granted", omit_defaults=True):
+class Granted(Struct, tag="granted", omit_defaults=True, gc=False):
     """Seats were lent. `ticket` is there when the request never stood in line."""
 
     id: str
@@ -130,7 +130,7 @@ class JobEnded(Struct, tag="job_ended", omit_defaults=True):
     exit_code: int | None = None
 
 
-class Released(Struct, tag="released", omit_defaults=True):
+class Released(Struct, tag="released", omit_defaults=True, gc=False):
     """A lease ended; the facts of the run."""
 
     id: str
@@ -160,6 +160,7 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     kind: str = "agents"
     project: str = "default"
     job: bool = False
+    silent: str = ""  # of a lost one: its host, when that was not heard of for too long; it may still run there
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
@@ -188,7 +189,7 @@ class Dropped(Struct, tag="dropped", omit_defaults=True):
     """A ticket left the line because the process or client that waited is gone."""
 
     id: str
-    why: str = ""  # unrenewed: its client was not heard of
+    why: str = ""  # unrenewed: its client was not heard of; silent: its host was not
 
 
 class Bumped(Struct, tag="bumped", omit_defaults=True):

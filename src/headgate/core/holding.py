@@ -69,38 +69,46 @@ class Holding:
             self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
 
     def release(self, command: cmd.Release, now: int) -> None:
-        state = self._state
-        lease = state.leases.get(command.id)
+        state, ident, outcome = self._state, command.id, command.outcome
+        lease = state.leases.get(ident)
         if lease is None or (command.holder and command.holder != lease.ticket.holder):
             return
         ticket = lease.ticket
-        held = state.held[command.id]
-        if command.outcome == "ok":
+        spec = ticket.spec
+        if outcome == "ok":
             if state.backoffs:
-                self._backing_off.probe_succeeded(command.id)
-        elif ticket.spec.kind == "requests" and (pool := blame.blamed(state, held, command.id, now)) is not None:
+                self._backing_off.probe_succeeded(ident)
+        else:
+            self._failed(command, lease, now)
+        self._emit(
+            ev.Released(  # by their places, as in Entering
+                ident,
+                outcome,
+                lease.model,
+                lease.waited_ms,
+                now - lease.granted_at,
+                spec.kind,
+                spec.project,
+                command.exit_code,
+                command.signal,
+                command.activity,
+                ticket.role,
+                ticket.session,
+                command.evidence,
+                ticket.job,
+            )
+        )
+
+    def _failed(self, command: cmd.Release, lease: Lease, now: int) -> None:
+        """What an outcome other than ok says of a pool or a model."""
+        state = self._state
+        held = state.held[command.id]
+        pool = blame.blamed(state, held, command.id, now) if lease.ticket.spec.kind == "requests" else None
+        if pool is not None:
             if command.outcome == "rate_limited":
                 self._throttling.rate_limited(pool, lease, command.retry_after_ms, now)
         elif command.outcome in CAUSES and held.name is not None:
             self._backing_off.observed(command, held.name, now)
-        self._emit(
-            ev.Released(
-                id=command.id,
-                outcome=command.outcome,
-                model=lease.model,
-                waited_ms=lease.waited_ms,
-                held_ms=now - lease.granted_at,
-                kind=ticket.spec.kind,
-                project=ticket.spec.project,
-                exit_code=command.exit_code,
-                signal=command.signal,
-                activity=command.activity,
-                role=ticket.role,
-                session=ticket.session,
-                evidence=command.evidence,
-                job=ticket.job,
-            )
-        )
 
     def reclaim(self, command: cmd.Reclaim, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -110,11 +118,11 @@ class Holding:
             raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
         self.take(lease, command.cause, now, command.by)
 
-    def take(self, lease: Lease, cause: str, now: int, by: str = "") -> None:
+    def take(self, lease: Lease, cause: str, now: int, by: str = "", silent: str = "") -> None:
         ticket = lease.ticket
         spec = ticket.spec
         held_ms = now - lease.granted_at
-        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job))
+        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job, silent))
 
     def cancel(self, command: cmd.Cancel, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -140,19 +148,21 @@ class Holding:
 
     def lost(self, command: cmd.Lost, now: int) -> None:
         state = self._state
-        gone = set(command.processes)
+        gone, silent = set(command.processes), set(command.silent)
         for ident, ticket in list(state.tickets.items()):
             if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process
             if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
-                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident))
+                why = "silent" if ticket.holder in silent else ""
+                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
         for lease in list(state.leases.values()):
             nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 if lease.ticket.job and not lease.child:
                     self._emit(ev.Returned(lease.id))  # it never ran
                 else:
-                    self.take(lease, "lost", now)
+                    whose = lease.lives_with or lease.ticket.holder
+                    self.take(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
         for pool in state.gates:
             if pool.upstream.asked_by in gone:
                 self._gating.answered(pool, None, WITHDRAWN, now)

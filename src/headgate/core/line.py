@@ -18,6 +18,8 @@ from headgate.core.records import Spec, Ticket
 if TYPE_CHECKING:
     from headgate.core.pools import Pool
 
+Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
+
 
 class Candidate:
     """One model that a request may use, and the pools that it needs then."""
@@ -43,6 +45,7 @@ class Queue:
         "flow",
         "parking",
         "pools",
+        "seats",
         "spec",
         "usable",
         "valid",
@@ -59,6 +62,7 @@ class Queue:
     ) -> None:
         self.spec = spec
         self.flow = spec.project
+        self.seats = spec.seats
         self.candidates = candidates
         self.usable = usable  # those to try: not backed off, and only the first unless any will do
         self.by_model = {candidate.model: candidate for candidate in candidates}
@@ -67,7 +71,7 @@ class Queue:
         self.valid = False  # the engine found nothing wrong with such requests
         self.watch = (0, "")  # when to look whether its head is being overtaken, and the head
         self.parking = 0  # number of the current parking; entries of an older one no longer stand
-        self._heap: list[tuple[int, int, str]] = []
+        self._heap: list[Place] = []  # its first is that of a ticket that asks
         self._tickets = tickets
 
     def __repr__(self) -> str:
@@ -81,8 +85,9 @@ class Queue:
     def push(self, ticket: Ticket) -> bool:
         """Add a ticket; whether it is the head now."""
         self.waiting += 1
-        heappush(self._heap, (ticket.order, ticket.arrival, ticket.id))
-        return self._heap[0][2] == ticket.id
+        heap, ident = self._heap, ticket.id
+        heappush(heap, (ticket.order, ticket.arrival, ident))
+        return heap[0][2] == ident
 
     def fill(self, tickets: list[Ticket]) -> None:
         """Add many at once."""
@@ -91,38 +96,48 @@ class Queue:
         heapify(self._heap)
 
     def removed(self, ticket: Ticket) -> bool:
-        """A ticket no longer asks; whether it was the head. Its entry is dropped when it comes to the top."""
-        was_head = self._heap[0][2] == ticket.id
+        """A ticket no longer asks; whether it was the head. Any other's place is dropped when it comes to the top."""
+        heap = self._heap
         self.waiting -= 1
-        if len(self._heap) > 64 and len(self._heap) > 4 * self.waiting:
-            tickets = self._tickets
-            self._heap = [entry for entry in self._heap if entry[2] in tickets and _stands(tickets[entry[2]], entry)]
-            heapify(self._heap)
+        was_head = heap[0][2] == ticket.id
+        if len(heap) > 64 and len(heap) > 4 * self.waiting:
+            self._tidy()
+        elif was_head:
+            heappop(heap)
+            while heap and not self._stands(heap[0]):
+                heappop(heap)
         return was_head
+
+    def _tidy(self) -> None:
+        """Drop all places at which nobody stands."""
+        self._heap = [place for place in self._heap if self._stands(place)]
+        heapify(self._heap)
 
     def head(self) -> Ticket | None:
         """The first ticket that asks."""
-        heap = self._heap
-        while heap:
-            order, arrival, ident = heap[0]
-            ticket = self._tickets.get(ident)
-            if ticket is not None and ticket.order == order and ticket.arrival == arrival and not ticket.away:
-                return ticket
-            heappop(heap)
-        return None
+        return self._tickets[self._heap[0][2]] if self._heap else None
 
     def first(self) -> Ticket:
         """The head of a queue that has one."""
-        head = self.head()
-        if head is None:
-            raise InternalError(f"{self!r} has no head")
-        return head
+        return self._tickets[self.place[2]]
 
-    def entries(self) -> list[tuple[int, int, str]]:
+    @property
+    def place(self) -> Place:
+        """Where the head of a queue stands that has one."""
+        if not self._heap:
+            raise InternalError(f"{self!r} has no head")
+        return self._heap[0]
+
+    def _stands(self, place: Place) -> bool:
+        """Whether a place is that of a ticket that asks."""
+        ticket = self._tickets.get(place[2])
+        return ticket is not None and ticket.order == place[0] and ticket.arrival == place[1] and not ticket.away
+
+    def entries(self) -> list[Place]:
         """Its tickets' places as they are now, for `in_order`."""
         return self._heap.copy()
 
-    def in_order(self, entries: list[tuple[int, int, str]]) -> Iterator[Ticket]:
+    def in_order(self, entries: list[Place]) -> Iterator[Ticket]:
         """The tickets that stand at these places and ask, from the head on. It costs what is taken."""
         ahead = [(entry, 0) for entry in entries[:1]]
         last = None
@@ -130,9 +145,8 @@ class Queue:
             entry, index = heappop(ahead)
             for below in range(2 * index + 1, min(2 * index + 3, len(entries))):
                 heappush(ahead, (entries[below], below))
-            ticket = self._tickets.get(entry[2])
-            if ticket is not None and entry != last and _stands(ticket, entry):
-                yield ticket
+            if entry != last and self._stands(entry):
+                yield self._tickets[entry[2]]
             last = entry
 
     def can_keep(self, now: int) -> bool:
@@ -140,8 +154,3 @@ class Queue:
         if not self.usable:
             return False
         return all(pool.can_keep(self.spec.seats, own, now) for pool, own in self.usable[0].needs)
-
-
-def _stands(ticket: Ticket, entry: tuple[int, int, str]) -> bool:
-    """Whether an entry is the place of a ticket, and the ticket asks."""
-    return ticket.order == entry[0] and ticket.arrival == entry[1] and not ticket.away

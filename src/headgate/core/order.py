@@ -16,4 +16,5 @@ def order_key(since: int, priority: int, queued_at: int, seniority_ms: int | Non
     """K. Positive for every real time, so that negative orders are free for those moved to the front."""
     if seniority_ms is not None and since < queued_at - seniority_ms:
         since = queued_at - seniority_ms
-    return max(since - PRIORITY_MS * priority, 0)
+    key = since - PRIORITY_MS * priority
+    return key if key > 0 else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from headgate.core.limits import Adapt, Policy, plain
+from headgate.core.limits import NEVER, Adapt, Policy, plain
 from headgate.core.rules import UNLIMITED, Need
 from headgate.core.usage import APART_MS, Upstream
 
@@ -69,30 +69,38 @@ class Lot:
         """The first queue of a flow that is still parked here."""
         heap = self.flows.get(flow)
         while heap:
-            _, _, parking, queue = heap[0]
-            if queue.parking == parking:
+            known, arrival, parking, queue = heap[0]
+            if queue.parking != parking:
+                heappop(heap)
+                continue
+            place = queue.place
+            if len(heap) == 1 or (place[1] == arrival and place[0] == known):
                 return queue
-            heappop(heap)
+            heapreplace(heap, (place[0], place[1], parking, queue))  # its head was let in: it sinks
         self.flows.pop(flow, None)
         return None
 
     def first(self) -> Queue | None:
         """The first of all. Starts only grow while somebody waits, so a flow whose rank is stale sinks."""
-        heap = self._heap
+        if len(self.flows) == 1:
+            return self.of_flow(*self.flows)
+        heap, ranks = self._heap, self._ranks
         while heap:
             known, flow = heap[0]
-            stands = self._ranks.get(flow) == known
+            stands = ranks.get(flow) is known
             queue = self.of_flow(flow) if stands else None
             if queue is None:
                 heappop(heap)
                 if stands:
-                    del self._ranks[flow]
+                    del ranks[flow]
                 continue
             actual = self._pool.rank(queue)
             if actual == known:
                 return queue
-            self._ranks[flow] = actual
+            ranks[flow] = actual
             heapreplace(heap, (actual, flow))
+            if heap[0][0] is actual:
+                return queue
         return None
 
 
@@ -116,6 +124,7 @@ class Pool:
         "key",
         "kind",
         "limit",
+        "looks_at",
         "parked",
         "pause_cause",
         "paused_until",
@@ -160,6 +169,7 @@ class Pool:
         self.reserved_seats = 0
         self.reserved_own = 0
         self.parked: dict[tuple[int, int], Lot] = {}  # by what they need: seats and own limit
+        self.looks_at = NEVER  # when time alone opens it for somebody parked here, as `top` found
         self.timer_at = 0
         self.upstream = Upstream()
         self.usage_timer_at = 0
@@ -192,10 +202,14 @@ class Pool:
 
     def occupied(self, now: int) -> int:
         """Seats that cannot be lent now: lent, cooling, or taken by foreign agents."""
+        if self.cooling and self.cooling[0][0] <= now:
+            self._cool_down(now)
+        return self.used + self.cooling_seats + self.foreign
+
+    def _cool_down(self, now: int) -> None:
         cooling = self.cooling
         while cooling and cooling[0][0] <= now:
             self.cooling_seats -= heappop(cooling)[1]
-        return self.used + self.cooling_seats + self.foreign
 
     @property
     def policy(self) -> Policy:
@@ -221,23 +235,32 @@ class Pool:
 
     def blocks(self, seats: int, own_limit: int, queue: Queue | None, now: int) -> bool:
         """Whether a request of `queue` cannot have `seats` here now; `own_limit` 0 means the pool's."""
+        return self.opens_at(seats, own_limit, queue, now) > now
+
+    def opens_at(self, seats: int, own_limit: int, queue: Queue | None, now: int) -> int:
+        """From when on it can have them; if later, when it is worth a look again (NEVER: time alone opens nothing)."""
         if now < self.paused_until:
-            return True
-        taken = self.occupied(now) if self.cooling else self.used + self.foreign
+            return self.paused_until
+        cooling, adapt = self.cooling, self.adapt
+        if cooling and cooling[0][0] <= now:
+            self._cool_down(now)
+        taken = self.used + self.cooling_seats + self.foreign
         limit = self.limit_for(own_limit) if own_limit else self.limit
-        adapt = self.adapt
-        if adapt is not None and limit < UNLIMITED:
+        if adapt is not None and (not own_limit or limit < UNLIMITED):
             seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
             if seen is None:
-                if not adapt.admits(taken + seats, limit, now, self.used, self.cooling_seats):
-                    return True
-            elif not adapt.admits(max(seen, self.used) + seats, limit, now, self.used, counted=True):
-                return True
-        elif limit - taken < seats:
-            return True
-        if self.reserved_for is None or self.reserved_for is queue or own_limit >= UNLIMITED:
-            return False
-        return self.limit_for(self.reserved_own) - taken - self.reserved_seats < seats
+                moment = adapt.admits_at(taken + seats, limit, now, self.used, self.cooling_seats)
+            else:
+                moment = adapt.admits_at(max(seen, self.used) + seats, limit, now, self.used, counted=True)
+        else:
+            moment = 0 if limit - taken >= seats else NEVER
+        if moment <= now:
+            if self.reserved_for is None or self.reserved_for is queue or own_limit >= UNLIMITED:
+                return 0
+            if self.limit_for(self.reserved_own) - taken - self.reserved_seats >= seats:
+                return 0
+            moment = NEVER
+        return cooling[0][0] if cooling and cooling[0][0] < moment else moment
 
     def most_now(self, now: int) -> int:
         """The limit, and one more when a probe is due."""
@@ -284,17 +307,17 @@ class Pool:
         return now >= self.paused_until and limit >= self.limit and limit - self.foreign >= seats
 
     def changes_at(self, now: int) -> int:
-        """When time alone next frees something here; 0: never."""
+        """When time alone next frees something for those who are parked here; NEVER: not at all."""
         if now < self.paused_until:
             return self.paused_until
         taken = self.occupied(now)
-        first = self.cooling[0][0] if self.cooling else 0
+        first = self.cooling[0][0] if self.cooling else NEVER
         if self.adapt is not None:
             for (seats, own_limit), lot in self.parked.items():
                 if lot.flows:
                     limit = self.limit_for(own_limit) if own_limit else self.limit
                     moment = self.adapt.admits_at(taken + seats, limit, now, self.used, self.cooling_seats)
-                    if moment and (not first or moment < first):
+                    if now < moment < first:
                         first = moment
         return first
 
@@ -317,13 +340,16 @@ class Pool:
 
     def lend(self, ident: str, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
-        if self.adapt is not None:
+        used, adapt = self.used, self.adapt
+        if adapt is not None:
             seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
-            level = (self.occupied(now) if seen is None else max(seen, self.used)) + seats
-            self.adapt.admitted(ident, level, now, self.used, counted=seen is not None)
+            if seen is None:
+                adapt.admitted(ident, self.occupied(now) + seats, now, used)
+            else:
+                adapt.admitted(ident, max(seen, used) + seats, now, used, counted=True)
         if self.upstream.askers or self.upstream.asked_by:
             self.upstream.lent += seats
-        self.used += seats
+        self.used = used + seats
         share = self.settled(flow)
         if share.waiting and order >= share.latest:
             share.latest = order
@@ -334,19 +360,25 @@ class Pool:
         else:  # it was behind, waiting for something else, while this pool went to others: that is no credit either
             start = self.virtual
         cost = charge_ms * seats + share.debit
-        share.start = start + cost if cost > 0 else start
-        share.debit = cost if cost < 0 else 0
+        if cost > 0:
+            share.start = start + cost
+            share.debit = 0
+        else:
+            share.start = start
+            share.debit = cost
 
     def take_back(
         self, ident: str, seats: int, flow: str, settle_ms: int, held_ms: int, outcome: str, now: int
     ) -> None:
         """A lease ended after `held_ms`: its seats cool down, and its flow is charged what it really took."""
         self.used -= seats
-        cooldown = self.cap.cooldown_ms
-        if self.adapt is not None:
-            cooldown = 0 if outcome == "rate_limited" else self.adapt.lag_ms  # a refused call was never counted
-            self.adapt.released(ident, seats, outcome, now)
-            self.limit = self.adapt.limit
+        adapt = self.adapt
+        if adapt is None:
+            cooldown = self.cap.cooldown_ms
+        else:
+            cooldown = 0 if outcome == "rate_limited" else adapt.lag_ms  # a refused call was never counted
+            adapt.released(ident, seats, outcome, now)
+            self.limit = adapt.limit
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
@@ -354,8 +386,9 @@ class Pool:
             self.upstream.freed(now, cooldown)
         self.settled(flow).debit += settle_ms + cooldown * seats
         # Running mean and mean deviation; the first few count in full.
-        self.holds += 1
-        weight = self.holds if self.holds < 8 else 8
+        weight = self.holds = self.holds + 1
+        if weight > 8:
+            weight = 8
         error = held_ms - self.hold_mean_ms
         self.hold_mean_ms += error // weight
         self.hold_dev_ms += (abs(error) - self.hold_dev_ms) // weight
@@ -368,14 +401,23 @@ class Pool:
         self.settled(flow).debit += settle_ms
 
     def top(self, now: int) -> Queue | None:
-        """The first of the queues parked here that this pool has room for."""
+        """The first queue parked here that this pool has room for; if none, `looks_at` says when to ask again."""
         best: Queue | None = None
-        room = self.upstream.room if self.gated else UNLIMITED
+        looks_at = NEVER
         for (seats, own_limit), lot in self.parked.items():
-            if lot.flows and seats <= room and not self.blocks(seats, own_limit, None, now):
+            if not lot.flows:
+                continue
+            opens_at = self.opens_at(seats, own_limit, None, now)
+            if opens_at > now:
+                if opens_at < looks_at:
+                    looks_at = opens_at
+            elif not self.cap.usage_gate or not self.gated or seats <= self.upstream.room:
                 first = lot.first()
                 if first is not None and (best is None or self.rank(first) < self.rank(best)):
                     best = first
+        if self.cap.usage_gate and self.has_parked:  # what an answer allows holds for this moment only
+            looks_at = self.changes_at(now)
+        self.looks_at = looks_at
         return best
 
     def top_of(self, flow: str, now: int) -> Queue | None:
@@ -392,15 +434,14 @@ class Pool:
 
     def rank(self, queue: Queue) -> Rank:
         """Who is first here: the flow with the smallest virtual start, then the oldest. A bump beats both."""
-        head = queue.first()
-        if head.order < 0:
-            return (-1, head.order, head.arrival)
-        return (self.share(queue.flow).start, head.order, head.arrival)
+        order, arrival, _ = queue.place
+        return (self.share(queue.flow).start if order >= 0 else -1, order, arrival)
 
-    def park(self, queue: Queue, seats: int, own_limit: int) -> None:
-        lot = self.parked.get((seats, own_limit))
+    def park(self, queue: Queue, own_limit: int) -> None:
+        needed = (queue.seats, own_limit)
+        lot = self.parked.get(needed)
         if lot is None:
-            lot = self.parked[seats, own_limit] = Lot(self)
+            lot = self.parked[needed] = Lot(self)
         lot.add(queue)
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.core.line import Queue
+from headgate.core.limits import NEVER
+from headgate.core.line import Candidate, Queue
 from headgate.core.pools import Pool
 from headgate.core.records import Reason, Ticket
 from headgate.core.rules import UNLIMITED
@@ -41,28 +42,27 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     tried = queue.usable or state.tried(queue, now)
     if not tried:
         return backed_off(state, queue, now)
-    candidate = tried[0]
-    seats = queue.spec.seats
-    blocking = [need for need in candidate.needs if need[0].blocks(seats, need[1], queue, now)]
+    candidate, seats = tried[0], queue.seats
+    blocking = []
+    for need in candidate.needs:
+        if need[0].opens_at(seats, need[1], queue, now) > now:
+            blocking.append(need)
     model = candidate.model
     if not blocking:
-        gate = next((pool for pool in candidate.gates if pool.awaits_answer(seats, queue, now)), None)
+        gate = _closed_gate(candidate, queue, now)
         if gate is not None:
             return _of_usage(gate, model)
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
     pool, own_limit = blocking[0]
-    code, text, until = _of_pool(pool, own_limit, seats, now)
-    return Reason(
-        code=code,
-        text=text,
-        pool=pool.id,
-        pools=[each.id for each, _ in blocking],
-        until=until,
-        in_flight=pool.used + pool.foreign,
-        limit=limit_of(pool, own_limit),
-        model=model,
-    )
+    limit = limit_of(pool, own_limit)
+    code, text, until = _of_pool(pool, own_limit, limit or 0, seats, now)
+    pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
+    return Reason(code, text, pool.id, pools, until, pool.used + pool.foreign, limit, model)
+
+
+def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
+    return next((pool for pool in candidate.gates if pool.awaits_answer(queue.seats, queue, now)), None)
 
 
 def _closed(state: State, queue: Queue, now: int) -> Reason:
@@ -124,16 +124,16 @@ def limit_of(pool: Pool, own_limit: int) -> int | None:
     return None if limit >= UNLIMITED else limit
 
 
-def _of_pool(pool: Pool, own_limit: int, seats: int, now: int) -> tuple[str, str, int | None]:
+def _of_pool(pool: Pool, own_limit: int, limit: int, seats: int, now: int) -> tuple[str, str, int | None]:
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else ""
         return "paused", f"{pool.id} is paused{why}", pool.paused_until
-    limit = limit_of(pool, own_limit) or 0
     in_use = pool.used + pool.foreign
     if in_use + seats > limit:
         return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
     if pool.occupied(now) + seats > limit:
-        return "cooling", f"{pool.id}: a seat is cooling down", pool.changes_at(now) or None
+        until = pool.changes_at(now)
+        return "cooling", f"{pool.id}: a seat is cooling down", until if until < NEVER else None
     if pool.adapt is not None and not pool.adapt.admits(
         pool.occupied(now) + seats, limit, now, pool.used, pool.cooling_seats
     ):

@@ -8,7 +8,7 @@ same host, whether that very process still lives (see gate/processes.py).
 from msgspec import Struct, field
 
 
-class Spec(Struct, frozen=True, omit_defaults=True, gc=False):
+class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     """What decides which pools a request needs. Equal specs of one project share a queue."""
 
     models: tuple[str, ...] = ()  # candidates in order of preference, as str(Model)
@@ -94,7 +94,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
 
 
-class Reason(Struct, omit_defaults=True):
+class Reason(Struct, omit_defaults=True, gc=False):
     """Why a request is waiting or refused (SPEC A6). `code` is for programs, `text` for people."""
 
     code: str

@@ -36,15 +36,16 @@ class Settling:
         self._parkings = 0
         self._obstacles: list[tuple[Pool, int]] = []  # that the last `choose` found: one for each candidate
 
-    def choose(self, queue: Queue, now: int) -> Candidate | None:
-        """The candidate that the head of this queue can enter with now."""
+    def choose(self, queue: Queue, now: int, open_pool: Pool | None = None) -> Candidate | None:
+        """The candidate that the head of this queue can enter with now. `open_pool` is known to have room for it."""
         state = self._state
-        seats = queue.spec.seats
+        seats = queue.seats
         self._obstacles = obstacles = []
         plain = not state.backoffs and not state.draining and now >= state.recovers_until
         for candidate in queue.usable if plain else state.tried(queue, now):
             for need in candidate.needs:
-                if need[0].blocks(seats, need[1], queue, now):
+                pool, own_limit = need
+                if pool is not open_pool and pool.blocks(seats, own_limit, queue, now):
                     obstacles.append(need)
                     break
             else:
@@ -60,10 +61,44 @@ class Settling:
 
     def settle(self, now: int) -> None:
         """Let in everybody who can enter, in order."""
-        while (queue := self._next(now)) is not None:
-            candidate = self.choose(queue, now)
-            if candidate is not None:  # else what it wanted is kept for another since
-                self._grant(queue.first(), candidate, now)
+        state = self._state
+        while state.fresh or state.dirty:
+            if len(state.dirty) == 1 and not state.fresh:
+                (pool,) = state.dirty.values()
+                self._serve(pool, now)
+            elif (queue := self._next(now)) is not None:
+                candidate = self.choose(queue, now)
+                if candidate is not None:  # else what it wanted is kept for another since
+                    self._grant(queue.first(), candidate, now)
+
+    def _serve(self, pool: Pool, now: int) -> None:
+        """Something changed in one pool, and nowhere else: the first of those who stand there enters, if it can."""
+        state = self._state
+        queue = pool.top(now)
+        if queue is not None:
+            candidate = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
+            if candidate is None:
+                self._park(queue, now)
+                return
+            parking = queue.parking
+            self._grant(queue.first(), candidate, now)
+            if len(state.fresh) != 1 or len(state.dirty) != 1 or not self._is_first_obstacle(pool, queue, now):
+                return
+            # Whoever is next in this queue needs the same. It stays where it is parked, if nobody enters any more.
+            queue.parking = parking
+            if pool.top(now) is not None:
+                state.look_at(queue)
+                return
+            state.fresh.clear()
+            self._await_turn(queue, queue.first(), now)
+        del state.dirty[pool.key]
+        self._watch(pool, pool.looks_at, now)
+
+    def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
+        """Whether those who wait in a queue would be parked on this pool and no other, if it has no more room."""
+        if not queue.waiting or len(queue.usable) != 1 or self._state.backoffs or queue.spec not in self._state.fresh:
+            return False
+        return queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool
 
     def _next(self, now: int) -> Queue | None:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
@@ -82,7 +117,7 @@ class Settling:
             top = self._top(pool, now)
             if top is None:
                 del state.dirty[key]
-                self._watch(pool, now)
+                self._watch(pool, pool.looks_at, now)
             elif best is None or _before(top, best):
                 best = top
         if best is None or len(state.fresh) + len(state.dirty) == 1:
@@ -104,7 +139,7 @@ class Settling:
     def _top(self, pool: Pool, now: int, flow: str | None = None) -> Queue | None:
         """The first queue (of a flow) parked here that can enter; those that something else blocks move there."""
         while (queue := pool.top(now) if flow is None else pool.top_of(flow, now)) is not None:
-            if self.choose(queue, now) is not None:
+            if self.choose(queue, now, pool if len(queue.candidates) == 1 else None) is not None:
                 return queue
             self._park(queue, now)
         return None
@@ -118,23 +153,23 @@ class Settling:
             self._reserve(queue, head, now)
         self._parkings += 1
         queue.parking = self._parkings
-        seats = queue.spec.seats
         for pool, own in obstacles:
-            pool.park(queue, seats, own)
+            pool.park(queue, own)
             if pool.key not in state.dirty:  # else it is watched when it has been looked at
-                self._watch(pool, now)
-        # At multiples of its waiting time, so that all processes agree when.
+                self._watch(pool, pool.changes_at(now), now)
+        self._await_turn(queue, head, now)
+
+    def _await_turn(self, queue: Queue, head: Ticket, now: int) -> None:
+        """Look again whether others overtake a head; at multiples of its waiting time, so that all agree when."""
         due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
-        if queue.watch != (due, head.id):
-            queue.watch = (due, head.id)
+        watch = (due, head.id)
+        if queue.watch != watch:
+            queue.watch = watch
             self._timers.push(due, RESERVE, head.id)
 
-    def _watch(self, pool: Pool, now: int) -> None:
+    def _watch(self, pool: Pool, due: int, now: int) -> None:
         """See to it that somebody looks when time alone frees something in a pool that is waited for."""
-        if not pool.has_parked:
-            return
-        due = pool.changes_at(now)
-        if due and due < FOREVER and (pool.timer_at <= now or due < pool.timer_at):
+        if due < FOREVER and (pool.timer_at <= now or due < pool.timer_at):
             pool.timer_at = due
             self._timers.push(due, POOL, pool.key)
 
@@ -191,6 +226,12 @@ class Settling:
     def _blocking(self, queue: Queue, now: int) -> list[Pool]:
         """The pools that keep the head from the candidate it prefers."""
         return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.seats, own, queue, now)]
+
+
+def _first_obstacle(pool: Pool, queue: Queue, now: int) -> Pool:
+    """The first pool that keeps a queue out, given that this one does."""
+    needs = queue.usable[0].needs
+    return next(other for other, own in needs if other is pool or other.blocks(queue.seats, own, queue, now))
 
 
 def _before(one: Queue, other: Queue) -> bool:

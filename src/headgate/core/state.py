@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headgate.core import events as ev
 from headgate.core.backoff_events import BackoffEvents
 from headgate.core.backoffs import Backoff, concerns
+from headgate.core.events import Released
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import parse_model
 from headgate.core.pool_events import PoolEvents
@@ -124,12 +125,14 @@ class State:
     def queue(self, spec: Spec) -> Queue:
         """The queue for requests like this. Raises BadName for a model that cannot be one."""
         queue = self.queues.get(spec)
-        if queue is None:
-            if len(self.queues) >= _MAX_QUEUES:
-                self.queues = {key: old for key, old in self.queues.items() if old.waiting}
-            candidates = self._candidates(spec)
-            free = tuple(candidate for candidate in candidates if not self.holding(candidate))
-            queue = self.queues[spec] = Queue(spec, candidates, free if spec.any else free[:1], self.tickets)
+        return queue if queue is not None else self._new_queue(spec)
+
+    def _new_queue(self, spec: Spec) -> Queue:
+        if len(self.queues) >= _MAX_QUEUES:
+            self.queues = {key: old for key, old in self.queues.items() if old.waiting}
+        candidates = self._candidates(spec)
+        free = tuple(candidate for candidate in candidates if not self.holding(candidate))
+        queue = self.queues[spec] = Queue(spec, candidates, free if spec.any else free[:1], self.tickets)
         return queue
 
     def holding(self, candidate: Candidate) -> list[Backoff]:
@@ -199,7 +202,8 @@ class State:
         ticket = event.ticket
         self.arrivals = max(self.arrivals, ticket.arrival)
         self.tickets[ticket.id] = ticket
-        self.take_keys(ticket)
+        if ticket.key or ticket.session:
+            self.take_keys(ticket)
         if not ticket.away:
             self._stand(ticket)
         elif ticket.job:
@@ -208,9 +212,10 @@ class State:
     def _stand(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask."""
         queue = self.queue(ticket.spec)
+        flow, asks = queue.flow, ticket.asks
         for pool in queue.pools:
-            pool.settled(queue.flow).waiting += 1
-            if pool.account in ticket.asks:
+            pool.settled(flow).waiting += 1
+            if asks and pool.account in asks:
                 pool.upstream.joined(self.at)
         if queue.push(ticket):
             self.look_at(queue)
@@ -220,13 +225,15 @@ class State:
         queue = self.queue(ticket.spec)
         if queue.removed(ticket):
             self.look_at(queue)
+        flow, asks = queue.flow, ticket.asks
         for pool in queue.pools:
-            pool.share(queue.flow).waiting -= 1
-            if pool.account in ticket.asks:
+            pool.share(flow).waiting -= 1
+            if asks and pool.account in asks:
                 pool.upstream.left()
                 if pool.cap.usage_gate and not pool.upstream.askers:
                     self.touch(pool)  # nobody can ask any more: the others go by the seats that are free
-        self.unreserve(ticket.id)
+        if ticket.id in self.reserved:
+            self.unreserve(ticket.id)
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self.tickets.pop(event.id)
@@ -305,28 +312,20 @@ class State:
             ticket = self.tickets.pop(event.id)
         else:
             self.take_keys(ticket)
-        spec = ticket.spec
-        queue = self.queue(spec)
-        candidate = queue.by_model[event.model]
-        self.leases[event.id] = Lease(
-            ticket=ticket,
-            model=event.model,
-            granted_at=at,
-            granted_seq=self.seq,
-            claimed=event.claimed,
-            charge_ms=event.charge_ms,
-            ends_at=event.ends_at,
-            waited_ms=event.waited_ms,
+        spec, ident, charge_ms = ticket.spec, event.id, event.charge_ms
+        candidate = self.queue(spec).by_model[event.model]
+        self.leases[ident] = Lease(
+            ticket, event.model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
         )
-        self.held[event.id] = candidate
+        self.held[ident] = candidate
         for pool, _ in candidate.needs:
-            pool.lend(event.id, spec.seats, spec.project, event.charge_ms, ticket.order, at)
+            pool.lend(ident, spec.seats, spec.project, charge_ms, ticket.order, at)
         if from_line:
             self._step_back(ticket)
         else:
             self.arrivals = max(self.arrivals, ticket.arrival)
         for key in event.probes:
-            self.backoffs[key].probing = event.id
+            self.backoffs[key].probing = ident
 
     def _claimed(self, event: ev.Claimed, at: int) -> None:
         lease = self.leases[event.id]
@@ -379,18 +378,20 @@ class State:
             self.touch(pool)
 
     def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
-        lease = self.leases.pop(event.id)
-        candidate = self.held.pop(event.id)
+        ident = event.id
+        lease = self.leases.pop(ident)
+        candidate = self.held.pop(ident)
         ticket = lease.ticket
         spec = ticket.spec
-        self._forget_keys(ticket)
+        if ticket.key or ticket.session:
+            self._forget_keys(ticket)
         if self.backoffs:
-            self._of_backoffs.probe_over(event.id)
+            self._of_backoffs.probe_over(ident)
         seats, flow, held_ms = spec.seats, spec.project, event.held_ms
-        settle_ms = (max(held_ms, 1) - lease.charge_ms) * seats
-        outcome = event.outcome if isinstance(event, ev.Released) else "reclaimed"
+        settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * seats
+        outcome = event.outcome if type(event) is Released else "reclaimed"
         for pool, _ in candidate.needs:
-            pool.take_back(event.id, seats, flow, settle_ms, held_ms, outcome, at)
+            pool.take_back(ident, seats, flow, settle_ms, held_ms, outcome, at)
             if pool.parked or pool.reserved_for is not None:
                 self.touch(pool)
         name = f"{spec.kind} {flow}"

@@ -60,13 +60,16 @@ class Throttling:
     def wants_word(self, ident: str) -> bool:
         """Whether it is worth telling that the provider took this lease's call (`Active`)."""
         state = self._state
-        if state.backoffs and any(backoff.probing == ident for backoff in state.backoffs.values()):
+        if state.backoffs and self._probes(ident):
             return True
         held = state.held.get(ident)
         for pool, _ in held.needs if held is not None else ():
             if pool.adapt is not None and pool.adapt.belief.unproven == ident:
                 return True
         return False
+
+    def _probes(self, ident: str) -> bool:
+        return any(backoff.probing == ident for backoff in self._state.backoffs.values())
 
     def level_accepted(self, pool: Pool, ident: str) -> None:
         assert pool.adapt is not None

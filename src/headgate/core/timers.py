@@ -23,6 +23,8 @@ KEEP_MS = 300_000
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
 POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, OPENING, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(12)
 
+_ENDLESS = 1 << 62
+
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
 
 
@@ -42,6 +44,20 @@ class Timers:
     def __init__(self, state: State) -> None:
         self._state = state
         self._heap: list[Timer] = []
+        self._standing: tuple[Callable[[int, str], bool], ...] = (  # by what the timer is for
+            self._pool_stands,
+            self._usage_stands,
+            self._backoff_stands,
+            self._probe_stands,
+            self._verdict_stands,
+            self._acceptance_stands,
+            self._opening_stands,
+            self._overtaken_stands,
+            self._claim_stands,
+            self._hold_stands,
+            self._renewal_stands,
+            self._expiry_stands,
+        )
         self._arming: dict[type, Callable[[Any, int], None]] = {
             ev.Queued: self._queued,
             ev.Granted: self._granted,
@@ -62,17 +78,15 @@ class Timers:
         """The next timer that means something and is due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            if self._stands(heap[0]):
-                return heap[0]
+            timer = heap[0]
+            if self._standing[timer[1]](timer[0], timer[2]):
+                return timer
             heappop(heap)
         return None
 
     def first(self) -> Timer | None:
         """The next timer that means something."""
-        heap = self._heap
-        while heap and not self._stands(heap[0]):
-            heappop(heap)
-        return heap[0] if heap else None
+        return self.due(_ENDLESS)
 
     def pop(self) -> None:
         """Take out what `due` gave."""
@@ -105,9 +119,8 @@ class Timers:
         arm = self._arming.get(type(event))
         if arm is not None:
             arm(event, at)
-        if self._state.gates:
-            for pool in self._state.gates:
-                self.watch_usage(pool, at)
+        for pool in self._state.gates:
+            self.watch_usage(pool, at)
 
     def watch_usage(self, pool: Pool, now: int) -> None:
         """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
@@ -153,48 +166,63 @@ class Timers:
                 timers.append((state.leases[backoff.probing].granted_at + VERDICT_MS, VERDICT, backoff.probing))
         return timers
 
-    def _stands(self, timer: Timer) -> bool:
-        """Whether a timer still means something; what it was set for may be long gone."""
-        at, what, name = timer
-        state = self._state
-        if what == POOL:
-            pool = state.pools.get(name)
-            return pool is not None and pool.timer_at == at
-        if what == USAGE:
-            pool = state.pools.get(name)
-            return pool is not None and pool.usage_timer_at == at
-        if what in (BACKOFF, PROBE):
-            backoff = state.backoffs.get(name)
-            return backoff is not None and at == (backoff.until if what == BACKOFF else backoff.probe_at)
-        if what == VERDICT:
-            return any(backoff.probing == name for backoff in state.backoffs.values())
-        if what in (EXPIRY, RESERVE):
-            ticket = state.tickets.get(name)
-            if ticket is None:
-                return False
-            if what == EXPIRY:
-                return ticket.expires_at == at and not ticket.stalled_at
-            queue = state.queue(ticket.spec)
-            return queue.watch == (at, name) and queue.head() is ticket
-        if what == OPENING:
-            return state.recovers_until == at
-        if what == ACCEPT:
-            pool = state.pools.get(name)
-            return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
-        lease = state.leases.get(name)
-        if what == RENEWAL:
-            kept = lease.ticket if lease is not None else state.tickets.get(name)
-            return kept is not None and kept.renew_by == at
-        if lease is None:
+    # Whether a timer still means something; what it was set for may be long gone.
+
+    def _pool_stands(self, at: int, name: str) -> bool:
+        pool = self._state.pools.get(name)
+        return pool is not None and pool.timer_at == at
+
+    def _usage_stands(self, at: int, name: str) -> bool:
+        pool = self._state.pools.get(name)
+        return pool is not None and pool.usage_timer_at == at
+
+    def _backoff_stands(self, at: int, name: str) -> bool:
+        backoff = self._state.backoffs.get(name)
+        return backoff is not None and backoff.until == at
+
+    def _probe_stands(self, at: int, name: str) -> bool:
+        backoff = self._state.backoffs.get(name)
+        return backoff is not None and backoff.probe_at == at
+
+    def _verdict_stands(self, at: int, name: str) -> bool:
+        return any(backoff.probing == name for backoff in self._state.backoffs.values())
+
+    def _acceptance_stands(self, at: int, name: str) -> bool:
+        pool = self._state.pools.get(name)
+        return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
+
+    def _opening_stands(self, at: int, name: str) -> bool:
+        return self._state.recovers_until == at
+
+    def _overtaken_stands(self, at: int, name: str) -> bool:
+        ticket = self._state.tickets.get(name)
+        if ticket is None:
             return False
-        if what == CLAIM:
-            return not lease.claimed and lease.granted_at + CLAIM_MS == at
-        return lease.ends_at == at and not lease.child  # a child is ended by its runner, and lost then
+        queue = self._state.queue(ticket.spec)
+        return queue.watch == (at, name) and queue.head() is ticket
+
+    def _claim_stands(self, at: int, name: str) -> bool:
+        lease = self._state.leases.get(name)
+        return lease is not None and not lease.claimed and lease.granted_at + CLAIM_MS == at
+
+    def _hold_stands(self, at: int, name: str) -> bool:
+        lease = self._state.leases.get(name)  # a child is ended by its runner, and lost then
+        return lease is not None and lease.ends_at == at and not lease.child
+
+    def _renewal_stands(self, at: int, name: str) -> bool:
+        lease = self._state.leases.get(name)
+        kept = lease.ticket if lease is not None else self._state.tickets.get(name)
+        return kept is not None and kept.renew_by == at
+
+    def _expiry_stands(self, at: int, name: str) -> bool:
+        ticket = self._state.tickets.get(name)
+        return ticket is not None and ticket.expires_at == at and not ticket.stalled_at
 
     def _queued(self, event: ev.Queued, at: int) -> None:
-        self.push(event.ticket.expires_at, EXPIRY, event.ticket.id)
-        if event.ticket.renew_by:
-            self.push(event.ticket.renew_by, RENEWAL, event.ticket.id)
+        ticket = event.ticket
+        heappush(self._heap, (ticket.expires_at, EXPIRY, ticket.id))
+        if ticket.renew_by:
+            self.push(ticket.renew_by, RENEWAL, ticket.id)
 
     def _granted(self, event: ev.Granted, at: int) -> None:
         if not event.claimed:
@@ -204,10 +232,11 @@ class Timers:
         if event.ticket is not None and event.ticket.renew_by:
             self.push(event.ticket.renew_by, RENEWAL, event.id)
         self._forget_the_gone()
+        ident = event.id
         if event.probes:
-            self.push(at + VERDICT_MS, VERDICT, event.id)
-        for pool, _ in self._state.held[event.id].needs:
-            if pool.adapt is not None and pool.adapt.belief.unproven == event.id:
+            self.push(at + VERDICT_MS, VERDICT, ident)
+        for pool, _ in self._state.held[ident].needs:
+            if pool.adapt is not None and pool.adapt.belief.unproven == ident:
                 self._await_acceptance(pool)
 
     def _await_acceptance(self, pool: Pool) -> None:
@@ -224,9 +253,12 @@ class Timers:
 
     def _forget_the_gone(self) -> None:
         """Leases come and go by the million: drop the timers of those that are gone now and then."""
-        heap = self._heap
+        heap, standing = self._heap, self._standing
         if len(heap) > 4096 and len(heap) > 4 * (len(self._state.leases) + len(self._state.tickets)):
-            heap[:] = [timer for timer in heap if self._stands(timer)]
+            timers, heap[:] = heap.copy(), []
+            for at, what, name in timers:
+                if standing[what](at, name):
+                    heap.append((at, what, name))
             heapify(heap)
 
     def _returned(self, event: ev.Returned, at: int) -> None:

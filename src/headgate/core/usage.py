@@ -101,13 +101,14 @@ class Upstream:
     @property
     def wanted_at(self) -> int:
         """From when on a question is wanted, if none is under way."""
-        moments = [self.asked_at + EVERY_MS]
-        if self.prompt_at:
-            moments.append(self.prompt_at)
-        if self.cooled_at > self.asked_at:
-            moments.append(self.cooled_at)
+        asked_at = self.asked_at
+        moment = asked_at + EVERY_MS
+        if 0 < self.prompt_at < moment:
+            moment = self.prompt_at
+        if asked_at < self.cooled_at < moment:
+            moment = self.cooled_at
         arrives_ms = ARRIVE_MS if self.lent and self.count is not None else 0
-        return max(min(moments), self.asked_at + max(arrives_ms, self.apart_ms))
+        return max(moment, asked_at + max(arrives_ms, self.apart_ms))
 
     def seen(self, now: int) -> int | None:
         """What counts at the provider by an answer of this very moment; None: there is none."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -29,6 +28,9 @@ _TURNS = 4
 _MOST_ENDS = 10_000  # of which we remember how they ended
 
 _GONE = "its client did not come back"
+
+Stop = Callable[[], object]
+Watch = Callable[[Callable[[], None]], Stop]  # has a function called when a client's connection ends, until stopped
 
 
 class InLine:
@@ -69,7 +71,8 @@ class Clients:
         self._known: dict[str, _Client] = {}
         self._ends: OrderedDict[str, str] = OrderedDict()  # how requests ended, the oldest first
         self._sweeper: asyncio.Task[None] | None = None
-        self._stopping: asyncio.Future[None] = self._loop.create_future()
+        self._polls: set[asyncio.Future[None]] = set()  # each done when its poll is to be answered
+        self._stopping = False
 
     def __repr__(self) -> str:
         return f"<Clients: {len(self._known)} known, {self.listening} listening>"
@@ -81,8 +84,9 @@ class Clients:
 
     def hurry(self) -> None:
         """The service is about to end: all polls are answered now. Their tickets keep their places."""
-        if not self._stopping.done():
-            self._stopping.set_result(None)
+        self._stopping = True
+        for poll in self._polls:
+            _end(poll)
 
     async def stop(self) -> None:
         """Judge nobody any more; the gate is closed after this."""
@@ -93,12 +97,10 @@ class Clients:
 
     # What clients ask for.
 
-    async def ask(
-        self, command: cmd.Acquire, wait_s: float, hung_up: Callable[[], Coroutine[Any, Any, object]], *, new: bool
-    ) -> Lease | Deferred | InLine:
+    async def ask(self, command: cmd.Acquire, wait_s: float, hung_up: Watch, *, new: bool) -> Lease | Deferred | InLine:
         """A seat, or a place in line; the same request under the same id goes on where it was, unless it is `new`.
 
-        `hung_up` ends when the client's connection does. Raises Gone, and what is wrong with the command.
+        `hung_up` tells when the client's connection ends. Raises Gone, and what is wrong with the command.
         """
         client = self._known.get(command.id)
         if not new and (client is None or client.asking is None):
@@ -118,6 +120,8 @@ class Clients:
     async def renew(self, ident: str) -> Lease:
         """The client of a lease is still there. Raises Gone or NotFound."""
         lease = (await self._gate.read()).leases.get(ident)
+        if lease is None and ident not in self._ends:
+            lease = await self._gate.adopt_forgotten(ident)
         if lease is None:
             raise self._ended(ident)
         await self._heard_of(lease.ticket)
@@ -196,7 +200,7 @@ class Clients:
         client: _Client,
         asking: asyncio.Task[Lease | Deferred],
         wait_s: float,
-        hung_up: Callable[[], Coroutine[Any, Any, object]],
+        hung_up: Watch,
     ) -> Lease | Deferred | InLine:
         client.listening += 1
         self.listening += 1
@@ -219,19 +223,28 @@ class Clients:
             self._known.pop(ident, None)
             raise
 
-    async def _until_done(
-        self, asking: asyncio.Task[Lease | Deferred], wait_s: float, hung_up: Callable[[], Coroutine[Any, Any, object]]
-    ) -> None:
+    async def _until_done(self, asking: asyncio.Task[Lease | Deferred], wait_s: float, hung_up: Watch) -> None:
+        """Until there is an answer, or nobody who waits for it, or the time is up, or the service ends."""
         for _ in range(_TURNS):  # a lone request is committed within these, and needs no more
             await asyncio.sleep(0)
-            if asking.done():
+            if asking.done() or self._stopping:
                 return
-        gone: asyncio.Future[Any] = asyncio.ensure_future(hung_up())
+        poll = self._loop.create_future()
+
+        def end(_: object = None) -> None:
+            _end(poll)
+
+        asking.add_done_callback(end)
+        timer = self._loop.call_later(wait_s, end)
+        stop = hung_up(end)
+        self._polls.add(poll)
         try:
-            either: set[asyncio.Future[Any]] = {asking, gone, self._stopping}
-            await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            await poll
         finally:
-            gone.cancel()
+            self._polls.discard(poll)
+            stop()
+            timer.cancel()
+            asking.remove_done_callback(end)
 
     def _hold(self, ident: str, answer: Lease | Deferred, client: _Client | None = None) -> Lease | Deferred:
         if isinstance(answer, Deferred):
@@ -301,6 +314,11 @@ class Clients:
 
     def _is_ours(self, ticket: Ticket) -> bool:
         return (ticket.holder, ticket.wake) == (self._gate.me, self._gate.address)
+
+
+def _end(poll: asyncio.Future[None]) -> None:
+    if not poll.done():
+        poll.set_result(None)
 
 
 def _collect(asking: asyncio.Task[Lease | Deferred]) -> None:

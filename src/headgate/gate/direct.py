@@ -1,7 +1,8 @@
 """The gate as `headgate run` and the other commands use it: one process, no asyncio, straight to the store.
 
-`DirectGate.decide` is the whole interface for changes: commands in, events out. It can later be answered by a host's
-node over a socket instead (DESIGN.md, "node"): nothing here hands out anything but plain data and the state to read.
+`DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one that
+the host's node lends (gate/borrowing.py); nothing here notices. Whoever only asks for a seat has the node decide
+instead (gate/remote.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from headgate.gate.seats import Waits, with_own_host_cap
 from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import TOLD, Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
-from headgate.log.protocol import Log, LogReplaced
+from headgate.log.protocol import Log, LogReplaced, StoreMoved
 
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
@@ -273,11 +274,18 @@ class DirectGate:
                 elif self.replica.recovery.wanted:
                     self.replica.try_decide([])
             self.beats.see_to_it(self.state)
+            if self.settings.on_cutoff == "end" and self.log.remote:
+                self.beats.hear()
+        except StoreMoved:
+            raise  # whoever owns this gate may go after it
         except (HeadgateError, LogReplaced, OSError):
             return
         if monotonic() > self._upkeep_at:
             self._upkeep_at = monotonic() + _UPKEEP_S
             self.maintain()
+
+    def silent_ms(self) -> int:
+        return self.beats.silent_ms() if self.log.remote else 0
 
     def _may_be_forgotten(self, lease: Lease) -> bool:
         """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
@@ -303,6 +311,8 @@ class DirectGate:
 
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
+        if self.log.tended:
+            return
         try:
             if self.replica.maintain(self.settings.keep_ms) and self.folder:
                 wake.sweep(wake.runtime_folder(self.folder))

@@ -10,12 +10,7 @@ another takes its place, or everybody goes to the store directly.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import stat
-import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,7 +22,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.places import Line, TicketView
 from headgate.core.records import Lease
 from headgate.core.state import State
-from headgate.gate import meeting, processes, wake, wire
+from headgate.gate import processes, wake, wire
 from headgate.gate.credentials import marked_accounts
 from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
 from headgate.gate.far import ALL, heard, mark
@@ -40,12 +35,8 @@ T = TypeVar("T")
 
 LOOK_S = 1.0
 _OTHERS = 5  # looks, one of which is at others, too
-_IDLE_CONNECTION_S = 60.0
-_BACKLOG = 4096
 _VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the one who looks
 
-_decode = msgspec.json.Decoder(wire.Question).decode
-_version = msgspec.json.Decoder(wire.Bare).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -61,6 +52,11 @@ class HostNode(Node):
         self._addresses: dict[str, str] = {}  # by their marks: where those who wait on this host are woken
         self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
 
+    @property
+    def is_far(self) -> bool:
+        """Whether the store is a server's, and not on this machine's disk."""
+        return self._log.remote
+
     # What is asked over the socket.
 
     async def answer(self, call: wire.Call) -> wire.Answer:
@@ -74,9 +70,10 @@ class HostNode(Node):
             await self._look_for(call.id, answer)
         elif isinstance(call, wire.Side):
             answer.value = await self._value(call)
-        else:
+        elif isinstance(call, wire.About):
             await self._tell_about(call, answer)
-        answer.now = self._now()
+        if not (isinstance(call, wire.About) and call.beat):
+            answer.now = self._now()
         return answer
 
     async def _enter(self, call: wire.Enter, answer: wire.Answer) -> None:
@@ -183,6 +180,9 @@ class HostNode(Node):
         return found
 
     async def _tell_about(self, call: wire.About, answer: wire.Answer) -> None:
+        if call.beat:
+            answer.silent_ms = self._beats.silent_ms() if self.is_far else 0
+            return  # the store is not asked: it may be away
         state = await self._current()
         if call.lease:
             lease = answer.lease = state.leases.get(call.lease)
@@ -239,8 +239,6 @@ class HostNode(Node):
             lease = self._ours.get(ident)
             if lease is not None and is_ours(lease) and not self._closed:
                 self._commits.put(adoption(lease, self._now(), "cut_off"))
-        if self._replica.recovery.wanted and not self._closed:
-            self._commits.schedule()
 
     def _note(self, lease: Lease) -> None:
         if processes.site_of(lease.lives_with) == self.site:
@@ -257,7 +255,8 @@ class HostNode(Node):
             for ticket in (*self._replica.state.tickets.values(), *unclaimed)
             if ticket.wake and processes.site_of(ticket.holder) == self.site
         ]
-        self._addresses = {mark(self.host, ticket.wake): ticket.wake for ticket in local}
+        addresses = [ticket.wake for ticket in local] + wake.hands(self._folder)
+        self._addresses = {mark(self.host, address): address for address in addresses}
 
     def _on_told(self) -> None:
         """Others have decided something for those who wait here: wake them, as if it had been decided here."""
@@ -303,128 +302,3 @@ class HostNode(Node):
                     self._look_around()
             except (HeadgateError, OSError):
                 continue  # the store is in trouble: those who ask are told
-
-
-class Listener:
-    """The socket of a node."""
-
-    def __init__(self, gate: HostNode, path: str) -> None:
-        self._gate = gate
-        self.path = path
-        self._server: asyncio.Server | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._open: set[asyncio.Task[None]] = set()
-        self.asked_at = 0.0  # by the loop's clock
-
-    async def start(self) -> None:
-        """Listen. The caller holds the lock (gate/meeting.py)."""
-        try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.bind(self.path)
-            shared = os.stat(os.path.dirname(self.path)).st_mode & stat.S_IWGRP
-            os.chmod(self.path, 0o660 if shared else 0o600)
-            sock.setblocking(False)
-            self._server = await asyncio.start_unix_server(self._serve, sock=sock, backlog=_BACKLOG)
-        except BaseException:
-            sock.close()
-            raise
-        loop = asyncio.get_running_loop()
-        self.asked_at = loop.time()
-        self._looking = loop.create_task(self._gate.look_after_host())
-
-    async def stop(self) -> None:
-        """Take no more questions; those that were asked are answered."""
-        if self._server is None:
-            return
-        self._server.close()
-        try:
-            os.unlink(self.path)
-        except OSError:
-            pass
-        assert self._looking is not None
-        self._looking.cancel()
-        if self._open:
-            await asyncio.wait(self._open, timeout=2.0)
-        for task in self._open:
-            task.cancel()
-        await asyncio.gather(self._looking, *self._open, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        try:
-            if not _may_ask(writer.get_extra_info("socket")):
-                return
-            while (data := await _frame(reader)) is not None:
-                self._open.add(task)
-                self.asked_at = asyncio.get_running_loop().time()
-                try:
-                    writer.write(wire.frame(await self._answered(data)))
-                    await writer.drain()
-                finally:
-                    self._open.discard(task)
-        except (OSError, asyncio.CancelledError):
-            pass  # it left, or we do
-        finally:
-            writer.close()
-
-    async def _answered(self, data: bytes) -> wire.Answer:
-        """The answer; nothing that a client sends can make this raise."""
-        try:
-            version = _version(data).version
-            if version != wire.VERSION:
-                return wire.Answer(wrong=wire.Wrong("Version", f"it speaks version {wire.VERSION}, not {version}"))
-            return await self._gate.answer(_decode(data).call)
-        except msgspec.MsgspecError as error:
-            return wire.Answer(wrong=wire.Wrong("Version", f"the question cannot be read: {error}"))
-        except Exception as error:
-            return wire.Answer(wrong=wire.wrong(error))
-
-
-@asynccontextmanager
-async def listening(gate: HostNode, url: str) -> AsyncIterator[bool]:
-    """Be the node of this host while the block lasts, unless another process is; whether we are."""
-    lock = None
-    try:
-        path = meeting.socket_path(gate.folder, url) if gate.folder else ""
-        lock = meeting.hold(path) if path else None
-    except OSError:
-        path = ""  # no socket can be had there: those who would use it go to the store themselves
-    if lock is None:
-        yield False
-        return
-    listener = Listener(gate, path)
-    try:
-        await listener.start()
-        try:
-            yield True
-        finally:
-            await listener.stop()
-    finally:
-        os.close(lock)
-
-
-async def _frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The next question; None when there is none."""
-    try:
-        async with asyncio.timeout(_IDLE_CONNECTION_S):
-            size = wire.length(await reader.readexactly(4))
-            return await reader.readexactly(size)
-    except (asyncio.IncompleteReadError, ValueError, TimeoutError):
-        return None
-
-
-def _may_ask(sock: socket.socket) -> bool:
-    """The folder's and the socket's rights say who may; this is the second lock on the same door."""
-    peer = getattr(socket, "SO_PEERCRED", None)
-    if peer is None:
-        return True
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, peer, struct.calcsize("3i")))
-    if uid in (0, os.geteuid()):
-        return True
-    path = sock.getsockname()
-    return bool(os.stat(os.path.dirname(path)).st_mode & stat.S_IWGRP)

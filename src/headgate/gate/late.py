@@ -173,6 +173,10 @@ class LateGate:
             self._trying = Thread(target=self._report, args=(lease,), daemon=True)
             self._trying.start()
 
+    def silent_ms(self) -> int:
+        """Who went ahead without a store does not end for the want of it."""
+        return 0 if self._gate is None else self._gate.silent_ms()
+
     def _report(self, lease: Lease) -> None:
         """In a thread: opening a store that is away takes its time, and the agent's output must not wait for it."""
         try:

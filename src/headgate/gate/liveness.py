@@ -22,6 +22,7 @@ from headgate.log.beats import BEAT_S, GAP_MS
 from headgate.log.protocol import Log
 
 LOST_MS = int(BEAT_S * 4500)
+CUT_OFF_MS = int(BEAT_S * 3000)  # 30 s: whoever is ended then is gone before anybody calls it lost
 
 
 class Beats:
@@ -34,6 +35,8 @@ class Beats:
         mark = processes.site_mark(self.site)
         self._turns = Turns(f"{folder}/beaten.{mark}" if folder else "", BEAT_S * 0.9)
         self._next = 0.0
+        self._heard_at = monotonic()  # when the store last heard of this site, as far as is known here
+        self._hear_at = 0.0
         self._silent: frozenset[str] | None = None  # as it was looked up by a thread, for a loop that must not wait
 
     def see_to_it(self, state: State) -> None:
@@ -60,10 +63,25 @@ class Beats:
         """For a loop that must not wait: who is silent, until the next look."""
         self._silent = self.silent(state)
 
+    def hear(self) -> None:
+        """Look up, now and then, when the store last heard of this site, whoever of it has spoken."""
+        if monotonic() >= self._hear_at:
+            silence_ms = self._log.beats(GAP_MS).get(self.site)
+            self._hear_at = monotonic() + BEAT_S / 4
+            if silence_ms is not None:
+                self._heard_at = monotonic() - silence_ms / 1000
+
+    def silent_ms(self) -> int:
+        """For how long the store cannot have heard of this site."""
+        return int((monotonic() - self._heard_at) * 1000)
+
     def lost(self, state: State) -> cmd.Lost | None:
         """What there is to tell of processes in the books that are gone."""
         silent = self.silent(state) if self._silent is None else self._silent
-        return lost(state, lambda process: self.is_gone(process, silent))
+        found = lost(state, lambda process: self.is_gone(process, silent))
+        if found is not None and silent:
+            found.silent = tuple(process for process in found.processes if processes.site_of(process) in silent)
+        return found
 
     def silent(self, state: State) -> frozenset[str]:
         """The sites in the books that were silent for too long. One that was never heard of is given its time."""

@@ -11,14 +11,20 @@ import _socket
 import os
 import sys
 from binascii import crc32
-from fcntl import LOCK_EX, LOCK_NB, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from time import monotonic, sleep
 
 from headgate.gate import processes, wake
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.gate.surroundings import Turns
+
 SUFFIX = ".node"
 START_S = 10.0  # a node that is started has so long to answer
 _AGAIN_S = 0.01
+_HOLD_TRIES = 10
+_START_AGAIN_S = 2.0  # many notice at once that there is none: one starts it
 _COMES_S = 4.0  # what a node needs to begin, on a machine that is busy
 _OURS = frozenset({"HEADGATE_LEASE", "HEADGATE_MODEL", "HEADGATE_PROJECT"})  # of one run, and not of the node
 
@@ -55,7 +61,7 @@ def is_held(path: str) -> bool:
     except OSError:
         return False
     try:
-        flock(fd, LOCK_EX | LOCK_NB)
+        flock(fd, LOCK_SH | LOCK_NB)  # many may look at once, and must not take each other for a node
         return False
     except BlockingIOError:
         return True
@@ -68,19 +74,47 @@ def hold(path: str) -> int | None:
     from headgate.log.files import make_file
 
     fd = make_file(f"{path}.lock", exclusive=False)
+    for _ in range(_HOLD_TRIES):  # it may be that somebody only looks: see `is_held`
+        try:
+            flock(fd, LOCK_EX | LOCK_NB)
+            return fd
+        except BlockingIOError:
+            sleep(_AGAIN_S)
+    os.close(fd)
+    return None
+
+
+def leave_word(path: str, why: str) -> None:
+    """Say why there will be no node, for those who wait for it: they need not find out for themselves."""
+    from headgate.log.files import make_file
+
     try:
-        flock(fd, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
+        fd = make_file(f"{path}.why", exclusive=False)
+    except OSError:
+        return
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, why.encode())
+    finally:
         os.close(fd)
-        return None
-    return fd
+
+
+def word_left(path: str, since: float) -> str:
+    """Why a node that was waited for since then (wall time) has ended; "" when it has not said so."""
+    try:
+        with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
+            return file.read() if os.fstat(file.fileno()).st_mtime >= since else ""
+    except OSError:
+        return ""
 
 
 def start(folder: str) -> None:
     """Start a node for the store of our environment: by itself, in the background, writing to node.log.
 
-    Two that are started at once are no harm: the second ends at the lock.
+    Not if somebody has just done so. Two that are started at once are no harm: the second ends at the lock.
     """
+    if not _starting(folder).take():
+        return
     from headgate.log.files import make_file
 
     out = make_file(f"{folder}/node.log", exclusive=False)
@@ -89,6 +123,17 @@ def start(folder: str) -> None:
         _spawn([sys.executable, "-m", "headgate", "node", "--by-itself"], out)
     finally:
         os.close(out)
+
+
+def ended(folder: str) -> None:
+    """The node has ended: whoever wants one may start it."""
+    _starting(folder).give_back()
+
+
+def _starting(folder: str) -> Turns:
+    from headgate.gate.surroundings import Turns
+
+    return Turns(f"{folder}/starting.{processes.site_mark(processes.this_site())}", _START_AGAIN_S)
 
 
 def _spawn(argv: list[str], out: int) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from time import time_ns
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
@@ -19,6 +21,7 @@ from headgate.core.state import State
 from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
 from headgate.gate.handles import Deferred, checked
+from headgate.gate.recovery import adoption
 from headgate.gate.service import Gate
 from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided
@@ -84,6 +87,15 @@ class Node(Gate):
     async def commits(self, after: Position, most: int) -> list[Commit]:
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
         return await self._reading(lambda log: log.read(after, most))
+
+    async def adopt_forgotten(self, ident: str) -> Lease | None:
+        """Speak for a client whose lease the log has lost, and another service knew: it was just heard of."""
+        lost = self._replica.recovery.forgotten(ident)
+        if lost is None:
+            return None
+        ours = replace(lost, ticket=replace(lost.ticket, holder=self.me, wake=self.address))
+        await self.decide(adoption(ours, self.now(), "log_lost"))
+        return (await self.read()).leases.get(ident)
 
     def another_log(self) -> Log | None:
         """The same log for another thread; None when it is nowhere but in memory."""

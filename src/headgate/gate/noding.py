@@ -12,7 +12,8 @@ from time import gmtime, strftime
 from headgate.config.load import Loaded
 from headgate.config.paths import store_url
 from headgate.gate import meeting, processes
-from headgate.gate.hosting import HostNode, Listener
+from headgate.gate.hosting import HostNode
+from headgate.gate.listening import Listener
 from headgate.log import open_log
 from headgate.log.files import make_folder
 from headgate.log.places import local_folder
@@ -39,7 +40,11 @@ def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
     try:
         _allow_many_files()
         return asyncio.run(_run(url, loaded, folder, path, idle_s))
+    except StoreError as error:
+        meeting.leave_word(path, str(error))
+        raise
     finally:
+        meeting.ended(folder)
         os.close(lock)
 
 
@@ -49,7 +54,7 @@ async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with HostNode(open_log(url), loaded, folder) as gate:
-        listener = Listener(gate, path)
+        listener = Listener(gate, path, url)
         await listener.start()
         say(f"node of {processes.host_name()} listens at {path}")
         try:

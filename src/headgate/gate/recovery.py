@@ -21,6 +21,7 @@ from headgate.log.protocol import Log
 
 LOCAL_MS = int(BEAT_S * 400)  # 4 s: a run looks every second and a half whether its lease is still there
 REMOTE_MS = int(BEAT_S * 1000)  # 10 s: other hosts must first reach the store again
+_MOST_FORGOTTEN = 10_000
 
 
 class Recovery:
@@ -31,6 +32,7 @@ class Recovery:
         self._why = ""
         self._known_at: int | None = None  # the log's time when we last knew it
         self._held: dict[str, Lease] = {}
+        self._forgotten: dict[str, Lease] = {}
 
     @property
     def wanted(self) -> bool:
@@ -59,15 +61,23 @@ class Recovery:
         events: list[ev.Event] = []
         events += self._returns(engine, now)
         for lease in self._held.values():
+            if lease.id in engine.state.leases:
+                continue
             # A program may have given it back since, and live on: then it is a stranger to it, and given back again.
-            if lease.id not in engine.state.leases and is_ours(lease):
+            if is_known_here(lease, engine.me):
                 try:
                     events += engine.handle(adoption(lease, now, "log_lost"), now)
                 except InternalError:
                     raise
                 except HeadgateError:
                     continue  # by the rules of this log there can be no such lease
+            elif lease.claimed and lease.ticket.renew_ms and len(self._forgotten) < _MOST_FORGOTTEN:
+                self._forgotten[lease.id] = lease
         return events
+
+    def forgotten(self, ident: str) -> Lease | None:
+        """A client's lease that another service spoke for, when the log has lost it; asked once, for a renewal."""
+        return self._forgotten.pop(ident, None)
 
     def _returns(self, engine: Engine, now: int) -> list[ev.Event]:
         """What this process has given back, for the log that has forgotten that: nobody else can tell."""
@@ -85,8 +95,23 @@ class Recovery:
         self._held.clear()
 
 
+def is_known_here(lease: Lease, me: str) -> bool:
+    """Whether it is for us to say that a lease which the log has forgotten is still held.
+
+    A client's is, for the service that speaks for it: which goes on to judge it by its renewals. A job's is for the
+    hand that runs it, also when its agent has ended in this moment: the hand gives it back.
+    """
+    ticket = lease.ticket
+    if lease.claimed and ticket.holder == me and (ticket.renew_ms or ticket.job):
+        return True
+    return lease.claimed and not ticket.renew_ms and processes.is_gone(lease.lives_with) is False
+
+
 def is_ours(lease: Lease) -> bool:
-    """Whether a lease is of a process that is certainly alive here. Jobs and HTTP clients are seen to elsewhere."""
+    """Whether a lease is of a process that is certainly alive here, and that nobody else would start again.
+
+    A job that was called lost is queued again, and clients are never called lost.
+    """
     ticket = lease.ticket
     if not lease.claimed or ticket.job or ticket.renew_ms:
         return False

@@ -26,7 +26,7 @@ from headgate.gate.seats import Left, SeatGate, Waits, with_own_host_cap
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.beats import BEAT_S
 from headgate.log.clock import boot_ms
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import StoreError, StoreMoved
 
 if TYPE_CHECKING:
     from headgate.config.load import Loaded
@@ -40,6 +40,7 @@ FAR_ANSWER_S = 15.0  # the same where the node itself may have to wait for a ser
 LEAVE_S = 1.0
 LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
 SLOWEST_LOOK_S = 30.0
+_HEAR_S = 0.5  # nothing is passed on meanwhile
 _TRIES = 3
 _TICK_S = min(3.0, BEAT_S)
 
@@ -50,24 +51,30 @@ class NodeGone(Exception):
     """There is no node that answers; the sentence says why."""
 
 
+class NodeSilent(NodeGone):
+    """It is there, and has said nothing for too long: asking it again would take as long again."""
+
+
 class Link:
     """Questions to a node, one after the other."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, sock: _socket.socket | None = None) -> None:
         self.path = path
-        self._sock: _socket.socket | None = None
+        self._sock = sock
 
     def ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
         """The answer; NodeGone when there is nobody to give one, or it takes too long."""
         kept = self._sock is not None
         try:
-            return self._exchange(call, within_s)
+            return self.ask_once(call, within_s)
+        except NodeSilent:
+            raise
         except NodeGone:
             if not kept:
                 raise
-        return self._exchange(call, within_s)  # what was left open may be a dead node's
+        return self.ask_once(call, within_s)  # what was left open may be a dead node's
 
-    def _exchange(self, call: wire.Call, within_s: float) -> wire.Answer:
+    def ask_once(self, call: wire.Call, within_s: float) -> wire.Answer:
         sock = self._sock or meeting.connect(self.path)
         if sock is None:
             raise NodeGone(f"no node listens at {self.path}")
@@ -75,7 +82,10 @@ class Link:
         try:
             sock.settimeout(within_s)
             sock.sendall(wire.frame(wire.Question(wire.VERSION, call)))
-            answer = _decode(_receive(sock, wire.length(_receive(sock, 4))))
+            answer = _decode(_receive(sock, wire.length(_receive(sock, 4), wire.LONGEST_ANSWER)))
+        except TimeoutError as error:
+            sock.close()
+            raise NodeSilent(f"the node at {self.path} has not answered for {within_s:g} s") from error
         except (OSError, ValueError) as error:  # msgspec's own are ValueErrors
             sock.close()
             raise NodeGone(f"the node at {self.path} does not answer: {error}") from error
@@ -138,6 +148,7 @@ class RemoteGate:
         self._offset_ms: int | None = None  # from the boot clock to the log's
         self._known: dict[str, Lease | None] = {}
         self._next_tick = 0.0
+        self._heard_at, self._hear_at = monotonic(), 0.0
         self._told: set[tuple[str, str, str]] = set()
 
     def __repr__(self) -> str:
@@ -193,6 +204,8 @@ class RemoteGate:
             try:
                 answer = self._link.ask(call, within_s)
                 break
+            except NodeSilent:
+                raise
             except NodeGone as gone:
                 why = str(gone)
                 if self._start is None or not self._started_anew():
@@ -426,8 +439,25 @@ class RemoteGate:
                 self._next_tick = monotonic() + _TICK_S
                 if not meeting.is_held(self._link.path):
                     self._without_node(lease)
+        except StoreMoved:
+            raise
         except (HeadgateError, OSError):
             return  # the next time
+
+    def silent_ms(self) -> int:
+        """By what the node knows; without an answer of it, by what it said last."""
+        if self.direct is not None:
+            return self.direct.silent_ms()
+        if not self.restarts:
+            return 0
+        if monotonic() >= self._hear_at:
+            self._hear_at = monotonic() + BEAT_S / 4
+            try:
+                self._heard_at = monotonic() - self._link.ask(wire.About(beat=True), _HEAR_S).silent_ms / 1000
+            except NodeGone:
+                pass
+            self._link.close()
+        return int((monotonic() - self._heard_at) * 1000)
 
     def _without_node(self, lease: Lease) -> None:
         if self._start is not None:
@@ -473,6 +503,8 @@ class RemoteWaiter:
                 ended = self._step()
             except NodeGone as gone:
                 self._do_without(gone)
+            except StoreMoved:
+                raise  # it does not pass
             except StoreError as error:
                 self._on_trouble(str(error))
             if gate.direct is not None:
@@ -493,6 +525,8 @@ class RemoteWaiter:
             return
         try:
             self._gate.go_direct(gone)
+        except StoreMoved:
+            raise
         except StoreError as error:
             self._on_trouble(str(error))
 

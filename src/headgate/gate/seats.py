@@ -117,7 +117,13 @@ class SeatGate(Protocol):
 
     # While an agent runs.
     def tick(self, lease: Lease) -> None:
-        """Now and then: upkeep, and whether the lease is still in the books. Never in the way."""
+        """Now and then: upkeep, and whether the lease is still in the books. Never in the way.
+
+        Raises nothing but StoreMoved.
+        """
+
+    def silent_ms(self) -> int:
+        """For how long a store that many machines share cannot have heard of this host; 0 where there is none."""
 
     def maintain(self) -> None: ...
 

@@ -354,6 +354,8 @@ class Gate(Managing):
             await self._commits.follow()
         else:
             self._take_in()
+        if self._replica.recovery.wanted:
+            await self._commits.post(cmd.Tick())  # what we know that the log has lost is in it, then
         return self._replica.state
 
     async def _reading(self, read: Callable[[Log], T]) -> T:
@@ -418,6 +420,8 @@ class Gate(Managing):
                 self._requests.compare()
             except HeadgateError:
                 pass  # the poll does it again
+        if replica.recovery.wanted and not self._closed:
+            self._commits.schedule()
         if self._usage and self._requests.waiting and not self._closed:
             self._ask_providers()
         self._arm()
@@ -493,10 +497,17 @@ class Gate(Managing):
             self._asking.discard((kind, pool))
 
     async def _poll(self) -> None:
-        """The backstop: once a second while anybody waits here."""
+        """The backstop: once a second while anybody waits here, every other second while anybody holds a lease.
+
+        The latter only looks whether the log is still the one that lent it (gate/recovery.py).
+        """
+        holds = False
         while True:
             await asyncio.sleep(POLL_S)
             if self._commits.busy or not (self._requests.waiting or self._requests.in_doubt):
+                holds = not holds and bool(self._requests.mine)
+                if holds and not self._commits.busy:
+                    self._on_mail()
                 continue
             if self._log.remote:
                 try:
@@ -552,6 +563,7 @@ class Gate(Managing):
         state = self._replica.state
         self._beats.see_to_it(state)
         self._beats.look_up(state)
+        self._beats.hear()
 
     def _maintain(self) -> None:
         self._replica.catch_up()

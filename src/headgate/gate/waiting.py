@@ -25,7 +25,7 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.seats import Left, why_left
 from headgate.gate.transaction import TOLD
 from headgate.gate.wake import Mailbox
-from headgate.log.protocol import Listener, StoreError
+from headgate.log.protocol import Listener, StoreError, StoreMoved
 
 POLL_S = 1.0
 _SLOWEST_LOOK_S = 30.0
@@ -79,6 +79,8 @@ class Waiter:
         while not stopped():
             try:
                 ended = self._step()
+            except StoreMoved:
+                raise  # it does not pass
             except StoreError as error:
                 self._on_trouble(str(error))
                 ended = None

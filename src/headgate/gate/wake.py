@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 SUFFIX = ".wake"
+HANDS = "hands"  # below the runtime folder: the mailboxes of workers' hands
 _TMP = "/tmp"
 _LONGEST_PATH = 100  # bytes; the system's own limit is 103 (macOS) or 107
 _LONGEST_NAME = 42  # namespace, pid, start and number, with their dashes and the suffix
@@ -93,6 +94,17 @@ class Mailbox:
             _hand_over(path, like.st_uid, like.st_gid, 0o660 if like.st_mode & stat.S_IXGRP else 0o600)
             return path
         raise OSError(errno.EADDRINUSE, "too many mailboxes of one process", folder)
+
+
+def hands(folder: str) -> list[str]:
+    """Where the hands of workers on this machine are told."""
+    if not folder:
+        return []
+    try:
+        place = f"{runtime_folder(folder)}/{HANDS}"
+        return [f"{place}/{name}" for name in os.listdir(place) if name.endswith(SUFFIX)]
+    except OSError:
+        return []
 
 
 def send(address: str, message: bytes) -> bool | None:

@@ -17,10 +17,11 @@ from headgate.core import commands as cmd
 from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalError, NotFound
 from headgate.core.places import TicketView
 from headgate.core.records import Lease, Reason
-from headgate.log.protocol import SideWrite, StoreError
+from headgate.log.protocol import SideWrite, StoreError, StoreMoved
 
 VERSION = 1
-LONGEST = 4 << 20  # bytes of a frame
+LONGEST = 64 << 20  # bytes of a question
+LONGEST_ANSWER = 1 << 30  # the whole state may be in it
 _HEAD = 4
 
 
@@ -63,9 +64,19 @@ class About(Struct, tag="about", omit_defaults=True):
     lease: str = ""
     model: str = ""
     questions: bool = False
+    beat: bool = False  # for how long the store has not heard of this host; nothing else
 
 
-Call = Enter | Decide | Look | Side | About
+class Say(Struct, tag="say", omit_defaults=True):
+    """A round trip to the database, by one of the node's connections (gate/lending.py)."""
+
+    text: str
+    values: list[bytes | None] | None = None
+    binary: bool = False
+    bound: bool = False  # in the transaction that this connection has open, or not at all
+
+
+Call = Enter | Decide | Look | Side | About | Say
 
 
 class Question(Struct):
@@ -106,6 +117,11 @@ class Answer(Struct, omit_defaults=True):
     probe: bool = False
     questions: list[tuple[str, str, str]] = []  # kind, pool, account
     busy: bool = False
+    silent_ms: int = 0
+    said: bytes = b""  # what the database said: `Results`
+    lost: str = ""  # its connection was, and this is why
+    refused: tuple[str, str, bool] | None = None  # code, text, whether something before it was committed
+    in_transaction: bool = False
 
 
 class Bare(Struct):
@@ -115,9 +131,8 @@ class Bare(Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_ERRORS: dict[str, type[HeadgateError]] = {
-    kind.__name__: kind for kind in (BadName, BadRequest, NotFound, InternalError, StoreError, HeadgateError)
-}
+_KINDS = (BadName, BadRequest, NotFound, InternalError, StoreMoved, StoreError, HeadgateError)
+_ERRORS: dict[str, type[HeadgateError]] = {kind.__name__: kind for kind in _KINDS}
 
 
 def frame(message: Struct) -> bytes:
@@ -125,10 +140,10 @@ def frame(message: Struct) -> bytes:
     return len(data).to_bytes(_HEAD, "big") + data
 
 
-def length(head: bytes) -> int:
+def length(head: bytes, longest: int = LONGEST) -> int:
     """Of the frame that such four bytes begin; ValueError for what is none."""
     size = int.from_bytes(head, "big")
-    if len(head) != _HEAD or size > LONGEST:
+    if len(head) != _HEAD or size > longest:
         raise ValueError(f"a frame of {size} bytes")
     return size
 

@@ -2,7 +2,8 @@
 
 The same runner as `headgate run`: the child waits until its pid is committed, together with the row that says that
 the job runs. Its end, and what becomes of the job, are one transaction too. If the lease was taken from us meanwhile,
-nothing is written: somebody else decides about the job then.
+nothing is written: somebody else decides about the job then. If it is the log that lost it (gate/recovery.py), it is
+claimed again, with the row.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Attempt:
         self._say = say
         self._spare = spare
         self._ticks = 0
+        self._reloads = 0  # of the replica, when our lease was last seen in what it loaded
         self._wishes: Wishes | None = None
         self._output = Writer(gate.folder, lease.id, gate.settings.jobs.output_bytes)
 
@@ -92,13 +94,27 @@ class Attempt:
         """Whether somebody has cancelled it, or has taken its seat back."""
         try:
             found = store.wish(self._gate.log, self.id)
-            lease = self._gate.replica.catch_up().leases.get(self.id)
+            self._gate.replica.catch_up()
+            if self._gate.replica.reloads != self._reloads:
+                self._say_again()
+            lease = self._gate.state.leases.get(self.id)
         except (HeadgateError, OSError):
             return
         if lease is None or lease.ticket.holder != self._gate.me:
             self.wish(HAND_BACK)  # nothing is written then: see `settle`
         if found is not None:
             self.wish(found.what, found.by)
+
+    def _say_again(self) -> None:
+        """The log was loaded anew, and may have lost that the job runs: then its lease was just claimed again."""
+
+        def rows(decided: list[Decided]) -> list[SideWrite]:
+            if decided[0].error is not None:
+                return []  # it is not ours any more
+            return [SideWrite(JOB_ENDS, self.id, None), records.write(self.id, self._job)]
+
+        self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], side=rows)
+        self._reloads = self._gate.replica.reloads
 
     def run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
         """The whole of it. `fd` is where wishes may come from, `on_readable` reads them. Raises NotOurs."""
@@ -200,6 +216,7 @@ class Attempt:
 
         gate.decide([cmd.Claim(self.id, child or gate.me, gate.me)], side=rows)
         self._lease = gate.state.leases[self.id]
+        self._reloads = gate.replica.reloads
         with_model = f" on {job.model}" if job.model else ""
         self._output.note(f"attempt {job.attempt} began{with_model}")
         self._say(f"job {self.id} began, attempt {job.attempt}{with_model}: {job.title[:80]}")
@@ -222,8 +239,8 @@ class Attempt:
     def _tick(self, watch: Watch) -> None:
         self._ticks += 1
         self.look_for_wishes()
-        if self._ticks % _UPKEEP_TICKS == 0:
-            watch.tick()
+        if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
+            self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
     def settle(self, release: cmd.Release, ended: Ended, side: list[SideWrite]) -> None:
         """The attempt is over: give the seat back, and move the job along, in one transaction."""

@@ -23,9 +23,8 @@ from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import settling, states, store
 from headgate.jobs.attempt import TAPS, Attempt, NotOurs
-from headgate.jobs.submitting import HANDS
 from headgate.jobs.verdicts import HAND_BACK
-from headgate.log.protocol import LogReplaced
+from headgate.log.protocol import LogReplaced, StoreMoved
 from headgate.runner.child import CannotRun, Child
 
 POLL_S = 1.0
@@ -78,6 +77,8 @@ class Hand:
                 lease = self.next_lease()
                 if lease is not None:
                     self.run(lease)
+            except StoreMoved:
+                self.finishing = True  # the worker says so
             except (HeadgateError, LogReplaced) as error:
                 self._say(f"{error} (still trying)")
                 self._rest(_TROUBLE_S)
@@ -218,6 +219,8 @@ class Hand:
         if gate.turns.take():
             gate.look_around()
             settling.see_to_ends(gate)
+        if gate.log.tended:
+            return  # the node sees to deadlines that nobody has acted on
         head = gate.log.head()
         if head is not None and head.due is not None and gate.log.now() - head.due > _BACKUP_MS:
             gate.decide([])
@@ -247,7 +250,7 @@ class Hand:
 def _mailbox(folder: str) -> wake.Mailbox | None:
     """Where to be told; without one the poll must do."""
     try:
-        place = f"{wake.runtime_folder(folder)}/{HANDS}"
+        place = f"{wake.runtime_folder(folder)}/{wake.HANDS}"
         try:
             os.mkdir(place, 0o700)
         except FileExistsError:

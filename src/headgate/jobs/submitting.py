@@ -5,7 +5,6 @@ The commit is on disk before anybody is told an id.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from time import monotonic, sleep, time_ns
 
@@ -25,7 +24,6 @@ from headgate.jobs.records import Job, JobSpec
 from headgate.log.protocol import SideWrite
 
 TAKEN_UP_S = 0.3
-HANDS = "hands"  # below the runtime folder: the mailboxes of workers' hands
 
 
 class Refused(HeadgateError):
@@ -118,27 +116,16 @@ def needs(spec: JobSpec) -> Spec:
 
 def ring(gate: DirectGate) -> int:
     """Tell the hands on this machine that there is a job; how many were there. A hint: they also look by themselves."""
-    return sum(wake.send(address, b"job") is True for address in hands(gate.folder))
+    return sum(wake.send(address, b"job") is True for address in wake.hands(gate.folder))
 
 
 def taken_up(gate: DirectGate, ident: str, most_s: float = TAKEN_UP_S) -> None:
     """If hands are there, wait a moment for one to take a job up: who asks at once would be told that nobody is."""
     until = monotonic() + most_s
-    while hands(gate.folder) and monotonic() < until:
+    while wake.hands(gate.folder) and monotonic() < until:
         ticket = gate.replica.catch_up().tickets.get(ident)
         if ticket is None or not ticket.away:
             return
         if reason_of_job(gate.state, gate.state.queue(ticket.spec), gate.now(), ticket).code != "no_worker":
             return
         sleep(0.005)
-
-
-def hands(folder: str) -> list[str]:
-    """Where the hands of workers on this machine are told."""
-    if not folder:
-        return []
-    try:
-        place = f"{wake.runtime_folder(folder)}/{HANDS}"
-        return [f"{place}/{name}" for name in os.listdir(place) if name.endswith(wake.SUFFIX)]
-    except OSError:
-        return []

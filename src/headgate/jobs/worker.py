@@ -24,8 +24,7 @@ from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import changing, settling
 from headgate.jobs.hand import Hand, Wants
-from headgate.jobs.submitting import hands
-from headgate.log.protocol import LogReplaced
+from headgate.log.protocol import LogReplaced, StoreMoved
 
 LOOK_S = 1.0
 CLEAN_S = 300.0
@@ -33,6 +32,7 @@ UPKEEP_S = 10.0
 _TELL_AGAIN_S = 0.2
 _ORPHAN_S = 3.0  # from TERM to KILL
 _RESTART_S = 1.0
+_UNAVAILABLE = 69
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 OpenGate = Callable[[], DirectGate]
@@ -71,6 +71,7 @@ class Worker:
         self._signals = 0
         self._told_at = 0.0
         self._started_at = 0.0
+        self._moved = False  # the gate was, to another store
         self._termed: dict[int, float] = {}  # orphans that were told to end, and when
 
     def run(self) -> int:
@@ -97,7 +98,7 @@ class Worker:
                     os.close(fd)
             gate.close()
             _kept.remove(gate)
-        return 0
+        return _UNAVAILABLE if self._moved else 0
 
     def _stay(self, gate: DirectGate, wake_fd: int) -> None:
         look_at = clean_at = upkeep_at = 0.0
@@ -118,10 +119,19 @@ class Worker:
                 if now >= clean_at:
                     clean_at = now + CLEAN_S
                     changing.clean(gate, time_ns() // 1_000_000 - gate.settings.jobs.keep_ms)
+            except StoreMoved as moved:
+                self._end_with(moved)
             except (HeadgateError, LogReplaced, OSError) as error:
                 self._say(f"{error} (still trying)")
             if self._hands or not self._signals:
                 self._rest(wake_fd)
+
+    def _end_with(self, moved: StoreMoved) -> None:
+        """There is nothing left to do here: whoever started us must say where the gate is now."""
+        if not self._moved:
+            self._moved = True
+            self._say(f"{moved}, and start the worker anew")
+            self._signals += 1
 
     def _rest(self, wake_fd: int) -> None:
         files = [wake_fd, self._ends_with] if self._ends_with >= 0 else [wake_fd]
@@ -176,7 +186,7 @@ class Worker:
             self._life = (self._life[0], -1)
         self._told_at = monotonic()
         message = b"now" if self._now or self._signals > 1 else b"finish"
-        for address in hands(gate.folder):
+        for address in wake.hands(gate.folder):
             if any(f"-{pid}-" in os.path.basename(address) for pid in self._hands):
                 wake.send(address, message)
 

@@ -107,6 +107,7 @@ class MemoryLog:
     """One decider's view of a store in memory. `clock` is for tests: the log's time in ms."""
 
     remote = False
+    tended = False
 
     def __init__(self, clock: clocks.Clock | None = None, *, store: MemoryStore | None = None) -> None:
         if clock is None:

@@ -12,23 +12,13 @@ import sqlite3
 
 from headgate.log.database import MOVED
 from headgate.log.files import make_file, make_inner_folder, sync_folder
-from headgate.log.protocol import StoreError
-
-
-class StoreMoved(StoreError):
-    """The gate is elsewhere now."""
-
-    def __init__(self, folder: str, to: str) -> None:
-        super().__init__(
-            f"the gate of {folder} was moved to {to}: set HEADGATE_STORE to it (with the password, if it needs one)"
-        )
-        self.to = to
+from headgate.log.protocol import StoreMoved
 
 
 def moved(folder: str, conn: sqlite3.Connection) -> StoreMoved:
     """What to say of a store whose database is of the format MOVED."""
     rows = conn.execute("SELECT value FROM meta WHERE key = 'moved_to'").fetchall()
-    return StoreMoved(folder, str(rows[0][0]) if rows else "another store")
+    return StoreMoved.away(folder, str(rows[0][0]) if rows else "another store")
 
 
 def close_for_good(folder: str, to: str) -> None:

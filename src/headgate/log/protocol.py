@@ -28,6 +28,7 @@ class Position(NamedTuple):
 
 
 START = Position(0, "", 0)
+_MOVED, _DO = " was moved to ", ": set HEADGATE_STORE to it (with the password, if it needs one)"
 
 
 class Commit(NamedTuple):
@@ -76,6 +77,20 @@ class StoreError(HeadgateError):
     """The store cannot be used; the sentence says why and what to do."""
 
 
+class StoreMoved(StoreError):
+    """The gate is elsewhere now, and will not come back by itself. Made of its sentence, as it goes over a socket."""
+
+    @classmethod
+    def away(cls, place: str, to: str) -> StoreMoved:
+        """For the gate of a place, which is at a URL now."""
+        return cls(f"the gate of {place}{_MOVED}{to}{_DO}")
+
+    @property
+    def to(self) -> str:
+        """The URL of the store, without a password."""
+        return str(self).partition(_MOVED)[2].partition(_DO)[0]
+
+
 class TransactionLost(StoreError):
     """The transaction is over and nothing of it was committed; the log is the one that it was: decide again."""
 
@@ -103,6 +118,10 @@ class Log(Protocol):
         Such a log has `tell(text)`, which wakes those who `listen()` on other machines (log/postgres/listener.py), and
         `hurry()`, after which the calling thread never waits long for a read.
         """
+
+    @property
+    def tended(self) -> bool:
+        """Whether the node of this host sees to its upkeep."""
 
     # Reading, at any time, without the lock.
     def snapshot(self) -> Stored | None:

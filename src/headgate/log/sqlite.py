@@ -59,6 +59,7 @@ class SqliteLog:
     """The log in a folder, which is made if need be. `clock` is for tests: the log's time in ms."""
 
     remote = False
+    tended = False
 
     def __init__(self, path: str, clock: clocks.Clock | None = None) -> None:
         self._clock = clock or clocks.wall_ms

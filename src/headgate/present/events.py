@@ -7,12 +7,12 @@ from functools import cache, lru_cache
 from typing import Any, get_args
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, fields
 
 from headgate.config.units import format_duration
 from headgate.core import events as ev
 from headgate.core.names import parse_model
-from headgate.core.records import Reason, Rule
+from headgate.core.records import Reason, Rule, Spec
 from headgate.gate import processes
 from headgate.present.moments import Json, Moments
 from headgate.present.shapes import process_json, reason_json
@@ -40,23 +40,45 @@ def event_json(seq: int, at: int, event: ev.Event, moments: Moments) -> Json:
 
 def _fields(record: Struct, moments: Moments) -> Json:
     """A record's fields with times and processes as programs are told them; what is empty is null."""
-    fields: Json = {}
-    for name, tell in _tellers(type(record)):
-        value = getattr(record, name)
-        if tell is not None:
-            value = tell(value, moments)
-        elif isinstance(value, Struct):
-            value = asdict(reason_json(value, moments)) if isinstance(value, Reason) else _fields(value, moments)
-        elif isinstance(value, tuple):
-            value = [_fields(each, moments) if isinstance(each, Struct) else each for each in value]
-        fields[name] = None if value == "" else value
-    return fields
+    document: Json = asdict(record)
+    texts, told, others = _kinds(type(record))
+    for name in texts:
+        if not document[name]:
+            document[name] = None
+    for name, tell in told:
+        document[name] = tell(document[name], moments)
+    for name in others:
+        value = document[name]
+        if isinstance(value, Struct):
+            document[name] = _nested(value, moments)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Struct):
+            document[name] = [_fields(each, moments) for each in value]
+        elif value == "":
+            document[name] = None
+    document.pop("wake", None)  # an address that means something to its process alone
+    return document
+
+
+def _nested(record: Struct, moments: Moments) -> Json:
+    if isinstance(record, Spec):
+        return _spec_fields(record)
+    return asdict(reason_json(record, moments)) if isinstance(record, Reason) else _fields(record, moments)
+
+
+@lru_cache(1024)
+def _spec_fields(spec: Spec) -> Json:
+    """Most requests are like others: shared, and not to be changed."""
+    return asdict(spec) | {"host": spec.host or None}
 
 
 @cache
-def _tellers(kind: type[Struct]) -> list[tuple[str, Callable[[Any, Moments], object] | None]]:
-    """The fields that are told, with what makes of their values what is told; None: what the value is decides."""
-    return [(name, _TELLERS.get(name)) for name in kind.__struct_fields__ if name not in _UNTOLD]
+def _kinds(kind: type[Struct]) -> tuple[list[str], list[tuple[str, Callable[[Any, Moments], object]]], list[str]]:
+    """The names of the texts among a record's fields; of those that are told in another way, with that; of others."""
+    types = {field.name: field.type for field in fields(kind)}
+    told = [(name, _TELLERS[name]) for name in types if name in _TELLERS]
+    texts = [name for name, type in types.items() if type is str and name not in _TELLERS]
+    plain = {int, bool, float, str}
+    return texts, told, [name for name, type in types.items() if name not in _TELLERS and type not in plain]
 
 
 @lru_cache(1024)
@@ -65,7 +87,6 @@ def _process_fields(value: str) -> Json | None:
     return None if process is None else asdict(process)
 
 
-_UNTOLD = frozenset(("wake",))  # an address that means something to its process alone
 _TELLERS: dict[str, Callable[[Any, Moments], object]] = {
     **dict.fromkeys(
         ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"),
@@ -141,7 +162,14 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     }
     by = f" ({event.by})" if event.by else ""
     what = causes.get(event.cause, event.cause)
+    if event.silent:
+        what = f"its host {event.silent} was not heard of for too long, where it may still run"
     return f"{event.id} was taken back, {what}{by}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+
+
+def _dropped(event: ev.Dropped) -> str:
+    causes = {"unrenewed": "its client is gone", "silent": "its host was not heard of for too long"}
+    return f"{event.id} left the line: {causes.get(event.why, 'its process is gone')}"
 
 
 def _cancelled(event: ev.Cancelled) -> str:
@@ -284,7 +312,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Reclaimed: _reclaimed,
     ev.Cancelled: _cancelled,
     ev.Expired: _expired,
-    ev.Dropped: lambda event: f"{event.id} left the line: its {'client' if event.why else 'process'} is gone",
+    ev.Dropped: _dropped,
     ev.Bumped: _bumped,
     ev.Reserved: _reserved,
     ev.RuleSet: _rule_set,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, HeadgateError, NotFound
 from headgate.core.names import KINDS, parse_model, shown
@@ -16,6 +18,28 @@ from headgate.core.views import pool_views
 from headgate.gate import processes
 from headgate.gate.transaction import Decided
 from headgate.present.words import some
+
+
+class DrainShape(Struct):
+    """What came of draining a host, or of ending that."""
+
+    host: str
+    draining: bool
+    running: int  # agents that go on there
+    entered: int
+
+
+def check_host(name: str) -> str:
+    """The name of a host, if it can be one."""
+    if not name or len(name) > 255 or not all(char.isprintable() and char != "|" for char in name):
+        raise BadRequest(f"{shown(name)} is no host's name: see `headgate ps` for those that are known")
+    return name
+
+
+def drained(state: State, host: str, events: Iterable[ev.Event]) -> DrainShape:
+    specs = [lease.ticket.spec for lease in state.leases.values()]
+    running = sum(spec.kind == "agents" and spec.host == host for spec in specs)
+    return DrainShape(host, host in state.draining, running, entered(events))
 
 
 def kind_for(state: State, target: str, given: str | None = None) -> str:

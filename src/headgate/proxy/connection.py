@@ -79,6 +79,11 @@ class Response:
             self._connection.go_on()
         return data
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether something has come that was not read yet."""
+        return bool(self._parts)
+
     def at_eof(self) -> bool:
         """Whether there is nothing more to read."""
         return self.complete and not self._parts

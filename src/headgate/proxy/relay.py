@@ -45,6 +45,10 @@ async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Ex
         await send({"type": "http.response.start", "status": status, "headers": headers})
         piece = start
         if not piece and not response.at_eof():
+            if (
+                not response.at_hand
+            ):  # a stream's head that came alone: it is not kept for what follows (api/protocol.py)
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
             x.waiting_since = perf_counter()
             piece = await response.readany()
         while True:

@@ -56,7 +56,8 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH
 class End:
     """How a child ended: with an exit code, or by a signal.
 
-    `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record" or "silent".
+    `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent" or
+    "cut_off".
     `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
     """
 
@@ -91,7 +92,7 @@ def supervise(
     *,
     ends_in_s: float | None = None,
     every_s: float | None = None,
-    on_tick: Callable[[], None] | None = None,
+    on_tick: Callable[[], str | None] | None = None,
     fd: int | None = None,
     on_readable: Callable[[], None] | None = None,
     on_bytes: Callable[[int, bytes], None] | None = None,
@@ -103,9 +104,9 @@ def supervise(
     """Stay with a started child until it ends, and say how it ended.
 
     `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (SPEC L5). `ends` may want that earlier
-    (SPEC R5), if stdout is read. `on_tick` is called every `every_s`, `on_readable` while `fd` has something to read.
-    An exception of theirs ends the watching, not the child. Signals are passed on between such calls, so they should
-    be short.
+    (SPEC R5), if stdout is read. `on_tick` is called every `every_s`, and if it names a reason the child is ended for
+    it; `on_readable` while `fd` has something to read. An exception of theirs ends the watching, not the child.
+    Signals are passed on between such calls, so they should be short.
 
     Of a child that was prepared with taps, `on_bytes` is shown the output. `on_ending` is called with the reason just
     before a child is told to end, `on_lingering` again and again while that child is dead and others of its group are
@@ -159,7 +160,7 @@ class _Watch:
         self._look_for_group_ms = _LOOK_FOR_GROUP_MS[0]
         self._tick_at = _NEVER
         self._tick_ms = 0.0
-        self._on_tick: Callable[[], None] | None = None
+        self._on_tick: Callable[[], str | None] | None = None
         self._fd = -1
         self._on_readable: Callable[[], None] | None = None
         self._child = child
@@ -204,7 +205,7 @@ class _Watch:
             self._ends = ends
             ends.begin(_awake_ms())
 
-    def tick_every(self, tick_ms: float, on_tick: Callable[[], None]) -> None:
+    def tick_every(self, tick_ms: float, on_tick: Callable[[], str | None]) -> None:
         self._tick_at, self._tick_ms, self._on_tick = _now_ms() + tick_ms, tick_ms, on_tick
 
     def read_from(self, fd: int, on_readable: Callable[[], None]) -> None:
@@ -414,7 +415,9 @@ class _Watch:
             self._ask(self._ends, _awake_ms())
         if now >= self._tick_at and self._on_tick is not None:
             self._tick_at = now + self._tick_ms
-            self._on_tick()
+            why = self._on_tick()
+            if why and not self._because:
+                self._tell_to_end(why)
 
     def _ask(self, ends: Ending, now: float) -> None:
         """Whether it is to be ended early."""

@@ -15,8 +15,9 @@ from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
 from headgate.core.records import Lease
 from headgate.gate.credentials import Held
+from headgate.gate.liveness import CUT_OFF_MS
 from headgate.gate.seats import SeatGate
-from headgate.log.protocol import LogReplaced, SideWrite, StoreError
+from headgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
 from headgate.present.times import local_and_utc, utc
 from headgate.runner.ending import Ending
 from headgate.runner.resuming import Session
@@ -25,7 +26,13 @@ from headgate.signals.agents import agent_for
 from headgate.signals.outcome import AUTH, LOCAL_ERROR, OVERLOADED, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from headgate.signals.process import Reader, judge_by_exit_only
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from threading import Thread
+
 SILENCE_S = 20 * 60.0
+CUT_OFF = "cut_off"
+_FOLLOW_S = 30.0
 _STARTING_MS = 1000  # the agent was started a little before it is watched
 _LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)
 _TROUBLE = (HeadgateError, LogReplaced, OSError)  # with the store
@@ -47,11 +54,14 @@ class Watch:
         say: Callable[[str], None],
         credential: Held,
         session: Session | None = None,
+        follow: Callable[[StoreMoved], SeatGate] | None = None,
     ) -> None:
         self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
         self._say = say
         self._gate = gate
+        self._follow = follow  # how to go where the gate was moved to
+        self._following: Thread | None = None
         self._lease = lease
         self._agent = agent_for(argv, classify)
         self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
@@ -65,6 +75,11 @@ class Watch:
         self._probes = gate.is_probe(lease.id)
         self._tied = False
 
+    @property
+    def gate(self) -> SeatGate:
+        """Where its lease is by now."""
+        return self._gate
+
     # While it runs. Nothing here waits for the store: the agent's output would wait with it.
 
     def feed(self, stream: int, data: bytes) -> None:
@@ -74,10 +89,26 @@ class Watch:
             if self._probes:
                 self._report_activity()
 
-    def tick(self) -> None:
-        """Now and then."""
+    def tick(self) -> str:
+        """Now and then; why the agent is to be ended, if it is."""
         self._report_activity()
-        self._gate.tick(self._lease)
+        try:
+            self._gate.tick(self._lease)
+        except StoreMoved as moved:
+            if self._following is None and self._follow is not None:
+                from threading import Thread
+
+                self._following = Thread(target=self._go_after, args=(moved,), daemon=True)
+                self._following.start()
+        return CUT_OFF if self._gate.settings.on_cutoff == "end" and self._gate.silent_ms() > CUT_OFF_MS else ""
+
+    def _go_after(self, moved: StoreMoved) -> None:
+        """In a thread. Where it fails, the end of the agent says so."""
+        assert self._follow is not None
+        try:
+            self._gate = self._follow(moved)
+        except _TROUBLE:
+            return
 
     def _report_activity(self) -> None:
         """The first thing that a probe does tells those who wait for its verdict (SPEC B2)."""
@@ -105,10 +136,28 @@ class Watch:
         self.outcome = self._judge(end)
         side = [] if self._session is None else self._session.ended(self.reader, end)
         durable = self._session is not None and self._session.changed
+        if self._following is not None:
+            self._following.join(_FOLLOW_S)
+        release = self._release(self.outcome, end)
         try:
-            self.give_back(self._release(self.outcome, end), end, side, durable=durable)
+            if end.ended_because == CUT_OFF and not self._could_tell(release):
+                raise StoreError("the store cannot be reached")
+            try:
+                self.give_back(release, end, side, durable=durable)
+            except StoreMoved as moved:
+                if self._follow is None:
+                    raise
+                self._gate = self._follow(moved)
+                self.give_back(release, end, side, durable=durable)
         except StoreError as error:  # the agent has run, and its code is what counts
             self._say(f"its seat will be found free by whoever asks next, as now {error}")
+
+    def _could_tell(self, release: cmd.Release) -> bool:
+        """Whether the store is there after all: who was ended for the want of it does not wait for it."""
+        try:
+            return self._gate.try_decide([release])
+        except _TROUBLE:
+            return False
 
     def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
         """Release the lease, and write down what goes with it."""

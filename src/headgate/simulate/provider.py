@@ -40,8 +40,9 @@ class Upstream:
         if self.about.slowed != 1:
             self.slowed_until = now + int(self.about.slowed_min * MINUTE)
 
-    def duration(self, service_ms: int, now: int) -> int:
-        return int(service_ms * self.about.slowed) if now < self.slowed_until else service_ms
+    def slowed(self, service_ms: int) -> int:
+        """How long a call takes while refusals make all of them slower."""
+        return int(service_ms * self.about.slowed)
 
     def seat_ms(self, until: int) -> int:
         """Seats times milliseconds that were there for us up to then."""

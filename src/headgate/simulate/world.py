@@ -14,11 +14,13 @@ from random import Random
 from typing import Any
 
 from headgate.core import commands as cmd
-from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.events import Granted, Queued
 from headgate.core.order import PRIORITY_MS
+from headgate.core.pools import Pool
 from headgate.core.records import Spec
 from headgate.simulate import draws
+from headgate.simulate.draws import BITS
 from headgate.simulate.policies import Aimd, Plan
 from headgate.simulate.provider import MINUTE, Upstream
 from headgate.simulate.result import Result
@@ -27,12 +29,13 @@ from headgate.simulate.scenario import Project, Scenario
 START = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
 ME = "sim"
 MODEL = "sim/model"
+POOL = "requests sim"
 _NETWORK = draws.uniform(30, 81)
 _REFUSAL = draws.uniform(40, 151)
 _HEADERS = draws.uniform(400, 1501)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
 
-ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, QUESTION, ANSWER = range(9)
+ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, QUESTION, ANSWER, END = range(10)
 
 
 class Agent:
@@ -41,6 +44,7 @@ class Agent:
         "group",
         "ident",
         "left",
+        "line",
         "network",
         "project",
         "retries",
@@ -52,10 +56,13 @@ class Agent:
         "work",
     )
 
-    def __init__(self, project: Project, group: str, spec: Spec, work: Random, network: Random) -> None:
+    def __init__(
+        self, project: Project, group: str, spec: Spec, line: dict[str, Agent], work: Random, network: Random
+    ) -> None:
         self.project = project
         self.group = group
         self.spec = spec
+        self.line = line
         self.work = work.getrandbits
         self.network = network.getrandbits
         self.thinks = project.think()
@@ -70,9 +77,12 @@ class World:
         self.scenario = scenario
         self.plan = plan
         self.end = START + int(scenario.minutes * MINUTE)
+        retry_after_s = scenario.provider.retry_after_s
+        self.retry_after_ms = None if retry_after_s is None else int(retry_after_s * 1000)
+        self.asks = ("sim",) if plan.usage_gate else ()
         self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
-        self.heap: list[tuple[int, int, int, Agent | None, int]] = []
+        self.heap: list[tuple[int, int, int, Agent | None, int]] = [(self.end, 1 << 60, END, None, 0)]
         self.pushed = self.asked = 0
         self.net = draws.stream(seed, "answers", 0).getrandbits
         self.lag = draws.uniform(*scenario.provider.lag_ms)
@@ -80,13 +90,14 @@ class World:
         self.by_ident: dict[str, Agent] = {}
         self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
         self.cap = 0
-        self.busy_ms = 0
         self.done: dict[str, int] = {}
         self.waits: dict[str, list[int]] = {}
         self.overtaken = 0
         self.calls: list[tuple[int, int]] = []
         self.refused_at: list[int] = []
         self.limits: list[tuple[int, int]] = []
+        self.pool: Pool | None = None  # as soon as there is one
+        self.limit = 0
         self.agents = self._agents(seed)
         self.now = START
         self.decided = True  # since the last look at the engine
@@ -99,14 +110,15 @@ class World:
             project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
             for project in self.scenario.project
         }
+        lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who stands in line, in order of queueing
         for project in self.scenario.project:
             group = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
             self.done[group], self.waits[group] = 0, []
-            spec = specs[project.name]
+            spec, line = specs[project.name], lines[project.name]
             for _ in range(project.agents):
                 number = len(agents)
                 work, network = draws.stream(seed, "work", number), draws.stream(seed, "network", number)
-                agents.append(Agent(project, group, spec, work, network))
+                agents.append(Agent(project, group, spec, line, work, network))
         return agents
 
     def _priorities(self) -> bool:
@@ -123,7 +135,7 @@ class World:
         if plan.cap != "none":
             self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
         for agent in self.agents:
-            think = agent.thinks[agent.work(draws.BITS)] if agent.project.think_first else 0
+            think = agent.thinks[agent.work(BITS)] if agent.project.think_first else 0
             self.push(START + think, ASK, agent)
 
     def push(self, at: int, what: int, agent: Agent | None = None, value: int = 0) -> None:
@@ -139,47 +151,53 @@ class World:
     # The engine.
 
     def handle(self, command: cmd.Command) -> None:
-        self.decided = True
         for event in self.engine.handle(command, self.now):
-            if type(event) is ev.Granted:
+            if type(event) is Granted:
                 self._granted(self.by_ident[event.id])
+            elif type(event) is Queued:
+                agent = self.by_ident[event.ticket.id]
+                agent.line[agent.ident] = agent
+        pool = self.pool
+        if pool is None:
+            pool = self.pool = self.engine.state.pools.get(POOL)
+        if pool is not None and pool.limit != self.limit:
+            self.limit = pool.limit
+            self.limits.append((self.now - START, self.limit))
+        self.decided = True
 
     def _granted(self, agent: Agent) -> None:
-        agent.sent_at = self.now
-        self.push(self.now + _NETWORK[agent.network(draws.BITS)], ARRIVE, agent)
-        for ticket in self.engine.state.tickets.values():  # in the order in which they queued
-            if ticket.spec is agent.spec:
-                self.overtaken = max(self.overtaken, agent.asked_at - self.by_ident[ticket.id].asked_at)
-                break
+        now = agent.sent_at = self.now
+        self.push(now + _NETWORK[agent.network(BITS)], ARRIVE, agent)
+        line = agent.line
+        line.pop(agent.ident, None)
+        for other in line.values():  # the first of those who still wait
+            if agent.asked_at - other.asked_at > self.overtaken:
+                self.overtaken = agent.asked_at - other.asked_at
+            break
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""
-        heap, engine, end = self.heap, self.engine, self.end
+        heap, due, asks = self.heap, self.engine.timers.due, bool(self.asks)
         steps = self._steps()
         tick = cmd.Tick()
-        count = due = 0
         while True:
-            if self.decided:  # else nothing has changed there
-                self._look()
-                deadline = engine.next_deadline()
-                due = end + 1 if deadline is None else deadline
-                self.decided = False
-            at = heap[0][0] if heap else end + 1
-            if due <= at:
-                if due > end:
-                    break
-                self.now = max(due, self.now)
+            if asks and self.decided:  # else nothing has changed there
+                self._ask_usage()
+            timer = due(heap[0][0])
+            if timer is not None:
+                if timer[0] > self.now:
+                    self.now = timer[0]
                 self.handle(tick)
                 continue
-            if at > end:
+            at, number, what, agent, value = heappop(heap)
+            if what == END:
                 break
-            self.now, _, what, agent, value = heappop(heap)
+            self.now = at
             steps[what](agent, value)
-            count += 1
-            if progress is not None and not count & 0x3FFF:
-                progress((self.now - START) / (end - START))
-        if heap or engine.state.tickets:
-            self.now = end
+            if progress is not None and not number & 0x3FFF:
+                progress((at - START) / (self.end - START))
+        if heap or self.engine.state.tickets:
+            self.now = self.end
 
     def _steps(self) -> tuple[Callable[[Any, int], None], ...]:
         """What is done, by its number."""
@@ -195,24 +213,20 @@ class World:
             self._answer,
         )
 
-    def _look(self) -> None:
-        """What is to be seen after a decision: a new limit, a question that somebody should ask."""
-        pool = self.engine.state.pools.get("requests sim")
-        if pool is None:
-            return
-        limit = pool.limit
-        if not self.limits or self.limits[-1][1] != limit:
-            self.limits.append((self.now - START, limit))
-        if self.plan.usage_gate and self.engine.questions(self.now):
+    def _ask_usage(self) -> None:
+        """After a decision: is there a question that somebody should ask?"""
+        if self.engine.questions(self.now):
             self.handle(cmd.AskUsage("requests", "sim", ME))
-            self.push(self.now + _NETWORK[self.net(draws.BITS)], QUESTION)
+            self.push(self.now + _NETWORK[self.net(BITS)], QUESTION)
+        self.decided = False
 
     # What happens.
 
     def _ask(self, agent: Agent, again: int) -> None:
         if not again:
-            agent.service_ms = agent.services[agent.work(draws.BITS)]
-            agent.asked_at, agent.retries = self.now, 0
+            agent.service_ms = agent.services[agent.work(BITS)]
+            agent.asked_at = self.now
+            agent.retries = 0
             agent.left -= 1
         self._acquire(agent)
 
@@ -224,23 +238,22 @@ class World:
         priority = agent.project.priority
         if self.plan.strict_priority:
             since, priority = START - PRIORITY_MS * 100_000 * priority if priority else since, 0
-        asks = ("sim",) if self.plan.usage_gate else ()
-        self.handle(cmd.Acquire(ident, agent.spec, ME, True, since, priority, 1 << 50, asks=asks))
+        self.handle(cmd.Acquire(ident, agent.spec, ME, True, since, priority, 1 << 50, asks=self.asks))
 
     def _arrive(self, agent: Agent, _: int) -> None:
         now, upstream = self.now - START, self.upstream
         if not upstream.takes(now):
             upstream.refuses(now)
             self.refused_at.append(now)
-            self.push(self.now + _REFUSAL[agent.network(draws.BITS)], REFUSED, agent)
+            self.push(self.now + _REFUSAL[agent.network(BITS)], REFUSED, agent)
             return
-        duration = upstream.duration(agent.service_ms, now)
+        duration = agent.service_ms if now >= upstream.slowed_until else upstream.slowed(agent.service_ms)
         finish = self.now + duration
-        lag = self.lag[self.lags(draws.BITS)]
+        lag = self.lag[self.lags(BITS)]
         upstream.starts(finish - START, lag)
         self._count(agent, finish, duration)
         if self.engine.wants_word(agent.ident):
-            headers = self.now + _HEADERS[agent.network(draws.BITS)]
+            headers = self.now + _HEADERS[agent.network(BITS)]
             if headers < finish:
                 self.push(headers, HEADERS, agent, int(agent.ident))
         self.push(finish, FINISH, agent)
@@ -248,13 +261,12 @@ class World:
             self.push(finish + lag, FREE, agent, int(agent.ident))
 
     def _count(self, agent: Agent, finish: int, duration: int) -> None:
-        self.waits[agent.group].append(self.now - agent.asked_at)
-        self.calls.append((self.now - START, finish - START))
-        work = agent.service_ms
+        now, work = self.now, agent.service_ms
+        self.waits[agent.group].append(now - agent.asked_at)
+        self.calls.append((now - START, finish - START))
         if finish > self.end:
-            work = work * (self.end - self.now) // duration
+            work = work * (self.end - now) // duration
         self.done[agent.group] += work
-        self.busy_ms += work
 
     def _headers(self, agent: Agent, ident: int) -> None:
         if agent.ident == str(ident) and self.engine.wants_word(agent.ident):
@@ -262,7 +274,7 @@ class World:
 
     def _finish(self, agent: Agent, _: int) -> None:
         if agent.left:
-            self.push(self.now + agent.thinks[agent.work(draws.BITS)], ASK, agent)
+            self.push(self.now + agent.thinks[agent.work(BITS)], ASK, agent)
         if self.aimd is not None:
             self.aimd.accepted()
         if not self.plan.sees_lag:
@@ -272,10 +284,8 @@ class World:
         self._release(str(ident), "ok")
 
     def _release(self, ident: str, outcome: str) -> None:
-        retry_after_s = self.scenario.provider.retry_after_s
-        after_ms = int(retry_after_s * 1000) if retry_after_s is not None and outcome == "rate_limited" else None
         del self.by_ident[ident]
-        self.handle(cmd.Release(ident, outcome, after_ms))
+        self.handle(cmd.Release(ident, outcome, self.retry_after_ms if outcome == "rate_limited" else None))
         if self.aimd is not None:
             self._set_cap(self.aimd.cap)
 
@@ -288,7 +298,7 @@ class World:
             return
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
-        wait -= wait * agent.network(draws.BITS) >> (draws.BITS + 2)
+        wait -= wait * agent.network(BITS) >> (BITS + 2)
         self.push(self.now + wait, ASK, agent, 1)
 
     def _change(self, agent: Agent | None, _: int) -> None:
@@ -299,7 +309,7 @@ class World:
 
     def _question(self, agent: Agent | None, _: int) -> None:
         """The usage question has come to the provider, which counts and answers."""
-        self.push(self.now + _NETWORK[self.net(draws.BITS)], ANSWER, None, self.upstream.told(self.now - START))
+        self.push(self.now + _NETWORK[self.net(BITS)], ANSWER, None, self.upstream.told(self.now - START))
 
     def _answer(self, agent: Agent | None, count: int) -> None:
         self.handle(cmd.AnswerUsage("requests", "sim", ME, count))
@@ -314,7 +324,7 @@ class World:
             policy=policy,
             seed=seed,
             horizon_ms=horizon,
-            utilisation=round(100 * self.busy_ms / seat_ms, 3) if seat_ms else 0.0,
+            utilisation=round(100 * total / seat_ms, 3) if seat_ms else 0.0,
             refusals=len(self.refused_at),
             requests=len(self.calls),
             wait_p50_s=_part(waits, 0.5),

@@ -14,7 +14,7 @@ It never sees a ticket, a pool or a log: the engine asks for a verdict on a refu
 
 from __future__ import annotations
 
-from headgate.core.limits.adapt import Adapt
+from headgate.core.limits.adapt import NEVER, Adapt
 from headgate.core.limits.fixed import Fixed
 from headgate.core.limits.pause import Pause
 from headgate.core.limits.protocol import INCIDENT_PAUSE_MS, Policy, Verdict
@@ -23,7 +23,7 @@ from headgate.core.limits.step import Step
 POLICIES = ("adapt", "step", "pause", "fixed")
 _PLAIN: dict[str, Policy] = {"fixed": Fixed(), "pause": Pause(), "step": Step()}
 
-__all__ = ["INCIDENT_PAUSE_MS", "POLICIES", "Adapt", "Policy", "Verdict", "plain"]
+__all__ = ["INCIDENT_PAUSE_MS", "NEVER", "POLICIES", "Adapt", "Policy", "Verdict", "plain"]
 
 
 def plain(name: str) -> Policy:

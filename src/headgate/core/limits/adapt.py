@@ -53,6 +53,7 @@ MOST_WAIT_MS = 30_000
 ALONE_WAIT_MS = 60_000  # half of it and more: see `_wait_ms`
 MOST_ALONE_WAIT_MS = 30 * 60_000
 MOST_CEILING = 1_000_000
+NEVER = 1 << 60
 _ANY = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
 
 
@@ -106,26 +107,40 @@ class Adapt:
         self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, *, counted: bool = False
     ) -> bool:
         """Whether an admission that brings the pool to `level` may be made now; `counted`: the provider said so."""
-        belief = self.belief
-        if level <= limit and (level <= FLOOR or (level <= belief.proven and self._trusted(level, live, now))):
-            if cooling and self.short and now < self._round_until(now):
-                return False
-            return level < limit or level <= FLOOR or now >= self._spaced_at()
+        return self.admits_at(level, limit, now, live, cooling, counted) <= now
+
+    def admits_at(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, counted: bool = False
+    ) -> int:
+        """From when on, if nothing else happens; NEVER: not before something else has happened."""
         if level > limit:
             if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
-                return False
-            return now >= (self.probe_at() or now + 1)
+                return NEVER
+            return self.probe_at() or NEVER
+        if level <= FLOOR:
+            return 0
+        belief = self.belief
+        if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
+            moment = 0 if level < limit else self._spaced_at()
+            return max(moment, self._round_until(now)) if cooling and self.short else moment
         if belief.unproven:
-            return False
+            return NEVER
         if counted:
-            return now >= belief.sent_at + REORDER_MS
-        if now >= self._hasty_at():
-            return True
+            return belief.sent_at + REORDER_MS
         if self.short:
-            if cooling and (level > 2 * belief.firm + 2 or not self._fresh(now)):
-                return False
-            return now == belief.sent_at or now >= self._heard_at()
-        return self.busy or (not cooling and now >= self._calm_at(level))
+            return self._in_round_at(level, cooling, now)
+        if self.busy:
+            return 0
+        at_last = belief.tried_at + HASTE_MS
+        return at_last if cooling else min(at_last, self._calm_at(level))
+
+    def _in_round_at(self, level: int, cooling: int, now: int) -> int:
+        """From when on an unproven call is sent where calls are short: with the others of its round, or at last."""
+        belief = self.belief
+        at_last = belief.tried_at + SHORT_HASTE_MS + 4 * belief.hold_ms
+        if cooling and (level > 2 * belief.firm + 2 or not self._fresh(now)):
+            return at_last
+        return 0 if now == belief.sent_at else min(at_last, self._heard_at())
 
     @property
     def short(self) -> bool:
@@ -142,11 +157,6 @@ class Adapt:
             return 0
         return belief.tried_at + self.lag_ms + 4 * belief.hold_ms
 
-    def _hasty_at(self) -> int:
-        """When an unproven call is sent whatever cools down."""
-        belief = self.belief
-        return belief.tried_at + (SHORT_HASTE_MS + 4 * belief.hold_ms if self.short else HASTE_MS)
-
     def _fresh(self, now: int) -> bool:
         """Whether the provider still counts all that cools down, for certain."""
         freed = self.belief.freed
@@ -162,10 +172,6 @@ class Adapt:
         """When one more may be sent at the edge: where calls come seldom, not before a refusal of the last is heard."""
         belief = self.belief
         return belief.sent_at + SPACING_MS if belief.gap_ms >= 1_000 * 16 else 0
-
-    def _trusted(self, level: int, live: int, now: int) -> bool:
-        """Whether a proof of this level still counts."""
-        return now < self.belief.proven_at + PROOF_MS or level <= live
 
     def _calm_at(self, level: int) -> int:
         """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
@@ -194,26 +200,6 @@ class Adapt:
         """When the unproven call counts as accepted if nothing is heard of it; 0: there is none."""
         call = self.belief.calls.get(self.belief.unproven)
         return call.at + GRACE_MS if call is not None else 0
-
-    def admits_at(self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0) -> int:
-        """When time alone makes `admits` say yes, or is worth a look; 0: not before something else has happened."""
-        belief = self.belief
-        if level > limit:
-            moment = self.probe_at() if level == self.limit + 1 and limit >= self.limit else 0
-        elif level <= belief.proven and self._trusted(level, live, now):
-            moment = self._spaced_at() if level == limit else 0
-            if cooling and self.short:
-                moment = max(moment, self._round_until(now))
-        elif belief.unproven:
-            return 0
-        else:
-            moment = self._hasty_at()
-            if self.short:
-                heard = self._heard_at()
-                moment = heard if now < heard < moment else moment
-            elif not cooling:
-                moment = min(moment, self._calm_at(level))
-        return moment if moment > now else 0
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
@@ -277,11 +263,11 @@ class Adapt:
 
     def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
-        belief.proven = self.proven(live, now)
+        if now >= belief.proven_at + PROOF_MS:
+            belief.proven = self.proven(live, now)
+        # A probe counts though its level is proven from before the cap was lowered.
         probe = self.limit < level and self.limit < self.ceiling and not belief.unproven
-        bold = (
-            level > belief.proven or probe
-        )  # a probe counts though its level is proven from before the cap was lowered
+        bold = probe or level > belief.proven
         if bold:
             belief.unproven = ident
             belief.tried_at, belief.tried = now, level
@@ -293,10 +279,11 @@ class Adapt:
     def _ghosts(self, now: int) -> tuple[int, int]:
         """Seats and age of the last release that no longer counts here and may still count there."""
         freed = self.belief.freed
-        last = bisect_right(freed, (now - self.lag_ms, _ANY)) - 1
+        lag_ms = self.lag_ms
+        last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
         if last >= 0:
             at, seats = freed[last]
-            if at > now - max(MOST_LAG_MS, self.lag_ms + 1_000):
+            if now - at < MOST_LAG_MS or now - at < lag_ms + 1_000:
                 return seats, now - at
         return 0, 0
 
@@ -313,7 +300,8 @@ class Adapt:
         if call.epoch != belief.epoch:
             return
         level = call.level
-        belief.in_a_row = 0
+        if belief.in_a_row:
+            belief.in_a_row = 0
         if call.ghosts and level >= self.limit:
             belief.clean += 1
             if belief.clean >= CLEAN and belief.lag_was:
@@ -431,8 +419,8 @@ class Adapt:
         if outcome == "ok":
             belief.hold_ms += (min(now - call.at, MOST_HOLD_MS) - belief.hold_ms) // 8
         if belief.freed_at:
-            gap = min(now - belief.freed_at, 60_000) * 16
-            belief.gap_ms += (gap - belief.gap_ms) // 16
+            gap_ms = now - belief.freed_at
+            belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
         belief.freed_at = now
         freed = belief.freed
         if freed and freed[0][0] <= now - KEPT_MS:

@@ -16,6 +16,7 @@ DEFAULT_NAMESPACE = "default"
 EXAMPLE = "postgresql://user@host/database?namespace=team-a"
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _OURS = ("namespace",)
+_PLAIN = ("host", "port", "hostaddr", "user", "service", "sslmode", "sslrootcert", "target_session_attrs")
 
 
 class Address(NamedTuple):
@@ -24,6 +25,7 @@ class Address(NamedTuple):
     url: str
     namespace: str
     shown: str
+    usable: str  # as a URL for others, who must know the password themselves
     secrets: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -77,6 +79,7 @@ def _address(
         url=base + (f"?{kept}" if kept else ""),
         namespace=namespace,
         shown=_shown(host, path, user, options, namespace),
+        usable=_usable(host, path, user, options, namespace),
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
     )
 
@@ -94,3 +97,19 @@ def _shown(host: str, path: str, user: str | None, options: dict[str, str], name
         database = "..."  # a whole connection string may stand there, with its password
     login = f"{quote(unquote(user))}@" if user else ""
     return f"postgresql://{login}{place}/{database}?namespace={namespace}"
+
+
+def _usable(host: str, path: str, user: str | None, options: dict[str, str], namespace: str) -> str:
+    """Put together from what is no secret, too; but of more parts than are worth showing."""
+    kept = {name: options[name] for name in _PLAIN if name in options}
+    if host.startswith("/"):  # the folder of a socket
+        kept["host"], _, port = host.partition(":")
+        if port:
+            kept["port"] = port
+        host = ""
+    database = path.strip("/")
+    if "://" in database or "=" in database:
+        return _shown(host, path, user, options, namespace)
+    login = f"{quote(unquote(user))}@" if user else ""
+    query = "".join(f"{name}={quote(value)}&" for name, value in kept.items())
+    return f"postgresql://{login}{host}/{database}?{query}namespace={namespace}"

@@ -15,13 +15,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from headgate.log.moving import StoreMoved, close_for_good
+from headgate.log.moving import close_for_good
 from headgate.log.postgres import schema
 from headgate.log.postgres import statements as sql
 from headgate.log.postgres.address import Address
 from headgate.log.postgres.link import Link, Lost, Refused, explain, explain_lost
-from headgate.log.postgres.log import PostgresLog
-from headgate.log.protocol import Stored, StoreError
+from headgate.log.postgres.log import MOVED_TO, PostgresLog
+from headgate.log.protocol import Stored, StoreError, StoreMoved
 from headgate.log.sqlite import SqliteLog
 
 FILLING = "it is being filled by `headgate store copy`; if that was ended, do it again"
@@ -63,7 +63,7 @@ def copy(source: str, target: Address) -> Copied:
         try:
             old = open_source(source)
         except StoreMoved as error:
-            if error.to != target.shown or not filler.begun():
+            if error.to != target.usable or not filler.begun():
                 raise
             filler.open()
             return Copied()
@@ -148,7 +148,7 @@ class PostgresSource:
         return self._log.snapshot()
 
     def close_for_good(self, to: str) -> None:
-        said = self._log._link.literal(f"it was moved to {to}")
+        said = self._log._link.literal(f"{MOVED_TO}{to}")
         self._log._link.ask(f"UPDATE headgate.namespaces SET closed = {said} WHERE id = {self._log._ns}; COMMIT")
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class _Filler:
         rest, last = self._copy_commits(old, last)
         values = self._copy_sides(old.sides())
         self._copy_snapshot(old.snapshot())
-        old.close_for_good(self._link.address.shown)
+        old.close_for_good(self._link.address.usable)
         try:
             self.open()
         except (Lost, Refused, StoreError) as error:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.pq.abc import PGresult
 
-PATIENCE_S = 5.0  # how long to try to connect again before the store is called gone
+PATIENCE_S = 5.0  # how long to try to connect before the store is called gone
+REFUSED_S = 1.0  # the same for a store that was never reached from here, where nobody listens
 ANSWER_S = 60.0  # a server that says nothing for so long is gone
 HURRIED_S = 0.5  # the same for a thread that must not wait, such as an event loop's
 _CONNECT_S = 3
@@ -36,6 +37,10 @@ _SQLSTATE = ord("C")
 
 # The server ended the connection, or is not one that can be written to: it is made anew.
 _GONE = ("57P01", "57P02", "57P03", "25P03", "25P04", "25006", "08")
+
+# What is said where a server, or the lack of one, answered: unlike silence, or a server that is just starting.
+_NOBODY = ("Connection refused", "No such file or directory", "resolve host", "translate host name")
+_NEVER = ("password", "authentication failed", "pg_hba.conf", "does not exist", "not permitted to log in")
 
 # Where neither the URL nor the user's environment says otherwise.
 _DEFAULTS = {
@@ -60,12 +65,14 @@ class Refused(Exception):
 
     def __init__(self, code: str, said: str, *, committed: bool = False) -> None:
         super().__init__(f"{said} ({code})")
-        self.code = code
+        self.code, self.said = code, said
         self.committed = committed  # a transaction of the same round trip, before this statement
 
 
 class Link:
     """A connection that is made when it is needed, and anew when it was lost. `greet` is called after each making."""
+
+    tended = False  # whether somebody else sees to the upkeep of what is behind it
 
     def __init__(self, address: Address, greet: Callable[[], None]) -> None:
         self.address = address
@@ -89,10 +96,14 @@ class Link:
 
     def ask(self, sql: str, *, on: int = 0) -> list[PGresult]:
         """One round trip: the results of its statements. With `on`, only on the connection of that serial number."""
-        if on and (on != self.serial or self._conn is None):
-            raise Lost("the connection is another one")
+        self.check(on)
         pgconn = self._ready()
         return self._exchange(lambda: pgconn.send_query(sql.encode()))
+
+    def check(self, on: int) -> None:
+        """Lost unless the connection is the one of that serial number; 0: any will do."""
+        if on and (on != self.serial or not self.alive):
+            raise Lost("the connection is another one")
 
     def ask_with(self, sql: str, values: Sequence[bytes | None], *, binary: bool = False) -> PGresult:
         """One statement with values beside it, for large ones. With `binary` both ways are."""
@@ -133,6 +144,7 @@ class Link:
 
         try:
             send()
+            self._flush(conn.pgconn)
             results = self._results(conn.pgconn)
         except psycopg.Error as error:
             self.drop()
@@ -144,6 +156,24 @@ class Link:
             if result.status == _FATAL:
                 self._refused(result, committed=any(before.command_status == b"COMMIT" for before in results))
         return results
+
+    def _flush(self, pgconn: Any) -> None:
+        """A large question does not go out at once, and the server may have something to say before it has it all."""
+        if not pgconn.flush():
+            return
+        patience_s = HURRIED_S if self.hurried == get_ident() else ANSWER_S
+        self._poll.modify(pgconn.socket, select.POLLIN | select.POLLOUT)
+        try:
+            while pgconn.flush():
+                ready = self._poll.poll(patience_s * 1000)
+                if not ready:
+                    self.drop()
+                    raise Lost(f"the server took nothing for {patience_s:g} s")
+                if ready[0][1] & ~select.POLLOUT:
+                    pgconn.consume_input()
+        finally:
+            if self._conn is not None:
+                self._poll.modify(pgconn.socket, select.POLLIN)
 
     def _results(self, pgconn: Any) -> list[PGresult]:
         results: list[PGresult] = []
@@ -171,13 +201,13 @@ class Link:
 
     def connect(self) -> None:
         """Connect if need be, trying for a while; StoreError when the server cannot be reached."""
-        self._ready()
-
-    def _ready(self) -> Any:
         if self._pid != os.getpid():
             raise InternalError("the log was opened before a fork")
-        if self._conn is None:
+        if not self.alive:
             self._connect()
+
+    def _ready(self) -> Any:
+        self.connect()
         assert self._conn is not None
         return self._conn.pgconn
 
@@ -186,7 +216,7 @@ class Link:
             raise InternalError(f"the store at {self.address.shown} was closed")
         if self.hurried == get_ident():
             raise self._down[1] if self._down else explain_lost(self.address, "the connection was lost")
-        until = monotonic() + (PATIENCE_S if self._down is None else 0.0)
+        began = monotonic()
         if self._down is not None and monotonic() < self._down[0]:
             raise self._down[1]
         pause_s = _FIRST_PAUSE_S
@@ -196,19 +226,27 @@ class Link:
                 self._down = None
                 return
             except Lost as lost:
-                if monotonic() + pause_s > until:
+                if monotonic() + pause_s > began + self._patience_s(str(lost)):
                     error = explain_lost(self.address, str(lost))
                     self._down = monotonic() + _LONGEST_PAUSE_S / 2, error
                     raise error from lost
             sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    def _patience_s(self, said: str) -> float:
+        """For how long to try: not again where it was just given up, and hardly where the answer is a plain no.
+
+        A server that was reached before is being restarted, more likely than not.
+        """
+        if self._down is not None or any(word in said for word in _NEVER):
+            return 0.0
+        if not self.serial and any(word in said for word in _NOBODY):
+            return REFUSED_S
+        return PATIENCE_S
+
     def _try(self) -> None:
-        conn = connect(self.address)
-        self._conn = conn
+        self._open()
         self.serial += 1
-        self._escape = escaping(conn)
-        self._poll.register(conn.pgconn.socket, select.POLLIN)
         try:
             self._greet()
         except Refused as refused:
@@ -217,6 +255,13 @@ class Link:
         except BaseException:
             self.drop()
             raise
+
+    def _open(self) -> None:
+        """Make the connection; Lost when there is none to be had now."""
+        conn = connect(self.address)
+        self._conn = conn
+        self._escape = escaping(conn)
+        self._poll.register(conn.pgconn.socket, select.POLLIN)
 
 
 def connect(address: Address) -> Connection[Any]:

@@ -40,6 +40,7 @@ from headgate.log.protocol import (
     SideWrite,
     Stored,
     StoreError,
+    StoreMoved,
     TransactionLost,
 )
 
@@ -52,6 +53,7 @@ LOCK_PATIENCE_S = 60.0
 TAIL_COMMITS = 500  # read with the lock
 PRUNE_COMMITS = 2_000
 HISTORY_COMMITS = 500
+MOVED_TO = "it was moved to "  # so a namespace says that it is closed for good
 _TRIES = 3  # of a round trip whose connection was lost, and that may be made twice
 
 T = TypeVar("T")
@@ -66,7 +68,7 @@ class PostgresLog:
 
     remote = True  # a round trip takes its time, and may take very long
 
-    def __init__(self, url: str | Address, clock: clocks.Clock | None = None) -> None:
+    def __init__(self, url: str | Address, clock: clocks.Clock | None = None, link: Callable[..., Link] = Link) -> None:
         self._address = url if isinstance(url, Address) else parse(url)
         self._clock = clock
         self._offset = 0  # from the boot clock here to the server's
@@ -81,7 +83,7 @@ class PostgresLog:
         self._tail_from: int | None = None  # None when that is not all
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
-        self._link = Link(self._address, self._greet)
+        self._link = link(self._address, self._greet)
         try:
             self._link.connect()
         except BaseException:
@@ -98,6 +100,10 @@ class PostgresLog:
     @property
     def address(self) -> Address:
         return self._address
+
+    @property
+    def tended(self) -> bool:
+        return self._link.tended
 
     @property
     def _locked(self) -> bool:
@@ -141,6 +147,8 @@ class PostgresLog:
 
     def _refuse_closed(self, found: PGresult) -> None:
         closed = (found.get_value(0, 1) or b"").decode()
+        if closed.startswith(MOVED_TO):
+            raise StoreMoved.away(self._address.shown, closed.removeprefix(MOVED_TO))
         if closed:
             raise StoreError(f"the gate at {self._address.shown} is closed: {closed}")
 

@@ -1,0 +1,54 @@
+"""What a node lends, without the node: a socket that connections to a PostgreSQL store can be had through."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from typing import Any
+
+from headgate.gate.borrowing import BorrowedLink
+from headgate.gate.listening import Listener
+from headgate.log.clock import Clock
+from headgate.log.postgres import PostgresLog
+
+
+class _NoGate:
+    is_far = True
+
+    async def look_after_host(self) -> None:
+        return
+
+
+class LendingNode:
+    """Runs in a thread until it is stopped."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._folder = tempfile.TemporaryDirectory(prefix="hg-", dir="/tmp")
+        self.path = f"{self._folder.name}/node"
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self.listener: Any = None
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()))
+        self._thread.start()
+        assert self._ready.wait(30)
+
+    async def _run(self) -> None:
+        self.listener = Listener(_NoGate(), self.path, self.url)  # type: ignore[arg-type]
+        await self.listener.start()
+        self._ready.set()
+        await self._stop.wait()
+        await self.listener.stop()
+
+    def open(self, clock: Clock | None = None) -> PostgresLog:
+        """A log whose connection is borrowed."""
+        return PostgresLog(self.url, clock, link=lambda address, greet: BorrowedLink(address, greet, path=self.path))
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(30)
+            self._loop.close()
+        self._folder.cleanup()

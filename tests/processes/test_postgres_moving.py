@@ -1,0 +1,81 @@
+"""Those who wait, and those who run, when their gate is moved by `headgate store copy` (docs/postgres.md, "Moving")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.core import commands as cmd
+from headgate.core import events as ev
+from headgate.core.records import Rule
+from headgate.log import open_log
+from headgate.log.moving import close_for_good
+from headgate.log.postgres.address import parse
+from tests.postgres_server import Server
+from tests.postgres_stores import fresh_store
+from tests.processes.fleet import HEADGATE, Fleet
+
+pytestmark = [pytest.mark.postgres, pytest.mark.processes]
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    with Fleet() as fleet:
+        fleet.seats = 1
+        fleet.gate.decide([cmd.SetRule(Rule("agents", "*/m", cap=1))])
+        yield fleet
+
+
+@pytest.mark.parametrize("through", ["the store", "a node"])
+def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
+    fleet: Fleet, postgres: Server, through: str
+) -> None:
+    new = fresh_store(postgres)
+    if through == "a node":
+        node = fleet.start([*HEADGATE, "node"])
+        fleet.until(lambda: "listens" in node.err, what="a node")
+    door = fleet.folder / "door"
+    script = f'while [ ! -e {door} ]; do sleep 0.05; done; echo "$HEADGATE_STORE"'
+    runs = fleet.run("-m", "p/m", "--", "sh", "-c", script)
+    fleet.until(lambda: fleet.holds(runs), what="a lease")
+    waits = fleet.waiting("-m", "p/m", "--", "sh", "-c", 'echo "$HEADGATE_STORE"')
+    fleet.close_gate()
+    copied = fleet.start([*HEADGATE, "store", "copy", str(fleet.home), new])
+    assert copied.wait(60) == 0, copied
+    fleet.until(lambda: "going on there" in waits.err, within_s=60, what="one that went on there")
+    door.touch()
+    assert runs.wait(60) == 0, runs
+    assert waits.wait(60) == 0, waits
+    assert waits.out.startswith("postgresql://"), "its agent is to find the gate where it is"
+    log = open_log(new)
+    try:
+        told = [event for _, _, event in log.history()]
+    finally:
+        log.close()
+    released = [event.id for event in told if isinstance(event, ev.Released)]
+    queued = [event.ticket.id for event in told if isinstance(event, ev.Queued)]
+    assert len(queued) == 1, "it kept its place, and did not ask anew"
+    assert len(released) == 2
+    assert queued[0] == released[1]
+    assert not [event for event in told if isinstance(event, ev.Reclaimed)]
+
+
+def test_q2_who_cannot_go_there_says_what_to_do(fleet: Fleet) -> None:
+    fleet.occupy("p/m")
+    waits = fleet.waiting("-m", "p/m", "--", "true")
+    worker = fleet.start([*HEADGATE, "worker", "-n", "1"])
+    fleet.until(lambda: "worker with" in worker.err, what="a worker")
+    nowhere = parse("postgresql://me:secret@127.0.0.1:1/x?sslmode=prefer&namespace=blue").usable
+    close_for_good(str(fleet.home), nowhere)
+    assert waits.wait(60) == 69, waits
+    assert "set HEADGATE_STORE to it" in waits.err
+    assert "start this anew" in waits.err
+    assert "postgresql://me@127.0.0.1:1/x?sslmode=prefer&namespace=blue" in waits.err
+    assert "secret" not in waits.err
+    assert worker.wait(60) == 69, worker
+    assert worker.err.count("was moved to") == 1, worker.err
+    assert "start the worker anew" in worker.err
+    new = fleet.done("-m", "p/m", "--", "true")
+    assert new.code == 69
+    assert "was moved to" in new.err
