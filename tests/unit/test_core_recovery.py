@@ -151,13 +151,16 @@ def test_j2_a_job_that_the_log_has_forgotten_is_adopted_as_a_job(any_host: bool)
 
 @pytest.mark.parametrize("any_host", [False, True])
 @pytest.mark.parametrize("offered", ["", "hand", "other hand"])
-def test_j2_a_job_that_waits_in_a_restored_line_is_adopted_from_there_and_runs_once(offered: str, any_host: bool):
+@pytest.mark.parametrize("confirm", [False, True])
+def test_j2_a_job_that_waits_in_a_restored_line_is_adopted_from_there_and_runs_once(
+    offered: str, any_host: bool, confirm: bool
+):
     bench = Bench(agents={"host": 1})
     lease = running_job(bench, any_host=any_host)
     other = Bench(agents={"host": 1})
     other.do(cmd.Recover(10 * SECOND))
     spec = Spec(models=(SONNET,), host="" if any_host else "h1")
-    other.do(cmd.Acquire("j", spec, "", job=True, any_host=any_host, confirm=True))
+    other.do(cmd.Acquire("j", spec, "", job=True, any_host=any_host, confirm=confirm))
     if offered:
         other.do(cmd.Offer("j", offered, "h1"))
     other.do(of_job(lease))
