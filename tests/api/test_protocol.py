@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.api.protocol import Together
+from headgate.api.protocol import Idle, Together
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -46,3 +46,27 @@ async def test_h2_a_head_is_written_before_its_connection_is_closed():
     together.close()
     await asyncio.sleep(0)
     assert wire.done == [HEAD, "closed"]
+
+
+async def _idle_for(moments: list[tuple[float, str]], after_s: float, until_s: float) -> float | None:
+    """When a connection was ended that was used like this; None: it was not by then."""
+    loop = asyncio.get_running_loop()
+    began, ended = loop.time(), loop.create_future()
+    idle = Idle(loop, after_s, lambda: ended.set_result(loop.time() - began))
+    for at, what in moments:
+        loop.call_at(began + at, getattr(idle, what))
+    await asyncio.wait([ended], timeout=until_s)
+    idle.stop()
+    return ended.result() if ended.done() else None
+
+
+def test_h5_a_connection_on_which_nothing_is_asked_is_ended_and_use_puts_that_off():
+    used = [(0.0, "begin"), (0.1, "cancel"), (0.15, "begin")]
+    ended = asyncio.run(_idle_for(used, 0.2, 20))
+    assert ended is not None
+    assert ended >= 0.35 - 0.01
+
+
+def test_h5_a_connection_that_is_used_or_gone_is_not_ended():
+    assert asyncio.run(_idle_for([(0.0, "begin"), (0.05, "cancel")], 0.1, 0.3)) is None
+    assert asyncio.run(_idle_for([(0.0, "begin"), (0.05, "stop")], 0.1, 0.3)) is None

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with an end to how much of a head it takes in, one write for a short answer, and word of a
-client that leaves.
+"""uvicorn's HTTP protocol with an end to how much of a head it takes in, one write for a short answer, word of a
+client that leaves, and one timer for a connection.
 
-With httptools it has no such end of its own; it writes head and body one by one, which wakes its client twice; and who
-wants to know that a client has left must wait for it in a task.
+With httptools it has no such end of its own; it writes head and body one by one, which wakes its client twice; who
+wants to know that a client has left must wait for it in a task; and each request stops a timer and makes another.
 """
 
 from __future__ import annotations
@@ -53,6 +53,43 @@ class Together:
             self.write(b"")
 
 
+class Idle:
+    """The end of a connection on which nothing is asked for so long. Begun and stopped thousands of times a second."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float, end: Callable[[], None]) -> None:
+        self._loop = loop
+        self._after_s = after_s
+        self._end = end
+        self._since = 0.0  # 0: it is not idle
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._after_s, self._look)
+
+    def cancel(self) -> None:
+        """It is not idle; the timer goes on, and finds that out."""
+        self._since = 0.0
+
+    def stop(self) -> None:
+        """It has ended."""
+        self._since = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._since:
+            return
+        left_s = self._since + self._after_s - self._loop.time()
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._look)
+        else:
+            self._end()
+
+
 class Protocol(HttpToolsProtocol):
     """Counts the bytes of a head that does not end."""
 
@@ -60,6 +97,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head = 0
         self._in_head = False
+        self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = Together(transport, self.loop)
@@ -67,8 +105,18 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._idle.stop()
         for leave in list(self.transport.leavers.values()):  # type: ignore[attr-defined]
             leave()
+
+    def on_response_complete(self) -> None:
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._idle.begin()
+        self.timeout_keep_alive_task = self._idle  # cancelled when something comes
 
     def on_message_begin(self) -> None:
         self._in_head = True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GREETING_S = 6.0  # a node that says nothing for so long is done without; it tries 5 s for the server
 _WITHOUT_S = 60.0
-_START_AGAIN_S = 30.0
+_START_AGAIN_S = 15.0
 _LOOK_S = 5.0
 ANSWER_S = 60.0  # later on it may have to wait for the lock, or the server
 
@@ -88,6 +88,9 @@ class BorrowedLink(Link):
             self._look_at = monotonic() + _LOOK_S
             if meeting.is_held(self._path):
                 self.drop()
+            elif self._start is not None and monotonic() >= self._start_at:
+                self._start_at = monotonic() + _START_AGAIN_S
+                self._start()  # it is there at the next look
         super().connect()
 
     def ask(self, sql: str, *, on: int = 0) -> list[PGresult]:

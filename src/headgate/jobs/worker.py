@@ -172,7 +172,7 @@ class Worker:
                 self._aside = 0
             elif pid in self._hands:
                 self._hands.discard(pid)
-                if not self._signals:
+                if status and not self._signals:
                     how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
                     self._say(f"a hand ended by {how}: another takes its place")
 
@@ -242,6 +242,8 @@ def start_hand(
         if first is None or first(hand):
             hand.work()
         code = 0
+    except StoreMoved:
+        code = 0  # the worker says so
     except HeadgateError as error:
         tell(str(error))
     except BaseException:
