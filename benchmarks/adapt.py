@@ -20,7 +20,7 @@ from headgate.simulate.world import World
 
 SCENARIOS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "S1", "S2")
 POLICIES = ("none", "fixed", "step", "step-gate", "aimd", "adapt", "adapt-gate", "oracle")
-FIRST, SEEDS = 51_001, 5  # looked at in development: 1 to 50, 101 to 105, and five from each of 7001, 9001, 31001, 41001
+FIRST, SEEDS = 51_001, 5  # looked at in development: 1 to 50, 101 to 105, five each from 7001, 9001, 31001, 41001
 SHORT = ("S1", "S2")
 HIDDEN = (1, 2, 4, 8, 20)
 SPEED = ("A2", "C2", "I1")

@@ -82,10 +82,12 @@ def pin(core: int) -> None:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], environ: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(1)
-    )
+def _process(
+    command: list[str], environ: dict[str, str] | None = None, *, read: bool = True
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Without `read` nobody reads what it prints: a pipe would fill up, and it would stand still."""
+    out = subprocess.PIPE if read else subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(1))
     try:
         yield process
     finally:
@@ -177,6 +179,6 @@ def litellm(upstream: int) -> Iterator[Target]:
             "LITELLM_TELEMETRY": "False",
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }
-        with _process([*command, "--host", "127.0.0.1"], environ) as process:
+        with _process([*command, "--host", "127.0.0.1"], environ, read=False) as process:
             _until(lambda: _answers(own, "/health/liveliness"), "LiteLLM")
             yield Target(own, "/v1", process.pid, streams=False)
