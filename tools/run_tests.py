@@ -20,7 +20,7 @@ CORE = ("tests/golden", "tests/unit/test_core_*.py")
 LANES = {
     "processes": ("processes/test_[a-i]*.py", "processes/test_run*.py", "processes/test_top.py"),
     "hosts": ("processes/*.py", "simulation"),
-    "service": ("api", "dashboard"),
+    "service": ("api",),
     "proxy": ("proxy", "library"),
 }
 AFTER_CORE = ("property", "contract")
