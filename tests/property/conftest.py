@@ -21,6 +21,6 @@ _COMMON = settings(
     report_multiple_bugs=False,
 )
 
-settings.register_profile("ci", parent=_COMMON, derandomize=True, database=None, max_examples=60)
+settings.register_profile("ci", parent=_COMMON, derandomize=True, database=None, max_examples=40)
 settings.register_profile("long", parent=_COMMON, max_examples=2_000, stateful_step_count=120)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
