@@ -138,9 +138,11 @@ def test_h2_a_log_that_is_replaced_while_it_is_told_is_said_and_told_from_there_
     backup = {name: (fresh.home / name).read_bytes() for name in ("headgate.db", "headgate.db-wal")}
     with stream(fresh) as reader:
         reader.next()
-        for cap in (2, 3, 5, 6, 7):  # more than what a log that recovers says of itself
-            fresh.cap("umans", cap)
-            last = reader.until("rule_set").data["seq"]
+        fresh.cap("umans", 2)
+        fresh.cap("umans", 3)
+        last = fresh.get("/v1/status").json["seq"]
+        while reader.until("rule_set").data["seq"] < last:
+            pass  # a stream may begin before the feed has read what was set first
         for name in (*backup, "headgate.db-shm"):
             (fresh.home / name).unlink()
         for name, data in backup.items():
@@ -151,7 +153,7 @@ def test_h2_a_log_that_is_replaced_while_it_is_told_is_said_and_told_from_there_
         fresh.cap("umans", 4)
         told = reader.until("rule_set")
         assert told.data["rule"]["cap"] == 4
-        assert 1 <= told.data["seq"] - reset.data["seq"] <= 3, "`recovering` comes before it, or before the reset"
+        assert told.data["seq"] - reset.data["seq"] in (1, 2), "`recovering` comes before it, or before the reset"
     caps = [event["rule"]["cap"] for event in fresh.events("rule_set")]
     assert caps == [1, 4]  # those who read the past see the log that is in place, too
 
