@@ -113,7 +113,10 @@ class Served:
     def request(
         self, method: str, path: str, body: object = None, *, token: str | None = None, **headers: str
     ) -> Answer:
-        """One request. A body that is bytes goes as it is; the token goes along unless it is ""."""
+        """One request. A body that is bytes goes as it is; the token goes along unless it is "".
+
+        Status 0: nobody answers, or the service ended before it took the connection (then the kernel resets it).
+        """
         given = self.token if token is None else token
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if given:
@@ -127,7 +130,7 @@ class Served:
             connection.request(method, path, data, sent)
             response = connection.getresponse()
             return Answer(response.status, response.read(), {k.lower(): v for k, v in response.getheaders()})
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError):
             return Answer(0, b"", {})
         finally:
             connection.close()
