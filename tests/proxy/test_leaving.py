@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -78,6 +79,19 @@ def test_x4_one_who_asks_twice_at_once_and_leaves_is_seen_to_leave(proxied: Call
         provider.wait_until(lambda stats: stats.active == 0)
         gate.check_nothing_is_held()
         assert [seen.method for seen in provider.seen] == ["POST"]
+
+
+def test_x4_those_who_leave_as_soon_as_they_have_asked_hold_nothing(proxied: Callable[..., Proxied]) -> None:
+    """A request is in line before its task has begun: its client may be gone by then."""
+    with FakeProvider(latency_s=0.2) as provider:
+        gate = proxied(provider, requests="fake = { cap = 2, cooldown = 0 }")
+        for number in range(20):
+            with gate.begin() as client:
+                if number % 2:  # the connection is reset, not only closed
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gate.check_nothing_is_held()
+        assert gate.chat().status == 200
+        provider.wait_until(lambda stats: stats.active == 0)
 
 
 class Storm:

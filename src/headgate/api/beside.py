@@ -18,6 +18,7 @@ class Other(Protocol):
     def wants(self, scope: Scope) -> bool: ...
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
+    def ahead(self, scope: Scope, body: bytearray) -> bool: ...
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
@@ -29,7 +30,21 @@ class Beside:
         self._other = other
         self._hosts: set[bytes] = set()  # that were found good: the look at one takes longer than that at this set
 
+    def ahead(self, scope: Scope, body: bytearray) -> bool:
+        """A request with its whole body, before its task begins: whether it was taken."""
+        if not self._other.wants(scope):
+            return False
+        try:
+            self._check(scope)
+        except Refused:
+            return False  # that is said in its task
+        taken = scope["headgate.taken"] = self._other.ahead(scope, body)
+        return taken
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("headgate.taken"):
+            await self._other(scope, receive, send)
+            return
         if scope["type"] != "http" or not self._other.wants(scope):
             await self._guard(scope, receive, send)
             return

@@ -1,8 +1,9 @@
 """uvicorn's HTTP protocol with an end to how much of a head it takes in, one write for a short answer, word of a
-client that leaves, and one timer for a connection.
+client that leaves, one timer for a connection, and a look ahead at requests that came as a whole.
 
 With httptools it has no such end of its own; it writes head and body one by one, which wakes its client twice; who
-wants to know that a client has left must wait for it in a task; and each request stops a timer and makes another.
+wants to know that a client has left must wait for it in a task; each request stops a timer and makes another; and a
+request's task begins in the loop's next turn, behind everything else that has come meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ _REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 )
+
+
+# What an application may have beside `__call__`: it is given a request whose body came with its head, before its task
+# begins. True: it has taken the body, and will find in the scope what it made of it.
+Ahead = Callable[[Any, bytearray], bool]
 
 
 class Together:
@@ -98,6 +104,9 @@ class Protocol(HttpToolsProtocol):
         self._head = 0
         self._in_head = False
         self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._ahead: Ahead | None = getattr(self.app, "ahead", None)
+        self._reading = False
+        self._to_start: tuple[Any, Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = Together(transport, self.loop)
@@ -127,8 +136,24 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Not before all that has come was read: the body may be with it, and then it is handed over ahead."""
+        if self._reading:
+            self._to_start = cycle, app
+            return
+        if self._ahead is not None and not cycle.more_body and self._ahead(cycle.scope, cycle.body):
+            cycle.body = bytearray()
+            cycle.message_event.clear()
+            self.flow.resume_reading()  # as one who asks for a body does: else a client that leaves is not seen
+        super()._start_asgi_task(cycle, app)
+
     def data_received(self, data: bytes) -> None:
+        self._reading = True
         super().data_received(data)
+        self._reading = False
+        if self._to_start is not None:
+            start, self._to_start = self._to_start, None
+            self._start_asgi_task(*start)
         if self._in_head:
             self._head += len(data)
             if self._head > _MOST and not self.transport.is_closing():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import NamedTuple
 
 from headgate.core import commands as cmd
 from headgate.core.blame import narrowest
@@ -36,6 +37,13 @@ class NotInTime(NotAdmitted):
         self.retry_ms = retry_ms
 
 
+class Asking(NamedTuple):
+    """A call that is in line."""
+
+    command: cmd.Acquire
+    future: asyncio.Future[Lease | Deferred]
+
+
 class Calls:
     """The calls of one gate."""
 
@@ -51,10 +59,8 @@ class Calls:
         """What such a call needs."""
         return self._gate._spec(models, "requests", 1, project, any_candidate)
 
-    async def enter(
-        self, spec: Spec, since: int, within_s: float, *, priority: int = 0, what: str = "", client: str = ""
-    ) -> Lease:
-        """A lease, waited for in line. NotInTime when it cannot be had within so long."""
+    def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> Asking:
+        """Get in line; to be waited for with `enter`, or given up."""
         gate = self._gate
         gate._check_open()
         asks = gate._usage.accounts(spec.models) if gate._usage else ()
@@ -77,14 +83,28 @@ class Calls:
         else:  # nobody else is under way, to share a transaction with
             commits.batch.append((command, None))
             commits.flush()
-        patience = _Patience(gate, command, future, within_s)
+        return Asking(command, future)
+
+    def give_up(self, asking: Asking) -> None:
+        """Leave the line, where nobody waits for it."""
+        self._gate._requests.leave(asking.command.id)
+        if asking.future.done():
+            asking.future.exception()  # which is nobody's business now
+        asking.future.cancel()
+
+    async def enter(self, asking: Asking, within_s: float) -> Lease:
+        """A lease, waited for. NotInTime when it cannot be had within so long."""
+        gate = self._gate
+        command, future = asking
+        patience = None if future.done() else _Patience(gate, command, future, within_s)
         try:
             got = await future
         except BaseException:
             gate._requests.leave(command.id)
             raise
         finally:
-            patience.handle.cancel()
+            if patience is not None:
+                patience.handle.cancel()
         if isinstance(got, Deferred):
             raise NotInTime(got.reason, _ms_until(gate, got.reason))
         return got

@@ -20,7 +20,7 @@ from headgate.core.order import MAX_PRIORITY
 from headgate.gate.calls import Calls
 from headgate.proxy.access import AccessLog
 from headgate.proxy.accounts import ANY_KEY, Accounts
-from headgate.proxy.bodies import Body, Store, model_in, model_in_path
+from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store, model_in, model_in_path
 from headgate.proxy.errors import ClientGone, Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import key_of, read_headers, without_key
@@ -74,6 +74,7 @@ class Proxy:
 
     async def start(self) -> None:
         """Begin; the gate is open."""
+        self._loop = asyncio.get_running_loop()
         self._salt = await self._calls.salt()
 
     async def stop(self) -> None:
@@ -100,17 +101,41 @@ class Proxy:
         scope["headgate.route"] = route
         return True
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def ahead(self, scope: Scope, body: bytearray) -> bool:
+        """Take a request that is here as a whole: it gets in line before its task begins. Whether that was done."""
+        if len(body) >= SURELY_READ_BYTES:
+            return False
+        x = self._begin(scope)
+        x.body = Body(_no_more, self._store)
+        x.body.take(bytes(body))
+        try:
+            self._choose(x, self._read(x, scope))
+            if x.candidates:
+                self._holding.ask(x)
+        except HeadgateError:  # which is said in its task
+            x.body.forget()
+            return False
+        scope["headgate.exchange"] = x
+        return True
+
+    def _begin(self, scope: Scope) -> Exchange:
         route: Route = scope["headgate.route"]
-        x = Exchange(scope["method"], scope["query_string"], route, self._upstreams.find(route.provider, route.account))
-        handler = asyncio.current_task()
+        upstream = self._upstreams.find(route.provider, route.account)
+        return Exchange(scope["method"], scope["query_string"], route, upstream)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun: Exchange | None = scope.get("headgate.exchange")
+        x = begun or self._begin(scope)
+        handler = asyncio.current_task(self._loop)
         assert handler is not None
         self._watch.begin(x, handler)
         try:
+            key = None
             try:
-                key = self._read(x, scope)
-                x.body = Body(receive, self._store)
-                await x.body.read()
+                if begun is None:
+                    key = self._read(x, scope)
+                    x.body = Body(receive, self._store)
+                    await x.body.read()
             except HeadgateError as error:
                 refusal = error if isinstance(error, Refusal) else _of_store(error)
                 await send_refusal(x, refusal, send, close=True)  # its body was not read
@@ -126,19 +151,25 @@ class Proxy:
                 raise
             handler.uncancel()
         finally:
+            if x.asking is not None:
+                self._holding.give_up(x)
             if x.lease:  # it ended before its answer did
                 x.outcome = x.outcome or LEFT
                 self._holding.leave(x)
             self._watch.end(x)
             self._log.note(x, perf_counter() - x.began)
 
-    async def _answer(self, x: Exchange, key: str, receive: Receive, send: Send, handler: asyncio.Task[Any]) -> None:
+    async def _answer(
+        self, x: Exchange, key: str | None, receive: Receive, send: Send, handler: asyncio.Task[Any]
+    ) -> None:
+        """With a key: its model is yet to be read."""
         if x.body.whole:
             self._watch.client(x, receive, handler, in_one_piece=x.body.in_one_piece)
         else:
             x.body.on_whole = lambda: self._watch.client(x, receive, handler, in_one_piece=False)
         try:
-            self._choose(x, key)
+            if key is not None:
+                self._choose(x, key)
             answered = await self._holding.answer(x)
             response = answered.response
             try:
@@ -265,6 +296,10 @@ class Proxy:
                 self._names.clear()
             self._names[provider, account, name] = known
         return known
+
+
+async def _no_more() -> Any:
+    raise ClientGone
 
 
 def _of_store(error: HeadgateError) -> Refusal:

@@ -22,7 +22,7 @@ ALL_BYTES = 256 << 20
 _START_BYTES = 1 << 20  # kept of a body for which there is no more room
 _PIECE_BYTES = 1 << 18  # of a large body, written at once
 _AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
-_SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped to read, and sees no client leave
+SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped to read, and sees no client leave
 
 # Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
@@ -66,14 +66,18 @@ class Body:
         self.in_one_piece = False
         self.on_whole: Callable[[], None] | None = None  # called when the end of a large body has come
 
+    def take(self, data: bytes) -> None:
+        """All of it is here."""
+        self.data = data
+        self.whole = self.kept = True
+        self.in_one_piece = len(data) < SURELY_READ_BYTES
+        self._store.kept += len(data)
+
     async def read(self) -> None:
         """Take in all of it, or as much as may be kept. ClientGone."""
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
-            self.data = message.get("body", b"")
-            self.whole = self.kept = True
-            self.in_one_piece = len(self.data) < _SURELY_READ_BYTES
-            self._store.kept += len(self.data)
+            self.take(message.get("body", b""))
             return
         store, parts, size = self._store, [], 0
         while True:

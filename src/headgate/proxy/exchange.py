@@ -6,6 +6,7 @@ import asyncio
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from headgate.gate.calls import Asking
 from headgate.proxy.bodies import Body
 from headgate.proxy.headers import Asked
 from headgate.proxy.routes import Route
@@ -27,6 +28,8 @@ class Exchange:
     __slots__ = (
         "api",
         "asked",
+        "asked_at",
+        "asking",
         "attempts",
         "began",
         "body",
@@ -79,6 +82,8 @@ class Exchange:
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0
+        self.asking: Asking | None = None  # in line, and nobody waits for it yet
+        self.asked_at = 0.0
         self.lease = ""  # held now
         self.model = ""  # as the gate knows it
         self.attempts = 0

@@ -15,8 +15,8 @@ import random
 from time import perf_counter, time_ns
 from typing import NamedTuple
 
-from headgate.core.records import Lease, Spec
-from headgate.gate.calls import Calls, NotInTime
+from headgate.core.records import Lease
+from headgate.gate.calls import Asking, Calls, NotInTime
 from headgate.log.protocol import StoreError
 from headgate.proxy.bodies import path_with_model, with_model
 from headgate.proxy.connection import Response
@@ -87,31 +87,47 @@ class Holding:
 
     # The line.
 
-    async def _enter(self, x: Exchange, fallen: bool) -> Candidate:
+    def ask(self, x: Exchange, fallen: bool = False) -> Asking:
+        """Get in line. With `fallen` another candidate may be had for the first."""
         models = tuple(x.candidates)
         anyone = len(models) > 1 and (fallen or self._calls.is_paused(models[0]))
-        began = perf_counter()
+        x.asked_at = x.asked_at or perf_counter()
+        x.asking = self._calls.ask(
+            self._calls.spec(models, x.project, anyone),
+            x.since,
+            priority=x.priority,
+            what=f"{x.method} {x.path[:60].decode('latin-1')}",
+            client=x.client,
+        )
+        return x.asking
+
+    def give_up(self, x: Exchange) -> None:
+        """Leave the line, where nobody has waited yet."""
+        if x.asking is not None:
+            self._calls.give_up(x.asking)
+            x.asking = None
+
+    async def _enter(self, x: Exchange, fallen: bool) -> Candidate:
         try:
-            lease = await self._seat(x, self._calls.spec(models, x.project, anyone))
+            lease = await self._seat(x, fallen)
         except NotInTime as error:
             raise _refusal(error) from None
         finally:
-            x.line_s += perf_counter() - began
+            x.line_s += perf_counter() - x.asked_at
+            x.asked_at = 0.0
         x.lease, x.model = lease.id, lease.model
         x.outcome = None
         candidate = x.candidates[lease.model]
         x.upstream = candidate.upstream
         return candidate
 
-    async def _seat(self, x: Exchange, spec: Spec) -> Lease:
+    async def _seat(self, x: Exchange, fallen: bool) -> Lease:
         """Wait for one. While the store cannot be used, that is waited for too. NotInTime, StoreError."""
-        what = f"{x.method} {x.path[:60].decode('latin-1')}"
         times = 0
         while True:
             try:
-                return await self._calls.enter(
-                    spec, x.since, self._left_s(x), priority=x.priority, what=what, client=x.client
-                )
+                asking, x.asking = x.asking or self.ask(x, fallen), None
+                return await self._calls.enter(asking, self._left_s(x))
             except StoreError:
                 times += 1
                 pause_s = min(_growing(_FIRST_TROUBLE_S, times, _LONGEST_TROUBLE_S), self._left_s(x))

@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from headgate.proxy.errors import ClientGone
 from headgate.proxy.exchange import Exchange
 
 LOOK_S = 0.5
@@ -41,9 +42,11 @@ class Watch:
             x.leavers.pop(x, None)
 
     def client(self, x: Exchange, receive: Receive, handler: asyncio.Task[Any], *, in_one_piece: bool) -> None:
-        """From now on, when the body has come, end the request when its client is gone."""
+        """From now on, when the body has come, end the request when its client is gone. ClientGone."""
         cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
         leavers = getattr(getattr(cycle, "transport", None), "leavers", None)
+        if cycle is not None and cycle.disconnected:
+            raise ClientGone
         if in_one_piece and leavers is not None:
             x.leavers = leavers
             leavers[x] = partial(_left, x, handler)
