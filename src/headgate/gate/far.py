@@ -48,9 +48,14 @@ def heard(lines: Iterable[str], own: str) -> list[bytes]:
     messages = []
     for line in lines:
         if line == ALL:
-            messages.append(b"granted")
+            messages.append(b"look")
             continue
         for word in line.split():
             if word[1:] == own:
-                messages.append(_MESSAGES.get(word[:1], b"granted"))
+                messages.append(message_of(word))
     return messages
+
+
+def message_of(word: str) -> bytes:
+    """Why somebody is told: the letter before its mark."""
+    return _MESSAGES.get(word[:1], b"look")

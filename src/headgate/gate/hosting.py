@@ -25,7 +25,7 @@ from headgate.core.state import State
 from headgate.gate import processes, wake, wire
 from headgate.gate.credentials import marked_accounts
 from headgate.gate.direct import backed_off_until, has_other_candidate, is_probe
-from headgate.gate.far import ALL, heard, mark
+from headgate.gate.far import ALL, heard, mark, message_of
 from headgate.gate.node import Node
 from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.seats import why_left
@@ -67,7 +67,8 @@ class HostNode(Node):
         elif isinstance(call, wire.Decide):
             await self._decide_for(call, answer)
         elif isinstance(call, wire.Look):
-            await self._look_for(call.id, answer)
+            if not (call.granted and await self._claim_for(call.id, answer)):
+                await self._look_for(call.id, answer)
         elif isinstance(call, wire.Side):
             answer.value = await self._value(call)
         elif isinstance(call, wire.About):
@@ -141,6 +142,15 @@ class HostNode(Node):
         if type(command) is cmd.Acquire:
             return self._entering.get(command.id) or self._begin_to_enter(command, [])
         return self._commits.post(command, durable=durable)
+
+    async def _claim_for(self, ident: str, answer: wire.Answer) -> bool:
+        """For one who was told of its grant: whether it has it now. What others decided comes with the lock."""
+        decided = await self._commits.post(cmd.Claim(ident))
+        lease = self._ours.get(ident)
+        if lease is None or not any(type(event) is ev.Claimed for event in decided.events):
+            return False
+        answer.lease = lease
+        return True
 
     async def _look_for(self, ident: str, answer: wire.Answer) -> None:
         state = await self._current()
@@ -267,10 +277,10 @@ class HostNode(Node):
         for line in lines:
             if line == ALL:
                 for address in self._addresses.values():
-                    wake.send(address, b"granted")
+                    wake.send(address, b"look")
             for word in line.split():
                 if word[1:] in self._addresses:
-                    wake.send(self._addresses[word[1:]], b"granted")
+                    wake.send(self._addresses[word[1:]], message_of(word))
 
     def _arm(self) -> None:
         """Deadlines are ours when the first to act on them is of this host; else we are the backup."""

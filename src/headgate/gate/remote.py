@@ -312,9 +312,9 @@ class RemoteGate:
             self._known[command.id] = answer.lease
         return answer.lease if answer.reason is None else answer.reason
 
-    def look(self, ident: str) -> wire.Answer:
+    def look(self, ident: str, *, granted: bool = False) -> wire.Answer:
         """What has become of a request; a grant is ours with it. Tells the node of credentials that it asks for."""
-        answer = self._ask(wire.Look(ident))
+        answer = self._ask(wire.Look(ident, granted))
         if answer.accounts:
             news = [each for each in self.credentials.held_for(answer.accounts) if _mark(each) not in self._told]
             self._told.update(map(_mark, news))
@@ -543,7 +543,7 @@ class RemoteWaiter:
             return None
         self._next_look = monotonic() + LOOK_S  # also when it fails
         self._questions.see_to_it()
-        answer = self._gate.look(self._id)
+        answer = self._gate.look(self._id, granted=b"granted" in messages)
         if answer.lease is not None:
             return answer.lease
         if answer.view is None:

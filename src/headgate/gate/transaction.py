@@ -33,6 +33,7 @@ JOB_ENDS = (
 KEEP_MS = 30 * 86_400_000
 SOON_MS = 2_000  # the head of the line is told of a deadline so near; of others it learns by its poll
 _STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
+_FAR_STALE_S = 2.0  # the same where that is a round trip, and the lock brings a short tail along anyhow
 _SNAPSHOT_EVERY = 2_000  # events, or half of what there is to write down, whichever is more
 _TRIES = 5  # a log that is another one each time that it is read is not waited for any longer
 
@@ -111,9 +112,14 @@ class Replica:
 
     def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
         """Run commands in one transaction, waiting for the lock. `side` is written with it, whatever they come to."""
-        if monotonic() - self._fed_at > _STALE_S:
+        stale_s = _FAR_STALE_S if self.log.remote else _STALE_S
+        if self._engine is None or monotonic() - self._fed_at > stale_s:
             self.catch_up()
         self.log.lock()
+        if self.log.remote and self.log.is_behind:  # type: ignore[attr-defined]
+            self.log.unlock()  # others need not wait while we read
+            self.catch_up()
+            self.log.lock()
         return self._locked(commands, durable, side)
 
     def try_decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided] | None:
@@ -141,15 +147,17 @@ class Replica:
         return decided
 
     def _wake(self, wakes: list[Wake]) -> None:
-        """By a datagram who is here, through the log who is on another machine."""
-        if self._send is None or not wakes:
-            return
-        far = elsewhere(wakes) if self.log.remote else []
-        for wake in wakes:
-            if wake not in far:
+        """Those who are here, by a datagram."""
+        if self._send is not None:
+            for wake in wakes:
                 self._send(wake)
+
+    def _with_commit(self, wakes: list[Wake]) -> list[Wake]:
+        """Those who are on other machines are told through the log, with the next commit; the others are left."""
+        far = elsewhere(wakes) if wakes and self.log.remote else []
         if far:
-            self.log.tell(written(far))  # type: ignore[attr-defined]
+            self.log.tell_with_commit(written(far))  # type: ignore[attr-defined]
+        return [wake for wake in wakes if wake not in far]
 
     def _transact(self, commands: Sequence[cmd.Command], durable: bool, side: Side) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine
@@ -187,6 +195,8 @@ class Replica:
                 self.recovery.done()
                 log.rollback()
                 return decided, []
+            soon = due is not None and due != self.due and due - now < SOON_MS
+            wakes = self._with_commit(self._wakes(engine, events, soon, now))
             self.position = log.append(self.position, now, events, due, [*self._told(events), *writes])
             self.made = events
         except BaseException:
@@ -194,10 +204,9 @@ class Replica:
             log.rollback()
             raise
         self.recovery.done()
-        soon = due is not None and due != self.due and due - now < SOON_MS
         self.due = due
         self._since_snapshot += len(events)
-        return decided, self._wakes(engine, events, soon, now)
+        return decided, wakes
 
     def _follow(self, engine: Engine) -> None:
         """Feed the engine everything behind our position; LogReplaced when the log does not know it."""
@@ -304,7 +313,11 @@ class Replica:
             return
         first = self.engine.first_to_act()
         if first is not None and first.wake and first.wake != self.address:
-            self._wake([Wake(first.wake, b"due", first.holder)])
+            due = Wake(first.wake, b"due", first.holder)
+            if self.log.remote and elsewhere([due]):
+                self.log.tell(written([due]))  # type: ignore[attr-defined]
+            else:
+                self._wake([due])
 
     # Upkeep, outside the lock and off the decision path.
 

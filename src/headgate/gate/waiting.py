@@ -122,14 +122,14 @@ class Waiter:
         if not told and now >= self._next_look:
             self._look()
             told = True
-        return self._settled() if told else None
+        return self._settled(b"granted" in messages) if told else None
 
-    def _settled(self) -> Lease | Left | None:
-        """Whether it is decided; a grant is claimed here."""
-        state = self._gate.replica.catch_up()
+    def _settled(self, granted: bool = False) -> Lease | Left | None:
+        """Whether it is decided; a grant is claimed here, at once where we were told of it."""
+        state = self._gate.state if granted else self._gate.replica.catch_up()
         lease = state.leases.get(self._id)
         ticket = state.tickets.get(self._id)
-        if (lease is not None and not lease.claimed) or (ticket is not None and ticket.away):
+        if granted or (lease is not None and not lease.claimed) or (ticket is not None and ticket.away):
             self._gate.decide([cmd.Claim(self._id)])  # or, passed over: we are here, ask again
             lease, ticket = self._gate.state.leases.get(self._id), self._gate.state.tickets.get(self._id)
         if lease is not None:

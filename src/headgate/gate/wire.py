@@ -44,10 +44,11 @@ class Decide(Struct, tag="decide", omit_defaults=True):
     wait: bool = True  # False: only if it can be done at once
 
 
-class Look(Struct, tag="look"):
-    """What has become of a request; a grant is claimed."""
+class Look(Struct, tag="look", omit_defaults=True):
+    """What has become of a request; a grant is claimed. `granted`: so its holder was told."""
 
     id: str
+    granted: bool = False
 
 
 class Side(Struct, tag="side", omit_defaults=True):

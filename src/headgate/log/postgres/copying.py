@@ -253,4 +253,6 @@ class _Filler:
         self._link.ask_with(save, (stored.data,), binary=True)
 
     def open(self) -> None:
-        self._link.ask(f"BEGIN; {sql.SYNCED}UPDATE headgate.namespaces SET closed = '' WHERE id = {self._ns}; COMMIT")
+        self._link.ask(
+            f"BEGIN; SELECT {sql.SYNCED}; UPDATE headgate.namespaces SET closed = '' WHERE id = {self._ns}; COMMIT"
+        )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import select
 import socket
 from threading import Event, Thread
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from headgate.log.postgres.address import Address
@@ -24,6 +25,7 @@ ANEW = "*"  # something may have been missed
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _LONGEST_MESSAGE = 8192
+_LINGER_S = 0.05  # whoever has just been woken, and listens no more, has better things to do first
 
 
 def channel(namespace: int) -> str:
@@ -73,18 +75,22 @@ class Listener:
         pause_s = _FIRST_PAUSE_S
         try:
             while not self._ends.is_set():
+                conn = None
                 try:
-                    with connect(self._address) as conn:
-                        conn.execute(f"LISTEN {self._channel}")
-                        pause_s = _FIRST_PAUSE_S
-                        self._pass_on(ANEW)
-                        self.listens.set()
-                        self._follow(conn)
+                    conn = connect(self._address)
+                    conn.execute(f"LISTEN {self._channel}")
+                    pause_s = _FIRST_PAUSE_S
+                    self._pass_on(ANEW)
+                    self.listens.set()
+                    self._follow(conn)
                 except (Lost, StoreError):
                     pass
                 except Exception as error:
                     if not _is_drivers(error):
                         raise
+                finally:
+                    if conn is not None:
+                        conn.close()
                 self.listens.clear()
                 self._ends.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -97,7 +103,9 @@ class Listener:
         poll.register(conn.pgconn.socket, select.POLLIN)
         poll.register(self._stopped, select.POLLIN)
         while not self._ends.is_set():
-            poll.poll()
+            if any(fd == self._stopped.fileno() for fd, _ in poll.poll()):
+                sleep(_LINGER_S)
+                return
             conn.pgconn.consume_input()
             while (told := conn.pgconn.notifies()) is not None:
                 self._pass_on(told.extra.decode("utf-8", "replace"))

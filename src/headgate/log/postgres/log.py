@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from headgate.log.postgres.listener import Listener
 
 LOCK_PATIENCE_S = 60.0
-TAIL_COMMITS = 500  # read with the lock
+TAIL_COMMITS = 100  # read with the lock
 PRUNE_COMMITS = 2_000
 HISTORY_COMMITS = 500
 MOVED_TO = "it was moved to "  # so a namespace says that it is closed for good
@@ -83,6 +83,7 @@ class PostgresLog:
         self._tail_from: int | None = None  # None when that is not all
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
+        self._telling = ""  # to those on other machines, with the commit of this transaction
         self._link = link(self._address, self._greet)
         try:
             self._link.connect()
@@ -110,6 +111,11 @@ class PostgresLog:
         """Whether a transaction that has the lock is open; it ends with its connection."""
         return self._serial != 0 and self._serial == self._link.serial and self._link.alive
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the lock is held, and the log has more that was not read than what came with it."""
+        return self._locked and self._known is not None and self._tail_from is None
+
     def listen(self) -> Listener:
         """To be woken by those on other machines; close it."""
         from headgate.log.postgres.listener import Listener
@@ -123,10 +129,16 @@ class PostgresLog:
     def tell(self, text: str) -> None:
         """Wake whoever listens on other machines. Never raises: it is no more than a hint."""
         try:
-            ns, payload = self._ns, self._link.literal(text)
-            self._link.ask(f"BEGIN; {sql.NOT_SYNCED}SELECT pg_notify('headgate_{ns}', {payload}); COMMIT")
+            self._link.ask(self._notify(text))
         except (Lost, Refused, StoreError):
             return
+
+    def tell_with_commit(self, text: str) -> None:
+        """The same in the round trip of this transaction's commit, and only if it is made."""
+        self._telling = text
+
+    def _notify(self, text: str) -> str:
+        return sql.NOTIFY.format(ns=self._ns, text=self._link.literal(text))
 
     def _greet(self) -> None:
         """After connecting: can this program work with what is there? What is our namespace's number, and the time?"""
@@ -337,7 +349,7 @@ class PostgresLog:
         if not self._locked:  # the second under one lock: the first has let go of the row
             self._take(wait=True)
         self._begun = True
-        self._durable = durable
+        self._durable, self._telling = durable, ""
 
     def now(self) -> int:
         now = self._clock() if self._clock is not None else clocks.boot_ms() + self._offset
@@ -379,7 +391,8 @@ class PostgresLog:
         )
         # The lock is let go with the commit, and others go on while this one waits for the disk.
         sync = f"; {sql.SYNC}" if synced else ""
-        return f"{add}{self._side_writes(side) if side else ''}{sql.NOT_SYNCED}COMMIT{sync}"
+        tell = f"; {self._notify(self._telling)}" if self._telling else ""
+        return f"{add}{self._side_writes(side) if side else ''}{sql.NOT_SYNCED}COMMIT{tell}{sync}"
 
     def _side_writes(self, side: Sequence[SideWrite]) -> str:
         literal = self._link.literal
@@ -410,6 +423,8 @@ class PostgresLog:
         except Lost as lost:
             if not self._has_happened(position, lost):
                 raise self._transaction_lost() from lost
+            if self._telling:
+                self.tell(self._telling)
             return
         self._serial = 0
         # A transaction that had failed answers COMMIT with ROLLBACK.

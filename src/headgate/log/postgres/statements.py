@@ -29,11 +29,13 @@ SET_SIDE = (
 )
 DELETE_SIDE = "DELETE FROM headgate.side WHERE namespace = {ns} AND (tbl, key) IN ({rows}); "
 NOT_SYNCED = "SET LOCAL synchronous_commit = off; "
+# In a transaction of its own, and not synced: it takes a lock of the whole server until it is committed.
+NOTIFY = f"BEGIN; {NOT_SYNCED}SELECT pg_notify('headgate_{{ns}}', {{text}}); COMMIT"
 # What the operator has chosen stands, as long as it waits for a disk at all.
-SYNCED = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'; "
+SYNCED = "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
 # A transaction that leaves nothing but a mark in the write-ahead log, and waits until that is on disk, and with it all
 # that was committed before.
-SYNC = f"BEGIN; {SYNCED}SELECT pg_logical_emit_message(true, 'headgate', ''); COMMIT"
+SYNC = f"BEGIN; SELECT {SYNCED}, pg_logical_emit_message(true, 'headgate', ''); COMMIT"
 # Which server this is, and how often another took its place: a standby that is promoted, and a backup that is
 # restored, begin a timeline of their own.
 INCARNATION = """SELECT system_identifier || '-' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
