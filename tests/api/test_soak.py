@@ -69,7 +69,9 @@ def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
         load = uvloop.run(run(served, sizes))
         counts = load.counts
         print(f"{dict(counts)} in {SECONDS} s: {counts['pairs'] / SECONDS:.0f} pairs/s; MB: {[*map(int, sizes)]}")
-        print(f"CPU: service {cpu_s(served.process.pid) - before:.0f} s, clients {process_time() - here:.0f} s")
+        used = cpu_s(served.process.pid) - before
+        each_us = 1e6 * used / counts["pairs"]
+        print(f"CPU: service {used:.1f} s, {each_us:.0f} µs a pair; clients {process_time() - here:.1f} s")
         assert counts["pairs"]
         assert counts["polled"]
         assert served.get("/v1/leases").json["leases"] == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import traceback
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -28,7 +26,7 @@ from litestar.plugins.core import MsgspecDIPlugin
 
 from headgate.api import concurrency, files, health, job_routes, lease_routes, managing, reading, stream
 from headgate.api.beside import Beside
-from headgate.api.errors import ErrorShape, Refused, refusal
+from headgate.api.errors import ErrorShape, Refused, complain, refusal
 from headgate.api.guard import App, Guard
 from headgate.api.quick import Quick
 from headgate.api.service import Service
@@ -61,8 +59,8 @@ class _Litestar(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
 
-def build(service: Service, connections: Callable[[], int]) -> App:
-    """The application, with everything around it."""
+def build(service: Service, connections: Callable[[], int]) -> tuple[App, Quick]:
+    """The application, with everything around it; and what is answered without it."""
     app = _Litestar(
         _documented(),
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
@@ -82,8 +80,8 @@ def build(service: Service, connections: Callable[[], int]) -> App:
         logging_config=None,
         debug=False,
     )
-    guard = Guard(Quick(app, service), service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
-    return guard if service.beside is None else Beside(guard, service.beside)
+    guard = Guard(app, service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
+    return guard if service.beside is None else Beside(guard, service.beside), Quick(service, guard)
 
 
 def _documented() -> list[Any]:
@@ -109,7 +107,7 @@ def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any
         error = _of_litestar(request, error)
     status, shape, headers = refusal(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        _complain(request, error)
+        complain(f"{request.method} {path}", error)
     return Response(shape, status_code=status, headers=headers, media_type="application/json")
 
 
@@ -160,10 +158,3 @@ def _allowed(app: Litestar, path: str) -> str:
 
 def _sentence(text: str) -> str:
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
-
-
-def _complain(request: Request[Any, Any, Any], error: Exception) -> None:
-    """A bug: the operator sees all of it, the client a sentence."""
-    told = "".join(traceback.format_exception(error))
-    sys.stderr.write(f"headgate: internal error at {request.method} {request.scope['path']}\n{told}")
-    sys.stderr.flush()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import traceback
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -85,3 +87,10 @@ def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
     if isinstance(error, HeadgateError) and not isinstance(error, InternalError):
         return 503, ErrorShape(str(error), "stopping"), {"retry-after": str(RETRY_AFTER_S)}
     return 500, ErrorShape("something went wrong inside Headgate; the service's own output says what", "internal"), {}
+
+
+def complain(asked: str, error: Exception) -> None:
+    """A bug: the operator sees all of it, the client a sentence."""
+    told = "".join(traceback.format_exception(error))
+    sys.stderr.write(f"headgate: internal error at {asked}\n{told}")
+    sys.stderr.flush()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response, post
@@ -9,8 +12,10 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from headgate.api import leases
 from headgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
-from headgate.api.quick import address_of, hung_up
+from headgate.api.guard import Receive
+from headgate.api.quick import watch
 from headgate.api.service import Service
+from headgate.gate.clients import Stop, Watch
 
 
 @post(
@@ -23,14 +28,14 @@ from headgate.api.service import Service
 )
 async def acquire(service: Service, request: Request[Any, Any, Any], data: AskBody) -> Response[LeaseAnswer]:
     receive: Any = request.receive
-    status, shape = await leases.ask(service, data, _address(request), hung_up(receive))
+    status, shape = await leases.ask(service, data, _address(request), _hung_up(receive))
     answer: Any = Response(shape, status_code=status)
     return answer  # type: ignore[no-any-return]
 
 
 def _address(request: Request[Any, Any, Any]) -> str:
-    scope: Any = request.scope
-    return address_of(scope)
+    client = request.scope.get("client")
+    return str(client[0]) if client else ""
 
 
 @post("/v1/leases/{ident:str}/renew", summary="The client of this lease is still there", status_code=200)
@@ -44,6 +49,25 @@ async def release(
 ) -> ReleaseAnswer:
     by = f"HTTP client {_address(request)}"
     return await leases.release(service, ident, data or ReleaseBody(), by)
+
+
+def _hung_up(receive: Receive) -> Watch:
+    """Tells when the client's connection ends; to be used after the body was read."""
+    cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
+    if getattr(getattr(cycle, "transport", None), "leavers", None) is None:
+        return partial(_listen, receive)
+    return partial(watch, cycle)
+
+
+def _listen(receive: Receive, tell: Callable[[], None]) -> Stop:
+    """By a task that waits for it: where the connection itself does not tell."""
+
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        tell()
+
+    return asyncio.ensure_future(wait()).cancel
 
 
 ROUTES = [acquire, renew, release]

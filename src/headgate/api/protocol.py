@@ -1,5 +1,6 @@
 """uvicorn's HTTP protocol with an end to how much of a head it takes in, one write for a short answer, word of a
-client that leaves, one timer for a connection, and a look ahead at requests that came as a whole.
+client that leaves, one timer for a connection, a look ahead at requests that came as a whole, and a way round it all
+for what is asked most (api/quick.py).
 
 With httptools it has no such end of its own; it writes head and body one by one, which wakes its client twice; who
 wants to know that a client has left must wait for it in a task; each request stops a timer and makes another; and a
@@ -15,6 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headgate.api.guard import HEAD_BYTES, PATH_BYTES
+from headgate.api.quick import Exchange, Quick
 
 _MOST = HEAD_BYTES + PATH_BYTES
 _BODY = b'{"error":"the request line and headers are too long: at most %d bytes","reason":"too_large"}' % _MOST
@@ -103,6 +105,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head = 0
         self._in_head = False
+        self._quick: Quick | None = getattr(self.config, "headgate_quick", None)
         self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)
         self._reading = False
@@ -134,6 +137,12 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        cycle: Any = self.cycle
+        if self._quick is not None and (cycle is None or cycle.response_complete):
+            exchange: Any = self._quick.find(self)
+            if exchange is not None:
+                self.cycle = exchange
+                return
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
@@ -146,6 +155,20 @@ class Protocol(HttpToolsProtocol):
             cycle.message_event.clear()
             self.flow.resume_reading()  # as one who asks for a body does: else a client that leaves is not seen
         super()._start_asgi_task(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        cycle: Any = self.cycle
+        if type(cycle) is Exchange:
+            cycle.body += body
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        cycle: Any = self.cycle
+        if type(cycle) is Exchange:
+            cycle.begin()
+        else:
+            super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         self._reading = True

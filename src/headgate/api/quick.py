@@ -1,6 +1,8 @@
-"""The routes that are called thousands of times a second, answered before Litestar by the same functions.
+"""The routes that are called thousands of times a second, answered on the connection itself by the same functions.
 
-Only what is plainly one of them is answered here: a JSON body of moderate size. Everything else goes the usual way.
+Only what is plainly one of them is answered here: a POST of HTTP/1.1 on a connection that stays open, whose body is of
+a known and moderate length, which the guard lets pass, with nothing unanswered or unread before it. Everything else
+goes the usual way, through uvicorn, the guard and Litestar; so does what is refused, which is said there.
 """
 
 from __future__ import annotations
@@ -9,64 +11,165 @@ import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headgate.api import leases
 from headgate.api.bodies import AskBody, ReleaseBody
-from headgate.api.errors import Refused
-from headgate.api.guard import App, Receive, Scope, Send, refuse
+from headgate.api.errors import Refused, complain, refusal
+from headgate.api.guard import SECURE_HEADERS, Guard
 from headgate.api.service import Service
-from headgate.core.errors import HeadgateError
-from headgate.gate.clients import Stop, Watch
+from headgate.gate.clients import Stop
+
+if TYPE_CHECKING:
+    from headgate.api.protocol import Protocol
 
 _ask = msgspec.json.Decoder(AskBody).decode
 _release = msgspec.json.Decoder(ReleaseBody).decode
 _encode = msgspec.json.Encoder().encode
-_PREFIX = "/v1/leases/"
+_find = re.compile(rb"/v1/leases(?:/([A-Za-z0-9_-]{1,64})/(release|renew))?").fullmatch
 
 
 class Quick:
-    """Wraps the other routes."""
+    """Finds them, and does what they ask for."""
 
-    def __init__(self, app: App, service: Service) -> None:
-        self._app = app
+    def __init__(self, service: Service, guard: Guard) -> None:
         self._service = service
+        self._guard = guard
+        self._heads: dict[int, bytes] = {}  # of answers, by status
+        self._common: object = None  # uvicorn's headers for all answers, when these were made: with the date, so
+        # that there are others every second
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if scope["method"] != "POST" or not path.startswith("/v1/leases"):
-            await self._app(scope, receive, send)
-            return
-        if path == "/v1/leases":
-            answer = self._ask
-        elif path.startswith(_PREFIX) and path.endswith("/release"):
-            answer = self._release
-        elif path.startswith(_PREFIX) and path.endswith("/renew"):
-            answer = self._renew
-        else:
-            await self._app(scope, receive, send)
-            return
+    def find(self, connection: Protocol) -> Exchange | None:
+        """The request whose headers have just been read, if it is one of these; None: it goes the usual way."""
+        found = _find(connection.url)
+        parser = connection.parser
+        if (
+            found is None
+            or parser.get_method() != b"POST"
+            or parser.get_http_version() != "1.1"
+            or parser.should_upgrade()
+            or not parser.should_keep_alive()
+            or connection.expect_100_continue
+            or connection.flow.write_paused
+        ):
+            return None
+        scope: Any = connection.scope
+        path = connection.url.decode()
+        scope["method"], scope["path"], scope["raw_path"], scope["query_string"] = "POST", path, connection.url, b""
+        if not self._guard.passes(scope, path):
+            return None
+        return Exchange(self, connection, found[1].decode() if found[1] else "", found[2])
+
+    async def work(self, asked: Exchange) -> tuple[int, object]:
+        """What a request asks for is done: the answer. Raises what is wrong with it."""
+        client = asked.connection.client
+        address = str(client[0]) if client else ""
+        if asked.verb is None:
+            return await leases.ask(self._service, _ask(asked.body), address, asked.watch)
+        if asked.verb == b"release":
+            said = _release(asked.body) if asked.body else ReleaseBody()
+            return 200, await leases.release(self._service, asked.ident, said, f"HTTP client {address}")
+        return 200, await leases.renew(self._service, asked.ident)
+
+    def head(self, status: int, common: list[tuple[bytes, bytes]]) -> bytes:
+        """All of an answer's head that does not depend on its body; `common` are the headers of all answers."""
+        if common is not self._common:
+            self._common = common
+            self._heads.clear()
+        head = self._heads.get(status)
+        if head is None:
+            headers = (*common, (b"content-type", b"application/json"), *SECURE_HEADERS)
+            lines = [b"%s: %s\r\n" % header for header in headers]
+            head = self._heads[status] = STATUS_LINE[status] + b"".join(lines)
+        return head
+
+
+class Exchange:
+    """One such request and its answer. Stands where uvicorn has its RequestResponseCycle, and looks like one to it."""
+
+    __slots__ = (
+        "_quick",
+        "_task",
+        "body",
+        "connection",
+        "disconnected",
+        "ident",
+        "keep_alive",
+        "response_complete",
+        "transport",
+        "verb",
+    )
+
+    def __init__(self, quick: Quick, connection: Protocol, ident: str, verb: bytes | None) -> None:
+        self._quick = quick
+        self._task: asyncio.Task[None] | None = None
+        self.connection = connection
+        self.transport: Any = connection.transport
+        self.ident = ident
+        self.verb = verb
+        self.body = b""
+        self.disconnected = self.response_complete = False
+        self.keep_alive = True  # uvicorn says when it is not, since the service ends
+
+    @property
+    def message_event(self) -> Exchange:
+        """Has uvicorn's word that there is news of a request; nobody waits for it."""
+        return self
+
+    def set(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        """All of its body is there."""
+        connection = self.connection
+        self._task = connection.loop.create_task(self._answer())
+        connection.tasks.add(self._task)  # uvicorn waits for them when it ends
+
+    def watch(self, tell: Callable[[], None]) -> Stop:
+        """Have a function called when the client's connection ends."""
+        return watch(self, tell)
+
+    async def _answer(self) -> None:
+        extra = b""
         try:
-            status, shape = await answer(scope, receive, await _body(receive))
-        except (HeadgateError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            await refuse(as_refusal(error), send)
+            status, shape = await self._quick.work(self)
+        except asyncio.CancelledError:  # the service ends, and has waited long enough
+            self.transport.close()
+            raise
+        except Exception as error:
+            status, shape, headers = refusal(as_refusal(error))
+            extra = b"".join([b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in headers.items()])
+            if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+                complain(f"POST {self.connection.url.decode()}", error)
+        finally:
+            self.connection.tasks.discard(self._task)
+        self._send(status, extra, _encode(shape))
+
+    def _send(self, status: int, extra: bytes, body: bytes) -> None:
+        connection = self.connection
+        self.response_complete = True
+        if self.disconnected or self.transport.is_closing():
             return
-        body = _encode(shape)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        head = self._quick.head(status, connection.server_state.default_headers)
+        self.transport.write(b"%s%scontent-length: %d\r\n\r\n%s" % (head, extra, len(body), body))
+        if not self.keep_alive:
+            self.transport.close()
+        connection.on_response_complete()
 
-    async def _ask(self, scope: Scope, receive: Receive, body: bytes) -> tuple[int, object]:
-        return await leases.ask(self._service, _ask(body), address_of(scope), hung_up(receive))
 
-    async def _release(self, scope: Scope, receive: Receive, body: bytes) -> tuple[int, object]:
-        ident = scope["path"][len(_PREFIX) : -len("/release")]
-        said = _release(body) if body else ReleaseBody()
-        return 200, await leases.release(self._service, ident, said, f"HTTP client {address_of(scope)}")
-
-    async def _renew(self, scope: Scope, receive: Receive, body: bytes) -> tuple[int, object]:
-        return 200, await leases.renew(self._service, scope["path"][len(_PREFIX) : -len("/renew")])
+def watch(cycle: Any, tell: Callable[[], None]) -> Stop:
+    """Have a function called when the connection of a request ends: of ours, or of uvicorn's."""
+    leavers = cycle.transport.leavers
+    if cycle.disconnected:
+        tell()
+    leavers[tell] = tell
+    return partial(leavers.pop, tell, None)
 
 
 def as_refusal(error: Exception) -> Exception:
@@ -80,44 +183,3 @@ def as_refusal(error: Exception) -> Exception:
     if isinstance(error, msgspec.MsgspecError):
         return Refused(400, "bad_json", f"the body is not JSON: {error}")
     return error
-
-
-async def _body(receive: Receive) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body"):
-        message = await receive()
-        body += message.get("body", b"")
-    return body
-
-
-def address_of(scope: Scope) -> str:
-    client = scope.get("client")
-    return str(client[0]) if client else ""
-
-
-def hung_up(receive: Receive) -> Watch:
-    """Tells when the client's connection ends; to be used after the body was read."""
-    cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
-    leavers = getattr(getattr(cycle, "transport", None), "leavers", None)
-    if cycle is None or leavers is None:
-        return partial(_listen, receive)
-
-    def watch(tell: Callable[[], None]) -> Stop:
-        if cycle.disconnected:
-            tell()
-        leavers[tell] = tell
-        return partial(leavers.pop, tell, None)
-
-    return watch
-
-
-def _listen(receive: Receive, tell: Callable[[], None]) -> Stop:
-    """By a task that waits for it: where the connection itself does not tell."""
-
-    async def wait() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        tell()
-
-    return asyncio.ensure_future(wait()).cancel

@@ -124,8 +124,9 @@ def build_config(service: Service) -> uvicorn.Config:
     def connections() -> int:
         return len(state[0].server_state.connections) if state else 0
 
+    app, quick = build(service, connections)
     config = uvicorn.Config(
-        build(service, connections),
+        app,
         http=Protocol,
         loop="uvloop",
         ws="none",
@@ -140,6 +141,7 @@ def build_config(service: Service) -> uvicorn.Config:
         backlog=_BACKLOG,
     )
     config.headgate_state = state  # type: ignore[attr-defined]
+    config.headgate_quick = quick  # type: ignore[attr-defined]
     return config
 
 

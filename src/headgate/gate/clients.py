@@ -24,7 +24,7 @@ from headgate.gate.node import Node
 GRACE_S = 15.0
 SWEEP_S = 1.0
 RENEW_S = 30.0
-_TURNS = 4
+_TURNS = 2
 _MOST_ENDS = 10_000  # of which we remember how they ended
 
 _GONE = "its client did not come back"
@@ -54,7 +54,7 @@ class _Client:
     __slots__ = ("asking", "deadline", "listening", "renew_s")
 
     def __init__(self, renew_s: float, deadline: float) -> None:
-        self.asking: asyncio.Task[Lease | Deferred] | None = None
+        self.asking: asyncio.Future[Lease | Deferred] | None = None
         self.deadline = deadline  # loop time: given up then, unless somebody listens
         self.listening = 0
         self.renew_s = renew_s
@@ -110,11 +110,10 @@ class Clients:
             client = self._known.get(command.id)
         if client is None:
             if not command.wait:
-                return self._hold(command.id, await self._gate.acquire(command))
+                return self._hold(command.id, await self._gate.enter(command))
             client = self._known[command.id] = _Client(command.renew_ms / 1000, self._loop.time() + self.grace_s)
         if client.asking is None:
-            client.asking = self._loop.create_task(self._gate.acquire(command))
-            client.asking.add_done_callback(_collect)
+            client.asking = self._gate.enter(command)
         return await self._listen(command.id, client, client.asking, wait_s, hung_up)
 
     async def renew(self, ident: str) -> Lease:
@@ -198,7 +197,7 @@ class Clients:
         self,
         ident: str,
         client: _Client,
-        asking: asyncio.Task[Lease | Deferred],
+        asking: asyncio.Future[Lease | Deferred],
         wait_s: float,
         hung_up: Watch,
     ) -> Lease | Deferred | InLine:
@@ -223,7 +222,7 @@ class Clients:
             self._known.pop(ident, None)
             raise
 
-    async def _until_done(self, asking: asyncio.Task[Lease | Deferred], wait_s: float, hung_up: Watch) -> None:
+    async def _until_done(self, asking: asyncio.Future[Lease | Deferred], wait_s: float, hung_up: Watch) -> None:
         """Until there is an answer, or nobody who waits for it, or the time is up, or the service ends."""
         for _ in range(_TURNS):  # a lone request is committed within these, and needs no more
             await asyncio.sleep(0)
@@ -319,12 +318,6 @@ class Clients:
 def _end(poll: asyncio.Future[None]) -> None:
     if not poll.done():
         poll.set_result(None)
-
-
-def _collect(asking: asyncio.Task[Lease | Deferred]) -> None:
-    """Who asked may have left: then nobody else looks at how it ended."""
-    if not asking.cancelled():
-        asking.exception()
 
 
 _ENDINGS: dict[type, str] = {

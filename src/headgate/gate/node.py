@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from time import time_ns
 from typing import TypeVar
 
@@ -76,9 +77,25 @@ class Node(Gate):
         futures = [self._commits.post(checked(command), durable=durable) for command in commands]
         return [await future for future in futures]
 
-    async def acquire(self, command: cmd.Acquire) -> Lease | Deferred:
-        """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes."""
-        return await self._acquire(command, None)
+    def enter(self, command: cmd.Acquire) -> asyncio.Future[Lease | Deferred]:
+        """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes.
+
+        Nobody need wait for it: it goes on without. Who cancels it leaves the line.
+        """
+        self._check_open()
+        future: asyncio.Future[Lease | Deferred]
+        if self._must_look(command):
+            future = self._loop.create_task(self._wait_for(command))
+        else:
+            future = self._requests.add(command)
+            self._commits.put(command)
+        future.add_done_callback(partial(self._entered, command.id))
+        return future
+
+    def _entered(self, ident: str, future: asyncio.Future[Lease | Deferred]) -> None:
+        """Whatever was not to be is given up: nobody may know what the store has of it."""
+        if future.cancelled() or future.exception() is not None:
+            self._requests.leave(ident)
 
     def can_ask(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """The accounts of these models whose usage this process can ask for."""

@@ -284,7 +284,7 @@ class Gate(Managing):
         return None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
-        if not command.wait or command.key or command.spec.kind == "agents" or self._held_back:
+        if self._must_look(command):
             await self._look_first(command)
         future = self._requests.add(command)
         self._commits.put(command)
@@ -293,6 +293,9 @@ class Gate(Managing):
         except BaseException:
             self._requests.leave(command.id)
             raise
+
+    def _must_look(self, command: cmd.Acquire) -> bool:
+        return not command.wait or bool(command.key) or command.spec.kind == "agents" or self._held_back
 
     async def _look_first(self, command: cmd.Acquire) -> None:
         """Agents that were started elsewhere count, and nobody is refused for the sake of the dead (DESIGN.md)."""
