@@ -10,7 +10,7 @@ request's task begins in the loop's next turn, behind everything else that has c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -51,6 +51,10 @@ class Together:
             self._loop.call_soon(self._flush)
             return
         self._transport.write(data)
+
+    def writelines(self, parts: Iterable[bytes]) -> None:
+        self._flush()
+        self._transport.writelines(parts)
 
     def close(self) -> None:
         self._flush()

@@ -80,10 +80,14 @@ class Stream:
         self._wanted = wanted
         self._seq = 0  # reached, told or not
         self._send: Send
+        self._cycle: Any = None  # uvicorn's view of the request, once it has said that the answer comes in chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        cycle = getattr(receive, "__self__", None)
+        if getattr(cycle, "chunked_encoding", False):
+            self._cycle = cycle
         listener = self._service.feed.listen()
         telling = asyncio.ensure_future(self._tell(listener))
         leaving = asyncio.ensure_future(_left(receive))
@@ -122,7 +126,7 @@ class Stream:
                 await self._put(notice("pruned", {"from": self._seq + 1, "to": start - 1, "text": text}))
             first = False
             self._seq = told[-1].seq if told else last
-            await self._put(b"".join(self._line(one) for one in told))
+            await self._put(b"".join(map(self._line, told)))
 
     def _part(self, last: int) -> Callable[[Log], list[Told]]:
         """The next events up to `last`, put into words."""
@@ -158,7 +162,7 @@ class Stream:
                 elif (new := some.after(self._seq)) is not None:
                     self._seq = new.last
                     lines.append(b"".join(map(self._line, new.told)) if self._wanted else new.lines)
-            await self._put(b"".join(lines))
+            await self._put(*lines)
             if stops:
                 return
 
@@ -167,10 +171,16 @@ class Stream:
             return b""
         return told.lines
 
-    async def _put(self, data: bytes) -> None:
-        if data:
+    async def _put(self, *lines: bytes) -> None:
+        """Send these. What all readers are told is written as it is: to copy it for each costs as much as to send it."""
+        cycle, size = self._cycle, sum(map(len, lines))
+        if not size:
+            return
+        if cycle is None or cycle.flow.write_paused:
             async with asyncio.timeout(STUCK_S):
-                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+                await self._send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
+        elif not cycle.disconnected:
+            cycle.transport.writelines((b"%x\r\n" % size, *lines, b"\r\n"))
 
 
 def notice(name: str, data: dict[str, object]) -> bytes:

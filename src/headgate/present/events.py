@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from msgspec import Struct
 from msgspec.structs import asdict, fields
@@ -32,22 +32,33 @@ def event_json(seq: int, at: int, event: ev.Event, moments: Moments) -> Json:
         document["id"] = event.ticket.id
     document |= _fields(event, moments)
     if isinstance(event, ev.Released | ev.Reclaimed):
-        model = parse_model(event.model) if event.model else None
-        document["provider"] = model.provider if model else None
-        document["account"] = model.account if model else None
+        document["provider"], document["account"] = _account(event.model)
+    elif isinstance(event, ev.FileLoaded):
+        document["modified"] = utc(event.modified)  # wall time already
     return document
+
+
+@lru_cache(1024)
+def _account(model: str) -> tuple[str | None, str | None]:
+    """The provider and the account of a model, if there is one."""
+    parsed = parse_model(model) if model else None
+    return (parsed.provider, parsed.account) if parsed else (None, None)
 
 
 def _fields(record: Struct, moments: Moments) -> Json:
     """A record's fields with times and processes as programs are told them; what is empty is null."""
-    document: Json = asdict(record)
-    texts, told, others = _kinds(type(record))
-    for name in texts:
+    document: dict[str, Any] = asdict(record)
+    kinds = _kinds(type(record))
+    for name in kinds.texts:
         if not document[name]:
             document[name] = None
-    for name, tell in told:
-        document[name] = tell(document[name], moments)
-    for name in others:
+    offset_ms = moments.offset_ms
+    for name in kinds.times:
+        value = document[name]
+        document[name] = utc(value + offset_ms) if value else None
+    for name in kinds.processes:
+        document[name] = _process_fields(document[name])
+    for name in kinds.others:
         value = document[name]
         if isinstance(value, Struct):
             document[name] = _nested(value, moments)
@@ -71,14 +82,25 @@ def _spec_fields(spec: Spec) -> Json:
     return asdict(spec) | {"host": spec.host or None}
 
 
+class _Kinds(NamedTuple):
+    """The names of a record's fields, by how they are told; those that are told as they are have no place here."""
+
+    texts: list[str]
+    times: list[str]
+    processes: list[str]
+    others: list[str]
+
+
 @cache
-def _kinds(kind: type[Struct]) -> tuple[list[str], list[tuple[str, Callable[[Any, Moments], object]]], list[str]]:
-    """The names of the texts among a record's fields; of those that are told in another way, with that; of others."""
+def _kinds(kind: type[Struct]) -> _Kinds:
     types = {field.name: field.type for field in fields(kind)}
-    told = [(name, _TELLERS[name]) for name in types if name in _TELLERS]
-    texts = [name for name, type in types.items() if type is str and name not in _TELLERS]
     plain = {int, bool, float, str}
-    return texts, told, [name for name, type in types.items() if name not in _TELLERS and type not in plain]
+    return _Kinds(
+        [name for name, type in types.items() if type is str and name not in _PROCESSES],
+        [name for name in types if name in _TIMES],
+        [name for name in types if name in _PROCESSES],
+        [name for name, type in types.items() if type not in plain and name not in _TIMES | _PROCESSES],
+    )
 
 
 @lru_cache(1024)
@@ -87,14 +109,8 @@ def _process_fields(value: str) -> Json | None:
     return None if process is None else asdict(process)
 
 
-_TELLERS: dict[str, Callable[[Any, Moments], object]] = {
-    **dict.fromkeys(
-        ("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"),
-        lambda value, moments: moments.utc(value),
-    ),
-    "modified": lambda value, _: utc(value),  # of a file: wall time already
-    **dict.fromkeys(("holder", "child", "bound"), lambda value, _: _process_fields(value)),
-}
+_TIMES = frozenset(("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"))
+_PROCESSES = frozenset(("holder", "child", "bound"))
 
 
 def sentence(event: ev.Event, at: int) -> str:

@@ -12,6 +12,7 @@ from headgate.core.names import shown
 _FAR_MS = 10**14  # beyond the year 5000: a pause without an end
 
 
+@lru_cache(1024)  # what is decided together has the same times
 def utc(wall_ms: int) -> str | None:
     """RFC 3339 with milliseconds, in UTC; None for a time without end."""
     if wall_ms > _FAR_MS:
