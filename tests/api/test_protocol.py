@@ -16,6 +16,12 @@ class Transport:
     def write(self, data: bytes) -> None:
         self.done.append(data)
 
+    def writelines(self, parts: tuple[bytes, ...]) -> None:
+        self.done.extend(parts)
+
+    def is_closing(self) -> bool:
+        return False
+
     def close(self) -> None:
         self.done.append("closed")
 
@@ -37,6 +43,15 @@ async def test_h2_a_head_whose_body_is_not_there_yet_is_written_in_the_next_turn
     assert wire.done == []
     await asyncio.sleep(0)
     assert wire.done == [HEAD]
+
+
+async def test_h2_a_head_is_written_before_parts_that_are_written_as_they_are():
+    wire = Transport()
+    together = Together(wire, asyncio.get_running_loop())
+    together.write(HEAD)
+    together.writelines((b"1", b"2"))
+    await asyncio.sleep(0)
+    assert wire.done == [HEAD, b"1", b"2"]
 
 
 async def test_h2_a_head_is_written_before_its_connection_is_closed():

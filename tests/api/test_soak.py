@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 from pathlib import Path
-from time import process_time
+from time import monotonic, process_time
 from typing import NamedTuple
 
 import uvloop
@@ -18,7 +18,8 @@ SOAK = bool(os.environ.get("HEADGATE_SOAK"))
 SECONDS = int(os.environ.get("HEADGATE_SOAK_S", "300" if SOAK else "6"))
 POLLING = 500 if SOAK else 60
 STREAMS = 50 if SOAK else 6
-PAIRS_A_SECOND = 2_000 if SOAK else 400
+MUST_A_SECOND = 2_000
+PAIRS_A_SECOND = 2_100 if SOAK else 400  # a little more than must be: who comes late makes up for a second at most
 POLL_S = 20 if SOAK else 2
 CLIENTS = 128 if SOAK else 32  # so many that the service is never without a question
 
@@ -45,6 +46,7 @@ class Sample(NamedTuple):
     pairs: int
     mb: float
     cpu_s: float
+    at_s: float
 
 
 async def run(served: Served, samples: list[Sample]) -> Load:
@@ -63,7 +65,7 @@ async def run(served: Served, samples: list[Sample]) -> Load:
             for _ in range(10):
                 await asyncio.sleep(SECONDS / 10)
                 pid = served.process.pid
-                samples.append(Sample(load.counts["pairs"], resident_mb(pid), cpu_s(pid)))
+                samples.append(Sample(load.counts["pairs"], resident_mb(pid), cpu_s(pid), monotonic()))
             load.stop.set()
         until.set_result((await asyncio.to_thread(served.get, "/v1/status")).json["seq"])
     return load
@@ -74,14 +76,13 @@ def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
         served.cap("wide", 100 if SOAK else 20, cooldown_ms=0)
         served.cap("narrow", 5, cooldown_ms=0)
         samples: list[Sample] = []
-        assert served.process is not None
         here = process_time()
         load = uvloop.run(run(served, samples))
         counts, sizes = load.counts, [sample.mb for sample in samples]
-        pairs, cpu = (samples[-1].pairs - samples[0].pairs), samples[-1].cpu_s - samples[0].cpu_s  # all are there by then
-        each_us = 1e6 * cpu / pairs
-        load_s = SECONDS * 0.9
-        print(f"{dict(counts)} in {SECONDS} s: {pairs / load_s:.0f} pairs/s; MB: {[*map(int, sizes)]}")
+        first, last = samples[0], samples[-1]  # by the first, everybody is there
+        pairs, cpu = last.pairs - first.pairs, last.cpu_s - first.cpu_s
+        a_second, each_us = pairs / (last.at_s - first.at_s), 1e6 * cpu / max(pairs, 1)
+        print(f"{dict(counts)} in {SECONDS} s: {a_second:.0f} pairs/s; MB: {[*map(int, sizes)]}")
         print(f"CPU: service {cpu:.1f} s, {each_us:.0f} µs a pair; clients {process_time() - here:.1f} s")
         assert counts["pairs"]
         assert counts["polled"]
@@ -92,3 +93,5 @@ def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
         assert total(served, "headgate_grants_total") == given
         if SOAK:  # else it is not long enough to tell
             assert sizes[-1] < 1.1 * sizes[2] + 10, f"memory grows: {sizes}"
+            assert MUST_A_SECOND * each_us < 0.95e6, f"one core is not enough for {MUST_A_SECOND} pairs/s"
+            assert a_second >= MUST_A_SECOND, f"is the machine busy with something else? load {os.getloadavg()}"

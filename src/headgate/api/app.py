@@ -114,23 +114,22 @@ def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any
 def _of_litestar(request: Request[Any, Any, Any], error: HTTPException) -> Refused | InternalError:
     """What the router found wrong, as a sentence."""
     path = request.scope["path"]
-    if isinstance(error, MethodNotAllowedException):
-        allowed = _allowed(request.app, path)
+    if isinstance(error, MethodNotAllowedException) and (allowed := _allowed(request.app, path)):
         return Refused(
             405, "method_not_allowed", f"{request.method} is not for {path}: valid is {allowed}", allow=allowed
         )
-    if isinstance(error, NotFoundException):
+    if isinstance(error, NotFoundException | MethodNotAllowedException):
         return Refused(404, "not_found", f"there is no {path}: /docs lists what there is")
     if isinstance(error, ValidationException):
         return _invalid(error)
-    if isinstance(error, SerializationException):
+    if isinstance(error, SerializationException) or isinstance(error.__cause__, SerializationException):
         return Refused(400, "bad_json", f"the body is not JSON: {error.detail}")
     if isinstance(error, ClientException):
         if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return Refused(413, "too_large", "the body is too large")
         if error.status_code == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
             return Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
-        return Refused(400, "bad_json" if "JSON" in error.detail else "bad_request", _sentence(error.detail))
+        return Refused(400, "bad_request", _sentence(error.detail))
     return InternalError(str(error))
 
 

@@ -172,7 +172,7 @@ class Stream:
         return told.lines
 
     async def _put(self, *lines: bytes) -> None:
-        """Send these. What all readers are told is written as it is: to copy it for each costs as much as to send it."""
+        """Send these. What all readers are told is written as it is: a copy for each costs as much as sending it."""
         cycle, size = self._cycle, sum(map(len, lines))
         if not size:
             return
