@@ -109,7 +109,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0
-        self._in_head = self._began = False
+        self._in_head = self._ended = False
         self._quick: Quick | None = getattr(self.config, "headgate_quick", None)
         self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)
@@ -136,7 +136,8 @@ class Protocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self._idle  # cancelled when something comes
 
     def on_message_begin(self) -> None:
-        self._in_head = self._began = True
+        self._in_head = True
+        self._head = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -168,6 +169,7 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._ended = True
         cycle: Any = self.cycle
         if type(cycle) is Exchange:
             cycle.begin()
@@ -175,14 +177,15 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        self._reading, self._began = True, False
+        self._reading, self._ended = True, False
         super().data_received(data)
         self._reading = False
         if self._to_start is not None:
             start, self._to_start = self._to_start, None
             self._start_asgi_task(*start)
         if self._in_head:
-            self._head = 0 if self._began else self._head + len(data)  # what came before this head does not count
+            if not self._ended:  # else most of it was the request before
+                self._head += len(data)
             if self._head > _MOST and not self.transport.is_closing():
                 self.transport.write(_REFUSAL)
                 self.transport.close()

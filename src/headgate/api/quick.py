@@ -40,8 +40,7 @@ class Quick:
         self._service = service
         self._guard = guard
         self._heads: dict[int, bytes] = {}  # of answers, by status
-        self._common: object = None  # uvicorn's headers for all answers, when these were made: with the date, so
-        # that there are others every second
+        self._common: object = None  # uvicorn's headers of all answers, as of then: the date is one of them
 
     def find(self, connection: Protocol) -> Exchange | None:
         """The request whose headers have just been read, if it is one of these; None: it goes the usual way."""
@@ -144,7 +143,7 @@ class Exchange:
             status, shape, headers = refusal(as_refusal(error))
             extra = b"".join([b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in headers.items()])
             if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-                complain(f"POST {self.connection.url.decode()}", error)
+                complain(f"POST /v1/leases {self.ident} {(self.verb or b'').decode()}", error)
         finally:
             self.connection.tasks.discard(self._task)
         self._send(status, extra, _encode(shape))

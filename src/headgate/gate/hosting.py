@@ -251,7 +251,8 @@ class HostNode(Node):
                 self._commits.put(adoption(lease, self._now(), "cut_off"))
 
     def _note(self, lease: Lease) -> None:
-        if processes.site_of(lease.lives_with) == self.site:
+        process = lease.lives_with
+        if process and processes.site_of(process) == self.site:
             self._ours[lease.id] = replace(lease)
 
     def _note_ours(self) -> None:
