@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from headgate.core import events as ev
 from headgate.core.records import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there
 
 pytestmark = pytest.mark.processes
 
@@ -89,8 +90,64 @@ def far(server: Server) -> Iterator[Fleet]:
         yield fleet
 
 
-def run_on(fleet: Fleet, name: str, seconds: float, *options: str) -> Run:
-    return fleet.run(*options, "--", *fleet.sleeper(name, seconds), env={"HEADGATE_TEST_BEAT_S": "1"})
+def run_on(fleet: Fleet, name: str, seconds: float, *options: str, away_s: float = 60) -> Run:
+    env = {"HEADGATE_TEST_BEAT_S": "1", "HEADGATE_TEST_AWAY_S": str(away_s)}
+    return fleet.run(*options, "--", *fleet.sleeper(name, seconds), env=env)
+
+
+@pytest.fixture
+def reached(far: Fleet, server: Server) -> Fleet:
+    """A host that has used the store, and whose node has ended, as the server has."""
+    assert run_on(far, "before", 0.1).wait(60) == 0
+    for pid in processes_of("node", far):
+        kill_if_there(pid)
+    far.until(lambda: not processes_of("node", far), what="the end of the node")
+    far.close_gate()
+    server.stop(signal.SIGINT)
+    return far
+
+
+def processes_of(word: str, fleet: Fleet) -> list[int]:
+    """Those of this fleet with such a word in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (path / "cmdline").read_bytes().split(b"\0")
+            environ = (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if word.encode() in line and f"HEADGATE_STORE={fleet.store}".encode() in environ:
+            found.append(int(path.name))
+    return found
+
+
+@pytest.mark.postgres
+def test_q2_a_run_that_comes_while_the_server_restarts_says_so_and_waits_for_it(reached: Fleet, server: Server) -> None:
+    run = run_on(reached, "late", 0.1)
+    reached.until(lambda: "(trying for " in run.err, what="a word that the store is away")
+    server.start()
+    assert run.wait(60) == 0, run
+    assert reached.has_started("late")
+    assert run.err.count("cannot be reached") == 1, run.err
+
+
+@pytest.mark.postgres
+def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_than_it_is_told(
+    reached: Fleet,
+) -> None:
+    waits = run_on(reached, "waits", 0.1, away_s=2)
+    leaves = run_on(reached, "leaves", 0.1)
+    hurries = run_on(reached, "hurries", 0.1, "--no-wait")
+    goes = run_on(reached, "goes", 0.1, "--fail-open")
+    assert hurries.wait(60) == waits.wait(60) == 69
+    assert "(trying for 2 s)\n" in waits.err, waits.err
+    assert waits.err.splitlines()[-1].endswith("is it running, and can this machine reach it?"), waits.err
+    assert goes.wait(60) == 0
+    assert "(trying for " not in hurries.err + goes.err
+    reached.until(lambda: "(trying for 60 s)" in leaves.err, what="a word that the store is away")
+    leaves.signal(signal.SIGTERM)
+    assert leaves.wait(60) in (128 + signal.SIGTERM, -signal.SIGTERM), leaves
+    assert [life.name for life in reached.lives()] == ["before", "goes"]
 
 
 @pytest.mark.postgres
@@ -102,11 +159,12 @@ def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: 
     far.close_gate()
     server.stop(signal.SIGINT)
     late = run_on(far, "late", 0.1)
-    assert late.wait(40) == 69, late
     far.until(lambda: "still trying" in second.err, what="a word from the one who waits")
+    far.until(lambda: "(trying for " in late.err, what="a word from the one who has just come")
     assert first.code is None
     server.start()
-    assert first.wait(60) == second.wait(60) == 0
+    assert first.wait(60) == second.wait(60) == late.wait(60) == 0
+    assert late.err.count("cannot be reached") == 1, late.err
     assert far.most_at_once() == 1
     assert not far.events_of(ev.Reclaimed)
     assert not adopted(far)

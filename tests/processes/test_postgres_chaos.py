@@ -166,6 +166,7 @@ class Chaos:
         self.killed: set[int] = set()
 
     def play(self) -> None:
+        self._use_the_store_once()
         total = sum(self.left.values())
         restarts = [total * 2 // 3, total // 3]
         while sum(self.left.values()):
@@ -184,13 +185,19 @@ class Chaos:
                 self._kill_host()
             time.sleep(self.random.uniform(0.1, 0.4))
 
+    def _use_the_store_once(self) -> None:
+        """A host that has never reached the store does not wait for its server to come back."""
+        first = [self.fleet.run(*MODEL, "--", "true", env=host(self.fleet, name, BEAT_S)) for name in HOSTS]
+        assert [run.wait(60) for run in first] == [0] * len(HOSTS)
+
     def _bring(self) -> None:
         for name in HOSTS:
             alive = sum(run.code is None for run in self.runs[name])
             if self.left[name] and alive < 8:
                 self.left[name] -= 1
                 sleeper = self.fleet.sleeper(f"{name}{self.left[name]}", self.random.uniform(0.2, 1.5))
-                self.runs[name].append(self.fleet.run(*MODEL, "--", *sleeper, env=host(self.fleet, name, BEAT_S)))
+                env = {**host(self.fleet, name, BEAT_S), "HEADGATE_TEST_AWAY_S": "60"}  # on a busy machine all is slow
+                self.runs[name].append(self.fleet.run(*MODEL, "--", *sleeper, env=env))
 
     def _kill_run(self) -> None:
         alive = [run for runs in self.runs.values() for run in runs if run.code is None]
@@ -246,11 +253,8 @@ def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
         callers.kill_all()
     runs = [run for runs in chaos.runs.values() for run in runs]
     for run in runs:
-        code = run.wait(120)
-        # 69: it asked in the very moment in which there was no server.
-        assert code in (0, 69) or run.pid in chaos.killed, run
+        assert run.wait(120) == 0 or run.pid in chaos.killed, run
         assert "Traceback" not in run.err
-    assert sum(run.code == 69 for run in runs) < len(runs) / 2
     silent = [event for _, event in fleet.events_of(ev.Reclaimed) if event.silent]
     assert fleet.most_at_once() <= SEATS, silent
     assert callers.most_at_once() <= CALLS, silent

@@ -47,8 +47,7 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
     request.command = processes.describe(processes.pid_of(request.bound) or 0)
     if environment.bypass:
         return _bypass(request, options)
-    gate = opened_seat_gate(loaded)
-    asked = ask(gate, request)
+    asked = ask(opened_seat_gate(loaded, request.outage()), request)
     if isinstance(asked.lease, int):
         return 128 + asked.lease
     if isinstance(asked.lease, Reason):

@@ -9,6 +9,7 @@ from time import monotonic
 import msgspec
 
 from headgate.cli.opening import follow
+from headgate.cli.outage import Outage
 from headgate.cli.progress import Progress, say
 from headgate.cli.run_options import RunOptions
 from headgate.config.environment import Environment
@@ -22,7 +23,7 @@ from headgate.core.records import Lease, Reason, Spec
 from headgate.gate import processes, wake
 from headgate.gate.ids import new_id
 from headgate.gate.seats import Left, SeatGate
-from headgate.log.protocol import StoreError, StoreMoved
+from headgate.log.protocol import StoreAway, StoreError, StoreMoved
 from headgate.present.asked import candidates, project_name, session_key
 from headgate.present.times import local_and_utc, parse_since_ms, utc
 
@@ -54,6 +55,11 @@ class Request(msgspec.Struct):
     quiet: bool
     bound: str = ""
     session: str = ""
+    patient: bool = True  # with a store whose server is being restarted
+
+    def outage(self) -> Outage:
+        """How long it bears with a store that is away."""
+        return Outage(self.wait_s if self.patient else 0.0)
 
     def spec(self, host: str) -> Spec:
         return Spec(
@@ -177,10 +183,16 @@ def _got(
     asked: Asked, request: Request, command: cmd.Acquire, mailbox: wake.Mailbox | None, signals: _Signals
 ) -> Lease | Reason | int | None:
     """What came of a request, wherever its gate goes meanwhile. Asking there once more finds its place."""
+    outage = request.outage()
     while True:
         gate = asked.gate
         try:
             return gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)
+        except StoreAway as error:
+            if not outage.bears(error, known=True, wakeup_fd=signals.fd):
+                raise
+            if signals.caught:
+                return signals.caught
         except StoreMoved as moved:
             asked.gate = follow(moved, gate.loaded)
             asked.gate.address = gate.address

@@ -11,6 +11,7 @@ from headgate.config.paths import config_path, store_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from headgate.cli.outage import Outage
     from headgate.gate.direct import DirectGate
     from headgate.gate.seats import SeatGate
     from headgate.log.protocol import Log, StoreMoved
@@ -87,9 +88,7 @@ def open_seat_gate(loaded: Loaded | None) -> SeatGate:
         start()  # a thousand that wait must not be a thousand connections to the server
         sock = meeting.await_node(path)
         if sock is None and (why := meeting.word_left(path, began)):
-            from headgate.log.protocol import StoreError
-
-            raise StoreError(why)  # it has tried for as long as that makes sense
+            raise why  # it has tried for as long as that makes sense
     if sock is None:
         return open_gate(loaded, alone=True)
     sock.close()
@@ -98,6 +97,21 @@ def open_seat_gate(loaded: Loaded | None) -> SeatGate:
     # A machine's own file has no say in what many share (SPEC C2).
     open_direct = lambda: open_gate(loaded, alone=True)  # noqa: E731
     return RemoteGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
+
+
+def open_patiently(loaded: Loaded | None, outage: Outage) -> SeatGate:
+    """The same, for one who bears with a server that is being restarted."""
+    from headgate.gate import meeting
+    from headgate.log.places import local_folder
+    from headgate.log.protocol import StoreAway
+
+    while True:
+        try:
+            return open_seat_gate(loaded)
+        except StoreAway as error:
+            url = store_url()
+            if not outage.bears(error, known=meeting.was_reached(_met_at(local_folder(url), url))):
+                raise
 
 
 def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:

@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.cli import exits
 from headgate.cli.asking import Asked, Request, ask, read_request
-from headgate.cli.opening import follow, load_config, open_gate, open_seat_gate
+from headgate.cli.opening import follow, load_config, open_gate, open_patiently, open_seat_gate
 from headgate.cli.progress import say
 from headgate.cli.run_options import RunOptions
 from headgate.cli.status_file import Status
@@ -91,8 +91,9 @@ def _run(options: RunOptions, status: Status) -> int:
 
 def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> Asked:
     """What came of asking the gate; without a store, that of --fail-open."""
+    request.patient = not options.fail_open
     try:
-        return ask(open_seat_gate(loaded), request)
+        return ask(open_patiently(loaded, request.outage()), request)
     except StoreError as error:
         if not options.fail_open:
             raise

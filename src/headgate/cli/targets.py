@@ -12,7 +12,8 @@ from time import localtime, strftime
 import click
 
 from headgate.cli.drawing import say
-from headgate.cli.opening import open_gate, open_seat_gate
+from headgate.cli.opening import open_gate, open_patiently
+from headgate.cli.outage import Outage
 from headgate.config.load import Loaded
 from headgate.config.units import format_duration, parse_duration_ms
 from headgate.core import events as ev
@@ -42,9 +43,9 @@ def opened_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Dir
     return gate
 
 
-def opened_seat_gate(loaded: Loaded | None) -> SeatGate:
+def opened_seat_gate(loaded: Loaded | None, outage: Outage) -> SeatGate:
     """The same for one who asks for a seat, through the node where one runs."""
-    gate = open_seat_gate(loaded)
+    gate = open_patiently(loaded, outage)
     click.get_current_context().call_on_close(gate.close)
     return gate
 

@@ -18,7 +18,9 @@ from headgate.gate import processes, wake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from headgate.core.errors import HeadgateError
     from headgate.gate.surroundings import Turns
+    from headgate.log.protocol import StoreError
 
 SUFFIX = ".node"
 START_S = 10.0  # a node that is started has so long to answer
@@ -84,28 +86,47 @@ def hold(path: str) -> int | None:
     return None
 
 
-def leave_word(path: str, why: str) -> None:
+def leave_word(path: str, why: StoreError) -> None:
     """Say why there will be no node, for those who wait for it: they need not find out for themselves."""
+    _write(f"{path}.why", f"{type(why).__name__}\n{why}")
+
+
+def word_left(path: str, since: float) -> HeadgateError | None:
+    """Why a node that was waited for since then (wall time) has ended; None when it has not said so."""
+    try:
+        with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
+            if os.fstat(file.fileno()).st_mtime < since:
+                return None
+            kind, _, text = file.read().partition("\n")
+    except OSError:
+        return None
+    from headgate.gate import wire
+
+    return wire.raised(wire.Wrong(kind, text)) if text else None
+
+
+def note_reached(path: str) -> None:
+    """The store has been reached from here."""
+    _write(f"{path}.reached", "")
+
+
+def was_reached(path: str) -> bool:
+    """Whether a node of this host has ever reached the store."""
+    return bool(path) and os.path.exists(f"{path}.reached")
+
+
+def _write(path: str, text: str) -> None:
     from headgate.log.files import make_file
 
     try:
-        fd = make_file(f"{path}.why", exclusive=False)
+        fd = make_file(path, exclusive=False)
     except OSError:
         return
     try:
         os.ftruncate(fd, 0)
-        os.write(fd, why.encode())
+        os.write(fd, text.encode())
     finally:
         os.close(fd)
-
-
-def word_left(path: str, since: float) -> str:
-    """Why a node that was waited for since then (wall time) has ended; "" when it has not said so."""
-    try:
-        with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
-            return file.read() if os.fstat(file.fileno()).st_mtime >= since else ""
-    except OSError:
-        return ""
 
 
 def start(folder: str) -> None:

@@ -41,7 +41,7 @@ def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
         _allow_many_files()
         return asyncio.run(_run(url, loaded, folder, path, idle_s))
     except StoreError as error:
-        meeting.leave_word(path, str(error))
+        meeting.leave_word(path, error)
         raise
     finally:
         meeting.ended(folder)
@@ -56,6 +56,7 @@ async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: 
     async with HostNode(open_log(url), loaded, folder) as gate:
         listener = Listener(gate, path, url)
         await listener.start()
+        meeting.note_reached(path)
         say(f"node of {processes.host_name()} listens at {path}")
         try:
             await _until_told(stop, listener, gate, idle_s)

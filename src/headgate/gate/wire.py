@@ -17,7 +17,7 @@ from headgate.core import commands as cmd
 from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalError, NotFound
 from headgate.core.places import TicketView
 from headgate.core.records import Lease, Reason
-from headgate.log.protocol import SideWrite, StoreError, StoreMoved
+from headgate.log.protocol import SideWrite, StoreAway, StoreError, StoreMoved
 
 VERSION = 1
 LONGEST = 64 << 20  # bytes of a question
@@ -132,7 +132,7 @@ class Bare(Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_KINDS = (BadName, BadRequest, NotFound, InternalError, StoreMoved, StoreError, HeadgateError)
+_KINDS = (BadName, BadRequest, NotFound, InternalError, StoreMoved, StoreAway, StoreError, HeadgateError)
 _ERRORS: dict[str, type[HeadgateError]] = {kind.__name__: kind for kind in _KINDS}
 
 

@@ -77,6 +77,18 @@ class StoreError(HeadgateError):
     """The store cannot be used; the sentence says why and what to do."""
 
 
+_STARTING = ("starting up", "shutting down", "recovery mode", "not yet accepting")
+
+
+class StoreAway(StoreError):
+    """The store cannot be reached now, and may be in a moment: its server is restarted, or the network is disturbed."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a server says so itself."""
+        return any(word in str(self) for word in _STARTING)
+
+
 class StoreMoved(StoreError):
     """The gate is elsewhere now, and will not come back by itself. Made of its sentence, as it goes over a socket."""
 
@@ -91,7 +103,7 @@ class StoreMoved(StoreError):
         return str(self).partition(_MOVED)[2].partition(_DO)[0]
 
 
-class TransactionLost(StoreError):
+class TransactionLost(StoreAway):
     """The transaction is over and nothing of it was committed; the log is the one that it was: decide again."""
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.core.errors import HeadgateError, InternalError
 from headgate.log.postgres.address import Address
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import StoreAway, StoreError
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -39,7 +39,8 @@ _SQLSTATE = ord("C")
 _GONE = ("57P01", "57P02", "57P03", "25P03", "25P04", "25006", "08")
 
 # What is said where a server, or the lack of one, answered: unlike silence, or a server that is just starting.
-_NOBODY = ("Connection refused", "No such file or directory", "resolve host", "translate host name")
+_NO_NAME = ("resolve host", "translate host name")
+_NOBODY = ("Connection refused", "No such file or directory", *_NO_NAME)
 _NEVER = ("password", "authentication failed", "pg_hba.conf", "does not exist", "not permitted to log in")
 
 # Where neither the URL nor the user's environment says otherwise.
@@ -306,7 +307,8 @@ def import_psycopg() -> Any:
 
 
 def explain_lost(address: Address, said: str) -> StoreError:
-    """For a server that cannot be reached."""
+    """For a server that cannot be reached: StoreAway where that may pass by itself."""
+    kind = StoreError
     said = said.partition(" Is the server running")[0]  # libpq's own question, which is asked below
     if "password" in said or "authentication" in said or "pg_hba" in said:
         do = "check the user and the password (~/.pgpass, PGPASSWORD or the URL)"
@@ -316,9 +318,12 @@ def explain_lost(address: Address, said: str) -> StoreError:
         do = "raise max_connections, or put a pooler before the server"
     elif "read-only" in said or "not read-write" in said:
         do = "name the primary, or all servers: postgresql://user@one,two/database"
+    elif any(word in said for word in _NO_NAME):
+        do = "is the name right, and does this machine know it?"
     else:
         do = "is it running, and can this machine reach it?"
-    return StoreError(f"the store at {address.shown} cannot be reached ({said}): {do}")
+        kind = StoreAway
+    return kind(f"the store at {address.shown} cannot be reached ({said}): {do}")
 
 
 def explain(address: Address, refused: Refused) -> HeadgateError:

@@ -444,7 +444,7 @@ class PostgresLog:
             except TransactionLost:
                 continue  # this look was lost as well: once more, or StoreError when there is no server
             except StoreError as error:
-                raise StoreError(f"{error}; whether the last decision was committed is not known") from lost
+                raise type(error)(f"{error}; whether the last decision was committed is not known") from lost
             finally:
                 self._end()
 
