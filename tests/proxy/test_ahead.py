@@ -38,6 +38,13 @@ class Cycle:
         self.sent.append(message)
 
 
+class Silent:
+    """The client's connection: nothing is passed on to it here."""
+
+    def on_room(self, call: object) -> None:
+        pass
+
+
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[tuple[HostNode, Proxy]]:
     (folder / "config.toml").write_text(CONFIG)
@@ -52,7 +59,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[HostNode, Proxy]]:
 def request(path: bytes = b"/fake/chat/completions") -> dict[str, Any]:
     head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
     asked = {"type": "http", "method": "POST", "http_version": "1.1", "query_string": b"", "headers": head}
-    return {**asked, "path": path.decode(), "raw_path": path}
+    return {**asked, "path": path.decode(), "raw_path": path, "headgate.client": Silent()}
 
 
 async def held(gate: HostNode) -> tuple[int, int]:

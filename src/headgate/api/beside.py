@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headgate.api.direct import Direct
 from headgate.api.errors import Refused
 from headgate.api.guard import Guard, Receive, Scope, Send, refuse
 
@@ -43,7 +44,7 @@ class Beside:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope.get("headgate.taken"):
-            await self._other(scope, receive, send)
+            await self._answer(scope, receive, send)
             return
         if scope["type"] != "http" or not self._other.wants(scope):
             await self._guard(scope, receive, send)
@@ -53,6 +54,10 @@ class Beside:
         except Refused as error:
             await refuse(error, send, close=True)
             return
+        await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["headgate.client"] = Direct(receive.__self__)  # type: ignore[attr-defined]
         await self._other(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:

@@ -40,6 +40,7 @@ class Together:
         self._loop = loop
         self._head = b""
         self.leavers: dict[object, Callable[[], None]] = {}  # called when the client has left; by whom it is wanted
+        self.on_room: Callable[[], None] | None = None  # called when the client takes something again
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -56,6 +57,12 @@ class Together:
     def writelines(self, parts: Iterable[bytes]) -> None:
         self._flush()
         self._transport.writelines(parts)
+
+    def write_now(self, data: bytes) -> None:
+        """Not kept for anything that follows."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._transport.write(data)
 
     def close(self) -> None:
         self._flush()
@@ -125,6 +132,12 @@ class Protocol(HttpToolsProtocol):
         self._idle.stop()
         for leave in list(self.transport.leavers.values()):  # type: ignore[attr-defined]
             leave()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        on_room = self.transport.on_room  # type: ignore[attr-defined]
+        if on_room is not None:
+            on_room()
 
     def on_response_complete(self) -> None:
         if self.pipeline or self.transport.is_closing():

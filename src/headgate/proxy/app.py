@@ -21,11 +21,12 @@ from headgate.gate.calls import Calls
 from headgate.proxy.access import AccessLog
 from headgate.proxy.accounts import ANY_KEY, Accounts
 from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store, model_in, model_in_path
+from headgate.proxy.connection import Response
 from headgate.proxy.errors import ClientGone, Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import key_of, read_headers, without_key
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
-from headgate.proxy.relay import BrokenOff, relay, send_refusal, used_up_ms
+from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up_ms
 from headgate.proxy.routes import Route, find_route
 from headgate.proxy.upstreams import Upstreams
 from headgate.proxy.watching import Watch
@@ -141,7 +142,7 @@ class Proxy:
                 await send_refusal(x, refusal, send, close=True)  # its body was not read
                 return
             try:
-                await self._answer(x, key, receive, send, handler)
+                await self._answer(x, key, scope["headgate.client"], receive, send, handler)
             finally:
                 x.body.forget()
         except ClientGone:
@@ -160,9 +161,10 @@ class Proxy:
             self._log.note(x, perf_counter() - x.began)
 
     async def _answer(
-        self, x: Exchange, key: str | None, receive: Receive, send: Send, handler: asyncio.Task[Any]
+        self, x: Exchange, key: str | None, client: Client, receive: Receive, send: Send, handler: asyncio.Task[Any]
     ) -> None:
         """With a key: its model is yet to be read."""
+        relay = Relay(x, client, self._loop.create_future(), self._heard, self._holding.leave)
         if x.body.whole:
             self._watch.client(x, receive, handler, in_one_piece=x.body.in_one_piece)
         else:
@@ -170,12 +172,10 @@ class Proxy:
         try:
             if key is not None:
                 self._choose(x, key)
-            answered = await self._holding.answer(x)
-            response = answered.response
+            response, start = await self._holding.answer(x, relay.news)
             try:
-                if x.lease and (wait_ms := used_up_ms(x.upstream.provider, response.raw_headers)):
-                    self._calls.used_up(x.lease, wait_ms)
-                await relay(x, answered, send, self._holding.leave)
+                relay.begin(response, start)
+                await relay.done
             finally:
                 response.close()  # harmless after its end
         except Refusal as refusal:
@@ -193,15 +193,26 @@ class Proxy:
             await self._give_up(x, send)
         finally:
             x.done = True
+            relay.stop()
             if x.watcher is not None:
                 x.watcher.cancel()
+
+    def _heard(self, x: Exchange, response: Response) -> None:
+        """The head of an answer is here, which is passed on."""
+        if x.lease:
+            if response.status < 400:
+                self._calls.began(x.lease)
+            wait_ms = used_up_ms(x.upstream.provider, response.raw_headers)
+            if wait_ms:
+                self._calls.used_up(x.lease, wait_ms)
 
     async def _give_up(self, x: Exchange, send: Send) -> None:
         """A wait was too long."""
         if x.waiting_for_client:
             x.outcome = NOT_TAKEN
-        else:
-            refusal = self._holding.failed(x, TimeoutError(f"no byte for {x.upstream.stall_s:g} s"))
+            self._holding.leave(x)
+            return
+        refusal = self._holding.failed(x, TimeoutError(f"no byte for {x.upstream.stall_s:g} s"))
         self._holding.leave(x)
         if not x.first_byte_s:
             await send_refusal(x, refusal, send, close=not x.body.whole)

@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
-from headgate.proxy.connection import CannotConnect, Connection, Response, Silent
+from headgate.proxy.connection import CannotConnect, Connection, OnNews, Response, Silent
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
@@ -57,12 +57,19 @@ class Pool:
         self._closed = False
 
     async def ask(
-        self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None, *, twice: bool = False
+        self,
+        method: bytes,
+        head: bytes,
+        body: bytes,
+        pieces: AsyncIterator[bytes] | None,
+        *,
+        twice: bool = False,
+        on_news: OnNews | None = None,
     ) -> Response:
         """Send a request; back with the head of its answer. Failed, TimeoutError.
 
         `twice`: nothing is spoilt if it arrives twice. Then one that met a connection which the provider was just
-        closing is sent again by another.
+        closing is sent again by another. `on_news` is called, from the head of the answer on, when something has come.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -70,12 +77,12 @@ class Pool:
                 continue
             began = connection.loop.time()
             try:
-                return await connection.ask(method, head, body, pieces)
+                return await connection.ask(method, head, body, pieces, on_news)
             except Silent:
                 if not twice or pieces is not None or connection.loop.time() - began > _STALE_S:
                     raise
         connection = await self._connect()
-        return await connection.ask(method, head, body, pieces)
+        return await connection.ask(method, head, body, pieces, on_news)
 
     @property
     def idle(self) -> int:

@@ -41,26 +41,30 @@ class NotHttp(Failed):
     """What it says is no answer."""
 
 
+OnNews = Callable[["Response"], None]
+
+
 class Response:
     """An answer: its head is there when it is handed out."""
 
-    __slots__ = ("_connection", "_error", "_parts", "_size", "_waiter", "complete", "raw_headers", "status")
+    __slots__ = ("_connection", "_parts", "_size", "_waiter", "complete", "error", "on_news", "raw_headers", "status")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, on_news: OnNews | None) -> None:
+        self.on_news = on_news  # called when something has come: from the head on, and until it is whole or broken off
         self.status = 0
         self.raw_headers: list[tuple[bytes, bytes]] = []
         self.complete = False  # its last byte is here
         self._connection: Connection | None = connection
         self._parts: list[bytes] = []
         self._size = 0
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None  # nothing more comes of it
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> None:
         """Wait for status and headers. Failed."""
         while not self.status:
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             await self._news()
 
     async def readany(self) -> bytes:
@@ -68,21 +72,22 @@ class Response:
         while not self._parts:
             if self.complete:
                 return b""
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             await self._news()
+        return self.take()
+
+    def take(self) -> bytes:
+        """What has come since, if anything."""
         parts = self._parts
+        if not parts:
+            return b""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._parts = []
         self._size = 0
         if self._connection is not None:
             self._connection.go_on()
         return data
-
-    @property
-    def at_hand(self) -> bool:
-        """Whether something has come that was not read yet."""
-        return bool(self._parts)
 
     def at_eof(self) -> bool:
         """Whether there is nothing more to read."""
@@ -113,12 +118,14 @@ class Response:
         """It is whole, or nothing more comes of it."""
         if error is None:
             self.complete = True
-        elif self._error is None:
-            self._error = error
+        elif self.error is None:
+            self.error = error
         self._connection = None
 
     def wake(self) -> None:
         """Somebody may wait for what has come."""
+        if self.on_news is not None and self.status:
+            self.on_news(self)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -164,12 +171,19 @@ class Connection(asyncio.Protocol):
 
     # Asking.
 
-    async def ask(self, method: bytes, head: bytes, body: bytes, pieces: AsyncIterator[bytes] | None) -> Response:
+    async def ask(
+        self,
+        method: bytes,
+        head: bytes,
+        body: bytes,
+        pieces: AsyncIterator[bytes] | None,
+        on_news: OnNews | None = None,
+    ) -> Response:
         """Send a request; back with the head of its answer. `head` says how long the body is, or that it is chunked."""
         early, self._early, self._asked = self._early, b"", True
         if not self.usable and not early:
             raise Silent("it hung up at once")
-        response = self._response = Response(self)
+        response = self._response = Response(self, on_news)
         self._begin(method)
         if early:
             self._surplus = True  # whatever comes next is not an answer to the next request

@@ -19,7 +19,7 @@ from headgate.core.records import Lease
 from headgate.gate.calls import Asking, Calls, NotInTime
 from headgate.log.protocol import StoreError
 from headgate.proxy.bodies import path_with_model, with_model
-from headgate.proxy.connection import Response
+from headgate.proxy.connection import OnNews, Response
 from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import header_for, without_key
@@ -52,16 +52,17 @@ class Holding:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def answer(self, x: Exchange) -> Answered:
-        """The answer to a request, which may be an error. Refusal when it is ours to answer."""
+    async def answer(self, x: Exchange, on_news: OnNews) -> Answered:
+        """The answer to a request, which may be an error. Refusal when it is ours to answer.
+
+        `on_news` is called when something of an answer has come, of any attempt; what is no error is passed on then.
+        """
         fallen = False  # whether another candidate may be had for this one
         while True:
             candidate = await self._enter(x, fallen) if x.candidates else None
             x.attempts += 1
-            answered = await self._try(x, candidate)
+            answered = await self._try(x, candidate, on_news)
             if answered.response.status < 400:
-                if x.lease:
-                    self._calls.began(x.lease)
                 return answered
             x.outcome = self._judged(x, answered)
             if not self._try_again(x):
@@ -140,17 +141,19 @@ class Holding:
 
     # One attempt.
 
-    async def _try(self, x: Exchange, candidate: Candidate | None) -> Answered:
+    async def _try(self, x: Exchange, candidate: Candidate | None, on_news: OnNews) -> Answered:
         began = x.waiting_since = perf_counter()
+        start = b""
         try:
-            response = await self._send(x, candidate)
-            x.upstream_s = perf_counter() - began
-            start = b"" if response.status < 400 else await _start_of(response)
+            response = await self._send(x, candidate, on_news)
+            if response.status >= 400:
+                x.upstream_s = perf_counter() - began
+                start = await _start_of(response)
         except (OSError, ValueError) as error:
             raise self.failed(x, error) from None
         return Answered(response, start)
 
-    async def _send(self, x: Exchange, candidate: Candidate | None) -> Response:
+    async def _send(self, x: Exchange, candidate: Candidate | None, on_news: OnNews) -> Response:
         upstream = x.upstream
         path, query, data = x.path, x.query, x.body.data
         key = x.key if candidate is None else candidate.key
@@ -167,12 +170,12 @@ class Holding:
             headers += x.asked.keys.items()
         if x.body.is_small(data):
             twice = candidate is not None or x.method in _HARMLESS  # a model that is asked twice does nothing twice
-            return await upstream.ask(x.method, path, query, headers, data, twice=twice)
+            return await upstream.ask(x.method, path, query, headers, data, twice=twice, on_news=on_news)
         if x.body.kept:
             headers.append((b"content-length", b"%d" % len(data)))
         elif x.asked.length is not None:
             headers.append((b"content-length", x.asked.length))
-        return await upstream.ask(x.method, path, query, headers, b"", x.body.pieces(data))
+        return await upstream.ask(x.method, path, query, headers, b"", x.body.pieces(data), on_news=on_news)
 
     def failed(self, x: Exchange, error: Exception) -> Refusal:
         """The provider cannot be reached, or what it said is no answer."""

@@ -6,14 +6,16 @@ client too, never ended as if it were whole.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter, time_ns
-from typing import Any
+from typing import Any, Protocol
 
+from headgate.proxy.connection import Response
 from headgate.proxy.errors import Refusal, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import Pairs, passed_back
-from headgate.proxy.holding import Answered, told_of
+from headgate.proxy.holding import told_of
 from headgate.proxy.streams import Events
 from headgate.signals.http import pools_hint
 from headgate.signals.outcome import outcome
@@ -27,55 +29,153 @@ class BrokenOff(Exception):
     """The answer cannot be brought to its end."""
 
 
-async def relay(x: Exchange, answered: Answered, send: Send, leave: Callable[[Exchange], None]) -> None:
-    """Send an answer to its last byte, and `leave` with it. BrokenOff when that is not to be had."""
-    response, start = answered
-    status = response.status
-    x.status = status
-    headers, event_stream = passed_back(response.raw_headers)
-    if status in _NO_BODY:  # a length that no body has: the server would wait for it
-        headers = [pair for pair in headers if pair[0] != b"content-length"]
-    headers += told(x)
-    events = Events(x.upstream.provider, x.model.partition("/")[2]) if status < 300 and x.lease else None
-    try:
+class Client(Protocol):
+    """The client's connection."""
+
+    @property
+    def paused(self) -> bool: ...
+    def on_room(self, call: Callable[[], None] | None) -> None: ...
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None: ...
+    def write(self, piece: bytes) -> None: ...
+    def end(self, piece: bytes) -> None: ...
+
+
+class Relay:
+    """Passes the answer to one request on. It is called by both connections, the provider's and the client's, so that
+    no byte waits until the request's task has its turn; that waits for `done`.
+    """
+
+    __slots__ = ("_client", "_ended", "_events", "_head", "_on_end", "_on_head", "_response", "_start", "_x", "done")
+
+    def __init__(
+        self,
+        x: Exchange,
+        client: Client,
+        done: asyncio.Future[None],
+        on_head: Callable[[Exchange, Response], None],
+        on_end: Callable[[Exchange], None],
+    ) -> None:
+        self.done = done  # BrokenOff or Refusal: the end is not to be had
+        self._x = x
+        self._client = client
+        self._on_head = on_head  # called when an answer is to be passed on
+        self._on_end = on_end  # called when the provider's last byte is here
+        self._response: Response | None = None
+        self._start = b""  # of the body: what was read already
+        self._head: Pairs | None = None  # yet to be sent
+        self._events: Events | None = None
+        self._ended = False
+
+    def news(self, response: Response) -> None:
+        """Something has come from the provider. An answer that is no error is passed on as soon as its head is here."""
+        if response is self._response:
+            self._pass_on()
+        elif self._response is None and response.status < 400:
+            self._x.upstream_s = perf_counter() - self._x.waiting_since
+            self.begin(response)
+
+    def begin(self, response: Response, start: bytes = b"") -> None:
+        """Pass an answer on, if that has not begun yet; `start` of its body was read already."""
+        if self._response is not None or self._ended:
+            return
+        self._response, self._start = response, start
+        x = self._x
+        x.status = status = response.status
+        self._on_head(x, response)
+        headers, event_stream = passed_back(response.raw_headers)
+        if status in _NO_BODY:  # a length that no body has: the client would wait for it
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+        self._head = headers + told(x)
+        if status < 300 and x.lease:
+            self._events = Events(x.upstream.provider, x.model.partition("/")[2])
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
-        if not event_stream and not start and not response.at_eof():
-            start = await response.readany()
-        x.first_byte_s = perf_counter() - x.began
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        piece = start
-        if not piece and not response.at_eof():
-            if (
-                not response.at_hand
-            ):  # a stream's head that came alone: it is not kept for what follows (api/protocol.py)
-                await send({"type": "http.response.body", "body": b"", "more_body": True})
-            x.waiting_since = perf_counter()
-            piece = await response.readany()
-        while True:
-            last = response.at_eof() or not piece
-            if events is not None and piece:
-                events.feed(piece)
+        self._pass_on(ahead=event_stream)
+
+    def stop(self) -> None:
+        """Nobody waits for its end any more."""
+        self._ended = True
+        self._client.on_room(None)
+        if self._response is not None:
+            self._response.on_news = None
+        if not self.done.cancel() and not self.done.cancelled():
+            self.done.exception()  # it was told, or is nobody's business
+
+    def _pass_on(self, *, ahead: bool = False) -> None:
+        """What is here; with `ahead` the head, even if nothing has come after it."""
+        if self._ended:
+            return
+        try:
+            self._step(ahead)
+        except Exception as error:
+            self._finish(error)
+
+    def _step(self, ahead: bool) -> None:
+        x, client, response = self._x, self._client, self._response
+        assert response is not None
+        if client.paused:
+            if not x.waiting_for_client:
+                x.waiting_for_client, x.waiting_since = True, perf_counter()
+                client.on_room(self._pass_on)
+            return
+        x.waiting_for_client = False
+        piece, self._start = self._start + response.take(), b""
+        if piece:
             x.bytes_sent += len(piece)
-            x.done = last
-            if last:
-                break
-            x.waiting_for_client = True
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            x.waiting_for_client = False
+            if self._events is not None:
+                self._events.feed(piece)
+        if response.complete:
+            self._last(piece)
+            return
+        if piece or ahead:
+            self._send(piece)
+        if response.error is not None:
+            self._break_off(response.error)
+        else:
             x.waiting_since = perf_counter()
-            piece = await response.readany()
-    except OSError as error:
+
+    def _send(self, piece: bytes) -> None:
+        self._send_head()
+        self._client.write(piece)
+
+    def _last(self, piece: bytes) -> None:
+        x = self._x
+        x.done = True
+        if self._events is not None:
+            self._events.end()
+            x.outcome = self._events.outcome or x.outcome
+        self._on_end(x)
+        self._send_head()
+        self._client.end(piece)
+        self._finish(None)
+
+    def _send_head(self) -> None:
+        """With what follows it."""
+        if self._head is not None:
+            headers, self._head = self._head, None
+            self._x.first_byte_s = perf_counter() - self._x.began
+            self._client.begin(self._x.status, headers)
+
+    def _break_off(self, error: BaseException) -> None:
+        x = self._x
+        if not isinstance(error, OSError):
+            self._finish(error)
+            return
         said = told_of(error)
         x.outcome = outcome("server_error", "proxy.broken_off", f"broken off after {x.bytes_sent} bytes ({said})")
         x.error = x.outcome.evidence
         if x.first_byte_s == 0.0:
-            raise Refusal(502, "upstream_failed", f"{x.upstream.provider} broke off its answer ({said})") from None
-        raise BrokenOff from None
-    if events is not None:
-        events.end()
-        x.outcome = events.outcome or x.outcome
-    leave(x)  # the provider's last byte is here
-    await send({"type": "http.response.body", "body": piece})
+            self._finish(Refusal(502, "upstream_failed", f"{x.upstream.provider} broke off its answer ({said})"))
+        else:
+            self._finish(BrokenOff())
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._ended = True
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
 
 
 async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool = False) -> None:

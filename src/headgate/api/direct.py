@@ -1,0 +1,92 @@
+"""Answers that are written as they come: what uvicorn's `send` does, for one who is called and cannot be awaited.
+
+The head waits for what follows it, and goes with it. Whoever writes looks at `paused` first, and is called when there
+is room again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+_BODILESS = (204, 304)
+
+
+class Direct:
+    """The answer to one request; `cycle` is uvicorn's view of it."""
+
+    __slots__ = ("_chunked", "_cycle", "_left", "_out")
+
+    def __init__(self, cycle: Any) -> None:
+        self._cycle = cycle
+        self._out = b""  # a head that was not written yet
+        self._chunked = False
+        self._left = 0  # of a body whose length was said
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client takes nothing now."""
+        return bool(self._cycle.flow.write_paused)
+
+    def on_room(self, call: Callable[[], None] | None) -> None:
+        """Have a function called when it takes something again."""
+        self._cycle.transport.on_room = call
+
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """The head: names in lower case. ValueError when it is none."""
+        cycle = self._cycle
+        lines = [b"%s: %s\r\n" % pair for pair in cycle.default_headers]
+        sized = False
+        for pair in headers:
+            if pair[0] == b"content-length":
+                sized, self._left = True, int(pair[1])
+            lines.append(b"%s: %s\r\n" % pair)
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        bodiless = cycle.scope["method"] == "HEAD" or status in _BODILESS
+        if bodiless:
+            self._left = 0
+        elif not sized:
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+            raise ValueError("a header has a line break in it")
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        self._out = b"%s%s\r\n" % (STATUS_LINE[status], head)
+
+    def write(self, piece: bytes) -> None:
+        """More of the body; nothing: at least the head."""
+        out, self._out = self._out, b""
+        if not self._chunked:
+            self._left -= len(piece)
+            out += piece
+        elif piece:
+            out = b"%s%x\r\n%s\r\n" % (out, len(piece), piece)
+        if self._left < 0:
+            raise ValueError("there is more than its head says")
+        if out and not self._cycle.disconnected:
+            self._cycle.transport.write_now(out)
+
+    def end(self, piece: bytes) -> None:
+        """The last of it."""
+        cycle = self._cycle
+        if self._chunked:
+            out = b"%s%x\r\n%s\r\n0\r\n\r\n" % (self._out, len(piece), piece) if piece else self._out + b"0\r\n\r\n"
+        else:
+            self._left -= len(piece)
+            out = self._out + piece
+        if self._left:
+            raise ValueError("it has another length than its head says")
+        if cycle.disconnected:
+            return
+        if out:
+            cycle.transport.write_now(out)
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
