@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from time import monotonic
 
 import pytest
 
 import headgate
-from headgate.gate import processes, service
+from headgate.gate import liveness, processes, service
 from headgate.gate.service import Gate
 from headgate.log.protocol import StoreError
 from tests.postgres_server import Server
@@ -153,6 +153,34 @@ def test_Q2_the_loop_goes_on_while_somebody_keeps_the_lock(url: str) -> None:
             return worst
 
     assert asyncio.run(story()) < 1.0
+
+
+def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others_are(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (service, liveness):
+        monkeypatch.setattr(module, "BEAT_S", 0.2)
+
+    async def story() -> None:
+        async with open_on(url, "busy") as gate:
+            await gate.set_cap("umans", 1)
+            log = gate._log.connect()  # type: ignore[attr-defined]
+            with closing(log), admin(url) as operator, operator.transaction():
+                operator.execute("SELECT * FROM headgate.namespaces FOR UPDATE")
+                waiting = asyncio.ensure_future(gate.lease("umans/coder").acquire())
+                until = monotonic() + SOON_S
+                while not gate._commits.busy:
+                    await asyncio.sleep(0.01)
+                since = await asyncio.to_thread(log.head) and log.now()
+                while log._beats().get(gate._beats.site, 0) <= since:
+                    assert monotonic() < until, "to all others this host is silent"
+                    await asyncio.sleep(0.05)
+                assert gate._commits.busy
+            lease = await waiting
+            assert not isinstance(lease, headgate.Deferred)
+            await lease.release()
+
+    asyncio.run(story())
 
 
 def test_Q2_a_server_that_is_gone_fails_requests_and_they_work_again_when_it_is_back() -> None:

@@ -48,8 +48,8 @@ def host(fleet: Fleet, name: str, beat_s: float = BEAT_S) -> dict[str, str]:
     return {"HEADGATE_HOST": name, "HEADGATE_HOME": str(home), "HEADGATE_TEST_BEAT_S": str(beat_s)}
 
 
-def agent(fleet: Fleet, name: str, where: str, seconds: float) -> Run:
-    return fleet.run(*MODEL, "--", *fleet.sleeper(name, seconds), env=host(fleet, where))
+def agent(fleet: Fleet, name: str, where: str, seconds: float, beat_s: float = BEAT_S) -> Run:
+    return fleet.run(*MODEL, "--", *fleet.sleeper(name, seconds), env=host(fleet, where, beat_s))
 
 
 def nodes(fleet: Fleet, where: str) -> list[int]:
@@ -119,9 +119,9 @@ def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet
 
 def test_l2_a_node_that_is_killed_is_started_again_and_nobody_is_lost(fleet: Fleet) -> None:
     cap(fleet, 1)
-    first = agent(fleet, "first", "a", 6)
+    first = agent(fleet, "first", "a", 6, beat_s=2)  # lost after 9 s: a node needs some, on a busy machine
     fleet.until(lambda: fleet.has_started("first"), what="the first")
-    second = agent(fleet, "second", "b", 0.1)
+    second = agent(fleet, "second", "b", 0.1, beat_s=2)
     fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
     for where in "ab":
         for pid in nodes(fleet, where):

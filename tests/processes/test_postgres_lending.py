@@ -229,6 +229,53 @@ def said(fleet: Fleet, *arguments: str, code: int = 0) -> str:
     return run.out
 
 
+@pytest.mark.parametrize("step", ["lock", "append"])
+def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_without(
+    fleet: Fleet, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was asked to do it may still do when it goes on, and then that changes nothing."""
+    monkeypatch.setattr(remote, "PROBE_S", 0.5)
+    node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
+    fleet.until(lambda: "listens at " in node.err, what="a node")
+    log = borrowing.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
+    replica = Replica(log, "h|b|1|1|1")
+    replica.catch_up()
+    assert log.tended, "it is not through the node that it asks"
+    struck = strike_before(step, lambda: node.signal(signal.SIGSTOP), monkeypatch)
+    began = monotonic()
+    (decided,) = replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
+    assert monotonic() - began < 20, "it has waited for a node that is stopped"
+    assert struck
+    assert [type(event) for event in decided.events] == [ev.Granted]
+    assert not log.tended
+    node.signal(signal.SIGCONT)
+    fleet.until(lambda: remote.Link(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
+    log.close()
+    assert grants(fleet.store) == 1
+    fleet.check_log()
+
+
+def test_q2_who_asks_a_node_that_waits_for_the_store_waits_with_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "PROBE_S", 0.2)
+    node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
+    fleet.until(lambda: "listens at " in node.err, what="a node")
+    log = borrowing.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
+    replica = Replica(log, "h|b|1|1|1")
+    replica.catch_up()
+    with admin(fleet.store) as operator, operator.transaction():
+        operator.execute("SELECT 1 FROM headgate.namespaces FOR UPDATE")
+        thread = Thread(target=lambda: replica.decide([cmd.Acquire("mine", SPEC, replica.me)]))
+        thread.start()
+        thread.join(1.5)
+        assert thread.is_alive()
+    thread.join(30)
+    assert log.tended, "it was taken for one that is stopped"
+    log.close()
+    assert grants(fleet.store) == 1
+
+
 def test_c3_listings_and_changes_go_through_the_node_and_need_no_connection(fleet: Fleet) -> None:
     refused = fleet.start([*HEADGATE, "status"], env=without_driver(fleet))
     assert refused.wait(30) == 69, "without a node it must have needed the driver"

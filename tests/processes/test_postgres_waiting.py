@@ -16,7 +16,7 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
 from headgate.core.records import Lease, Rule, Spec
-from headgate.gate import far, processes, transaction, waiting, wake
+from headgate.gate import far, liveness, processes, transaction, waiting, wake
 from headgate.gate.direct import DirectGate
 from headgate.gate.seats import Left
 from headgate.gate.waiting import Waiter
@@ -201,3 +201,27 @@ def test_a_line_wakes_those_whom_it_names_and_nobody_else() -> None:
 
 def test_a_line_that_would_be_too_long_wakes_all() -> None:
     assert far.written(far.Wake(f"/run/{number}.wake", b"left", "h|b|1|2|3") for number in range(1_000)) == far.ALL
+
+
+def test_l2_a_host_that_was_heard_of_after_it_was_looked_for_loses_nothing(
+    gates: tuple[DirectGate, DirectGate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = gates
+    monkeypatch.setattr(liveness, "LOST_MS", 300)
+    other.decide([cmd.Acquire("theirs", SPEC, other.me)])
+    site = processes.site_of(other.me)
+    one.log.beat(site)
+    until = monotonic() + 20
+    while (judged := one.beats.lost(one.replica.catch_up())) is None:
+        assert monotonic() < until, "it is never called silent"
+        one.log.beat("somebody else")  # so that time counts
+        sleep(0.02)
+    assert judged.silent == (other.me,)
+    other.log.beat(site)
+    one.decide([judged])
+    assert "theirs" in one.state.leases, "it had been heard of when that was decided"
+    while "theirs" in one.state.leases:
+        assert monotonic() < until, "one that stays silent keeps its seat"
+        one.log.beat("somebody else")
+        one.decide([judged])
+        sleep(0.02)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from headgate.gate import meeting, wire
 from headgate.gate.remote import Link as NodeLink
-from headgate.gate.remote import NodeGone
+from headgate.gate.remote import NodeGone, NodeStopped
 from headgate.log.postgres import PostgresLog
 from headgate.log.postgres.address import Address
 from headgate.log.postgres.link import Link, Lost, Refused
@@ -127,7 +127,7 @@ class BorrowedLink(Link):
         try:
             answer = self._node.ask_once(call, ANSWER_S if self._greeted else GREETING_S)
         except NodeGone as gone:
-            if not self._greeted:
+            if not self._greeted or isinstance(gone, NodeStopped):
                 self._without_until = monotonic() + _WITHOUT_S
             self.drop()
             raise Lost(str(gone)) from gone

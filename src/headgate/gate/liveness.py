@@ -30,14 +30,14 @@ class Beats:
 
     def __init__(self, log: Log, folder: str = "") -> None:
         self.site = processes.this_site()
-        self._log = log
+        self._log = log  # of a program with a loop, from the first `look_up` on: the one of the thread that looks
         self._always = log.remote
         mark = processes.site_mark(self.site)
         self._turns = Turns(f"{folder}/beaten.{mark}" if folder else "", BEAT_S * 0.9)
         self._next = 0.0
         self._heard_at = monotonic()  # when the store last heard of this site, as far as is known here
         self._hear_at = 0.0
-        self._silent: frozenset[str] | None = None  # as it was looked up by a thread, for a loop that must not wait
+        self._silent: frozenset[str] | None = None  # as a thread has found it, for a loop that must not wait
 
     def see_to_it(self, state: State) -> None:
         """Beat, if it is time and anybody is there to hear it."""
@@ -46,11 +46,14 @@ class Beats:
 
     def is_due(self, state: State) -> bool:
         """Whether it is time to beat, and anybody is there to hear it."""
+        return self._is_time() and (self._always or self.has_others(state)) and self._turns.take()
+
+    def _is_time(self) -> bool:
         now = monotonic()
         if now < self._next:
             return False
         self._next = now + BEAT_S / 2
-        return (self._always or self.has_others(state)) and self._turns.take()
+        return True
 
     def beat(self) -> None:
         try:
@@ -59,9 +62,22 @@ class Beats:
             self._turns.give_back()
             raise
 
-    def look_up(self, state: State) -> None:
-        """For a loop that must not wait: who is silent, until the next look."""
-        self._silent = self.silent(state)
+    def leave_to_thread(self) -> None:
+        """From now on a thread does `look_up`; until it has, nobody is called silent."""
+        self._silent = frozenset()
+
+    def look_up(self, log: Log, state: State | None) -> None:
+        """By a thread, with a connection of its own, whatever others of this process wait for: beat, and see who does.
+
+        So that a loop that must not wait knows who is silent, until the next look. `state` may change meanwhile.
+        """
+        self._log = log
+        self._silent = frozenset()  # what was found before does not outlast a store that is away
+        if self._is_time() and self._turns.take():
+            self.beat()
+        if state is not None:
+            self._silent = self.silent(state)
+        self.hear()
 
     def hear(self) -> None:
         """Look up, now and then, when the store last heard of this site, whoever of it has spoken."""
@@ -117,11 +133,24 @@ class Beats:
         return frozenset(site for site in others if processes.is_gone(f"{site}|1|") is not True)
 
 
+def still_lost(log: Log, told: cmd.Lost) -> cmd.Lost:
+    """What is left of it by now, under the lock: a host that was silent may have been heard of since."""
+    known = log.beats(GAP_MS)
+    back = {process for process in told.silent if known.get(processes.site_of(process), 0) < LOST_MS}
+    if not back:
+        return told
+    return cmd.Lost(
+        tuple(process for process in told.processes if process not in back),
+        tuple(process for process in told.silent if process not in back),
+    )
+
+
 def _sites(state: State) -> Iterable[str]:
-    for lease in state.leases.values():
+    """As they are now: another thread may be deciding."""
+    for lease in list(state.leases.values()):
         yield processes.site_of(lease.ticket.holder)
         yield processes.site_of(lease.lives_with)
-    for ticket in state.tickets.values():
+    for ticket in list(state.tickets.values()):
         yield processes.site_of(ticket.holder)
-    for pool in state.gates:
+    for pool in list(state.gates):
         yield processes.site_of(pool.upstream.asked_by)

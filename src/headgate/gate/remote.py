@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 ANSWER_S = 5.0  # a node that says nothing for so long is stopped, or waits for one who is
 FAR_ANSWER_S = 15.0  # the same where the node itself may have to wait for a server
+PROBE_S = 3.0  # after so long without an answer it is looked whether the node lives at all
+LIVES_S = 2.0  # one that does says so within this
 LEAVE_S = 1.0
 LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
 SLOWEST_LOOK_S = 30.0
@@ -53,6 +55,10 @@ class NodeGone(Exception):
 
 class NodeSilent(NodeGone):
     """It is there, and has said nothing for too long: asking it again would take as long again."""
+
+
+class NodeStopped(NodeSilent):
+    """It does not even say that it is there: what was asked may still be done when it goes on."""
 
 
 class Link:
@@ -74,7 +80,7 @@ class Link:
                 raise
         return self.ask_once(call, within_s)  # what was left open may be a dead node's
 
-    def ask_once(self, call: wire.Call, within_s: float) -> wire.Answer:
+    def ask_once(self, call: wire.Call, within_s: float, *, probes: bool = True) -> wire.Answer:
         sock = self._sock or meeting.connect(self.path)
         if sock is None:
             raise NodeGone(f"no node listens at {self.path}")
@@ -82,6 +88,8 @@ class Link:
         try:
             sock.settimeout(within_s)
             sock.sendall(wire.frame(wire.Question(wire.VERSION, call)))
+            if probes and within_s > PROBE_S:
+                self._await(sock, within_s)
             answer = _decode(_receive(sock, wire.length(_receive(sock, 4), wire.LONGEST_ANSWER)))
         except TimeoutError as error:
             sock.close()
@@ -97,6 +105,36 @@ class Link:
             self.close()
             raise NodeGone(f"the node at {self.path} is of another release ({answer.wrong.text}): restart it")
         return answer
+
+    def _await(self, sock: _socket.socket, within_s: float) -> None:
+        """Until an answer begins. It may take its time, as long as the node is there: it may wait for the store."""
+        until = monotonic() + within_s
+        while True:
+            sock.settimeout(max(min(PROBE_S, until - monotonic()), 0.01))
+            try:
+                sock.recv(1, _socket.MSG_PEEK)
+                break
+            except TimeoutError:
+                if monotonic() >= until:
+                    raise
+            if not self._lives():
+                sock.close()
+                said = f"has said nothing for {PROBE_S + LIVES_S:g} s"
+                raise NodeStopped(f"the node at {self.path} {said}: is it stopped?")
+        sock.settimeout(within_s)
+
+    def _lives(self) -> bool:
+        """Whether it answers what needs no store."""
+        other = Link(self.path)
+        try:
+            other.ask_once(wire.About(beat=True), LIVES_S, probes=False)
+        except NodeSilent:
+            return False
+        except NodeGone:
+            pass  # it says something; or it has ended, and we hear of that
+        finally:
+            other.close()
+        return True
 
     def close(self) -> None:
         if self._sock is not None:

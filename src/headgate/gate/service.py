@@ -85,6 +85,8 @@ class Gate(Managing):
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._credentials = Credentials(self._settings, self._replica)
         self._beats = Beats(log, folder)
+        if log.remote:
+            self._beats.leave_to_thread()
         self._mailbox: wake.Mailbox | None = None
         self._listener: Listener | None = None
         self._reader: Log | None = None
@@ -553,20 +555,26 @@ class Gate(Managing):
         while True:
             await asyncio.sleep(BEAT_S / 4)
             try:
-                if self._commits.busy or self._closed:
-                    continue
                 if self._log.remote:
-                    self._commits.in_thread(self._look_at_hosts, _collect)
-                elif self._beats.is_due(self._replica.state):
+                    await self._look_at_hosts()
+                elif not self._commits.busy and self._beats.is_due(self._replica.state):
                     self._commits.in_thread(self._beats.beat, _collect)
             except (HeadgateError, OSError):
                 continue  # the store is in trouble
 
-    def _look_at_hosts(self) -> None:
-        state = self._replica.state
-        self._beats.see_to_it(state)
-        self._beats.look_up(state)
-        self._beats.hear()
+    async def _look_at_hosts(self) -> None:
+        """Busy or not, since whoever waits for the lock is there: then with another connection."""
+        if self._commits.busy:
+            async with self._reader_lock:
+                await self._loop.run_in_executor(None, self._read_elsewhere, self._look_through)
+            return
+        looked = asyncio.Event()
+        self._commits.in_thread(lambda: self._look_through(self._log), lambda done: _collect(done, looked))
+        await looked.wait()
+
+    def _look_through(self, log: Log) -> None:
+        engine = self._replica.loaded
+        self._beats.look_up(log, engine.state if engine is not None else None)
 
     def _maintain(self) -> None:
         self._replica.catch_up()
@@ -597,5 +605,7 @@ class Gate(Managing):
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
 
 
-def _collect(done: asyncio.Future[object]) -> None:
-    done.exception()  # nobody waits for it: the next one is soon
+def _collect(done: asyncio.Future[object], told: asyncio.Event | None = None) -> None:
+    done.exception()  # whatever came of it: the next one is soon
+    if told is not None:
+        told.set()

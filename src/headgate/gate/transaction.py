@@ -23,6 +23,7 @@ from headgate.core.errors import HeadgateError, InternalError
 from headgate.core.snapshots import FORMAT, Snapshot
 from headgate.core.state import State
 from headgate.gate.far import Wake, elsewhere, written
+from headgate.gate.liveness import still_lost
 from headgate.gate.recovery import Recovery
 from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError, TransactionLost
 
@@ -178,6 +179,8 @@ class Replica:
             decided = []
             for command in commands:
                 seq = engine.state.seq
+                if type(command) is cmd.Lost and command.silent:
+                    command = still_lost(log, command)
                 try:
                     out = engine.handle(command, now)
                 except InternalError:

@@ -236,9 +236,13 @@ class PostgresLog:
     def beat(self, site: str, gap_ms: int = beating.GAP_MS) -> None:
         known = self._beats()
         rows = beating.rows_to_write(known, site, self.now(), gap_ms)
-        writes = [SideWrite(beating.TABLE, row, str(at).encode()) for row, at in rows.items()]
-        writes += [SideWrite(beating.TABLE, old, None) for old in beating.rows_to_forget(known, self.now())]
-        self._ask(f"BEGIN; {sql.NOT_SYNCED}{self._side_writes(writes)}COMMIT")
+        # By the server's clock when it is written, which may be long after we looked at it.
+        at = sql.CLOCK_BYTES if self._clock is None else f"'{self._clock()}'::bytea"
+        literal = self._link.literal
+        written = ", ".join(f"({self._ns}, {literal(beating.TABLE)}, {literal(row)}, {at})" for row in sorted(rows))
+        old = [SideWrite(beating.TABLE, row, None) for row in beating.rows_to_forget(known, self.now())]
+        beat = f"{sql.SET_SIDE.format(rows=written)}{self._side_writes(old)}"
+        self._ask(f"BEGIN; {sql.NOT_SYNCED}{beat}COMMIT")
 
     def beats(self, gap_ms: int = beating.GAP_MS) -> dict[str, int]:
         return beating.silences(self._beats(), self.now(), gap_ms)

@@ -15,6 +15,7 @@ BEGIN = (
 )
 LOCK = "SELECT id, closed FROM headgate.namespaces WHERE name = {name} FOR UPDATE{skip}; "
 CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+CLOCK_BYTES = "convert_to((extract(epoch FROM clock_timestamp()) * 1000)::bigint::text, 'UTF8')"
 COLUMNS = "SELECT number, id, at, seq, due, events FROM headgate.log WHERE namespace = {ns}"
 READ = COLUMNS + " AND number >= {number} ORDER BY number LIMIT {limit}"
 LAST = COLUMNS.replace("events", "''") + " ORDER BY number DESC LIMIT 1"
