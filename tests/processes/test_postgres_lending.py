@@ -229,6 +229,10 @@ def said(fleet: Fleet, *arguments: str, code: int = 0) -> str:
     return run.out
 
 
+def tended(log: PostgresLog) -> bool:
+    return log.tended
+
+
 @pytest.mark.parametrize("step", ["lock", "append"])
 def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_without(
     fleet: Fleet, step: str, monkeypatch: pytest.MonkeyPatch
@@ -240,14 +244,14 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
     log = borrowing.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
     replica = Replica(log, "h|b|1|1|1")
     replica.catch_up()
-    assert log.tended, "it is not through the node that it asks"
+    assert tended(log), "it is not through the node that it asks"
     struck = strike_before(step, lambda: node.signal(signal.SIGSTOP), monkeypatch)
     began = monotonic()
     (decided,) = replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
     assert monotonic() - began < 20, "it has waited for a node that is stopped"
     assert struck
     assert [type(event) for event in decided.events] == [ev.Granted]
-    assert not log.tended
+    assert not tended(log)
     node.signal(signal.SIGCONT)
     fleet.until(lambda: remote.Link(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
     log.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from contextlib import closing
+from urllib.request import urlopen
 
 import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
+from headgate.gate.direct import DirectGate
 from headgate.log import open_log
 from headgate.log.moving import close_for_good
 from headgate.log.postgres.address import parse
@@ -20,14 +24,20 @@ pytestmark = [pytest.mark.postgres, pytest.mark.processes]
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    with Fleet() as fleet:
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """On SQLite, unless a test says otherwise."""
+    store = fresh_store(request.getfixturevalue("postgres")) if getattr(request, "param", "") == "postgresql" else ""
+    with Fleet(store=store) as fleet:
         fleet.seats = 1
         fleet.gate.decide([cmd.SetRule(Rule("agents", "*/m", cap=1))])
         yield fleet
 
 
-@pytest.mark.parametrize("through", ["the store", "a node"])
+@pytest.mark.parametrize(
+    ("fleet", "through"),
+    [("sqlite", "the store"), ("sqlite", "a node"), ("postgresql", "a node by itself")],
+    indirect=["fleet"],
+)
 def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
     fleet: Fleet, postgres: Server, through: str
 ) -> None:
@@ -41,13 +51,13 @@ def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
     fleet.until(lambda: fleet.holds(runs), what="a lease")
     waits = fleet.waiting("-m", "p/m", "--", "sh", "-c", 'echo "$HEADGATE_STORE"')
     fleet.close_gate()
-    copied = fleet.start([*HEADGATE, "store", "copy", str(fleet.home), new])
+    copied = fleet.start([*HEADGATE, "store", "copy", fleet.store, new])
     assert copied.wait(60) == 0, copied
     fleet.until(lambda: "going on there" in waits.err, within_s=60, what="one that went on there")
     door.touch()
     assert runs.wait(60) == 0, runs
     assert waits.wait(60) == 0, waits
-    assert waits.out.startswith("postgresql://"), "its agent is to find the gate where it is"
+    assert f"namespace={parse(new).namespace}" in waits.out, "its agent is to find the gate where it is"
     log = open_log(new)
     try:
         told = [event for _, _, event in log.history()]
@@ -61,7 +71,29 @@ def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
     assert not [event for event in told if isinstance(event, ev.Reclaimed)]
 
 
+@pytest.mark.parametrize("fleet", ["sqlite", "postgresql"], indirect=True)
+def test_l2_the_service_goes_where_its_gate_was_moved_to_and_its_port_stays(fleet: Fleet, postgres: Server) -> None:
+    new = fresh_store(postgres)
+    service = fleet.start([*HEADGATE, "serve", "--port", "0"])
+    fleet.until(lambda: "serves at " in service.err, what="a service")
+    url = service.err.split("serves at ")[1].split()[0]
+    fleet.close_gate()
+    copied = fleet.start([*HEADGATE, "store", "copy", fleet.store, new])
+    assert copied.wait(60) == 0, copied
+    fleet.until(lambda: service.err.count("serves at ") == 2, within_s=60, what="a service of the new gate")
+    gate = DirectGate(open_log(new))
+    with closing(gate):
+        gate.decide([cmd.SetRule(Rule("requests", "elsewhere", cap=7))], durable=True)
+    with urlopen(f"{url}/v1/caps", timeout=60) as answer:
+        assert b"elsewhere" in answer.read(), "it answers, and not for the gate where that is now"
+    assert "going on there" in service.err
+    service.signal(signal.SIGTERM)
+    assert service.wait(60) == 0, service
+
+
 def test_q2_who_cannot_go_there_says_what_to_do(fleet: Fleet) -> None:
+    service = fleet.start([*HEADGATE, "serve", "--port", "0"])
+    fleet.until(lambda: "serves at " in service.err, what="a service")
     fleet.occupy("p/m")
     waits = fleet.waiting("-m", "p/m", "--", "true")
     worker = fleet.start([*HEADGATE, "worker", "-n", "1"])
@@ -76,6 +108,8 @@ def test_q2_who_cannot_go_there_says_what_to_do(fleet: Fleet) -> None:
     assert worker.wait(60) == 69, worker
     assert worker.err.count("was moved to") == 1, worker.err
     assert "start the worker anew" in worker.err
+    assert service.wait(60) == 69, service
+    assert "start this anew" in service.err
     new = fleet.done("-m", "p/m", "--", "true")
     assert new.code == 69
     assert "was moved to" in new.err

@@ -16,7 +16,7 @@ import msgspec
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
 from headgate.gate.node import Node
-from headgate.log.protocol import LogReplaced, Position, StoreError
+from headgate.log.protocol import LogReplaced, Position, StoreError, StoreMoved
 from headgate.present.events import event_json, sentence
 from headgate.present.moments import Moments
 
@@ -117,6 +117,7 @@ class Feed:
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._in_trouble = False
+        self.on_moved: Callable[[StoreMoved], None] = _nothing  # told that there is nothing left to read
 
     def __len__(self) -> int:
         return len(self._listeners)
@@ -167,6 +168,8 @@ class Feed:
                 if not self._in_trouble:
                     self._tell_all(Notice("trouble", {"text": str(error)}))
                 self._in_trouble = True
+                if isinstance(error, StoreMoved):
+                    self.on_moved(error)
                 await asyncio.sleep(_TROUBLE_S)
             except HeadgateError:
                 return  # the gate is closed
@@ -209,3 +212,7 @@ def words(seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
     document["text"] = sentence(event, at)
     type = str(document["type"])
     return Told(seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document)))
+
+
+def _nothing(moved: StoreMoved) -> None:
+    pass

@@ -37,6 +37,7 @@ from headgate.gate.listening import listening
 from headgate.gate.node import Node
 from headgate.log import open_log
 from headgate.log.places import local_folder
+from headgate.log.protocol import StoreMoved
 
 MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
 
@@ -63,15 +64,27 @@ def serve(
     beside: MakeOther | None = None,
     jobs: Jobs | None = None,
     on_ready: Callable[[], None] | None = None,
+    go_after: Callable[[StoreMoved], None] | None = None,
 ) -> int:
-    """Run until a signal says stop; the exit code. `on_ready` is called once everything is open."""
+    """Run until a signal says stop; the exit code. `on_ready` is called once everything is open.
+
+    Where the gate is moved, `go_after` has the environment name the store that it is in by now, and everything begins
+    anew there, at the same port: who asks meanwhile waits. Without it, or when it raises, the service ends.
+    """
     environment = Environment.read()
     folder = state_folder()
     sock = _listen(options)
     try:
         loopback = _is_loopback(sock)
         access = _access(options, loaded, folder, loopback)
-        return uvloop.run(_run(sock, access, loaded, environment, folder, beside, jobs, on_ready))
+        while True:
+            try:
+                return uvloop.run(_run(sock, access, loaded, environment, folder, beside, jobs, on_ready))
+            except StoreMoved as moved:
+                if go_after is None:
+                    raise
+                go_after(moved)
+                on_ready = None
     finally:
         sock.close()
 
@@ -97,6 +110,7 @@ async def _run(
             await service.beside.start()
         server = _Server(build_config(service))
         server.service = service
+        service.feed.on_moved = server.go
         await service.start()
         _settle_down()
         loop = asyncio.get_running_loop()
@@ -108,12 +122,14 @@ async def _run(
             _say(f"headgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)"))
             if on_ready is not None:
                 on_ready()
-            await server.serve(sockets=[sock])
+            await server.serve(sockets=[sock.dup()])  # which closes it
         finally:
             remove_address(folder, gate.me)
             await service.stop()
             if service.beside is not None:
                 await service.beside.stop()
+    if server.moved is not None:
+        raise server.moved
     return 0
 
 
@@ -152,6 +168,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.moved: StoreMoved | None = None
         config.headgate_state.append(self)  # type: ignore[attr-defined]
 
     def stop(self) -> None:
@@ -160,6 +177,12 @@ class _Server(uvicorn.Server):
         self.service.stopping.set()
         self.service.say_goodbye()
         self.should_exit = True
+
+    def go(self, moved: StoreMoved) -> None:
+        """The gate is elsewhere by now."""
+        if self.moved is None and not self.service.stopping.is_set():
+            self.moved = moved
+            self.stop()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -11,10 +11,15 @@ from headgate.config.paths import config_path, store_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from headgate.cli.outage import Outage
     from headgate.gate.direct import DirectGate
     from headgate.gate.seats import SeatGate
     from headgate.log.protocol import Log, StoreMoved
+
+    T = TypeVar("T")
 
 LOCK_PATIENCE_S = 5.0
 _OPENED_S = 30.0  # a gate that is being moved is closed for a moment
@@ -120,6 +125,23 @@ def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:
     Its place and its lease are there. What it starts from now on goes there, too. Raises the sentence that says what to
     do where it cannot be used from here.
     """
+
+    def opened() -> SeatGate:
+        gate = open_seat_gate(loaded)
+        gate.now()  # it answers
+        return gate
+
+    return _followed(moved, opened)
+
+
+def go_after(moved: StoreMoved) -> None:
+    """The same for one who opens it again by itself."""
+    from headgate.log import open_log
+
+    _followed(moved, lambda: open_log(store_url())).close()
+
+
+def _followed(moved: StoreMoved, opened: Callable[[], T]) -> T:
     from headgate.cli.progress import say
     from headgate.log.protocol import StoreError
 
@@ -127,8 +149,7 @@ def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:
     until = monotonic() + _OPENED_S
     while True:
         try:
-            gate = open_seat_gate(loaded)
-            gate.now()  # it answers
+            gate = opened()
         except StoreError as error:
             if monotonic() < until and "being filled" in str(error):
                 sleep(0.2)  # the last step of moving it

@@ -7,7 +7,7 @@ import gc
 import click
 
 from headgate.cli.crew import Crew
-from headgate.cli.opening import load_config
+from headgate.cli.opening import go_after, load_config
 from headgate.cli.progress import say
 from headgate.config.load import Loaded
 from headgate.config.paths import store_url
@@ -63,6 +63,7 @@ def command(host: str, port: int, workers: int, new_token: bool) -> int:
             ),
             Desk(_gate_of_jobs, loaded),
             crew.start if crew is not None else None,
+            go_after,
         )
     finally:
         if crew is not None:

@@ -158,7 +158,7 @@ class PostgresLog:
         self._set_clock(results[2])
 
     def _refuse_closed(self, found: PGresult) -> None:
-        closed = (found.get_value(0, 1) or b"").decode()
+        closed = (found.get_value(0, 1) or b"").decode() if found.ntuples else ""
         if closed.startswith(MOVED_TO):
             raise StoreMoved.away(self._address.shown, closed.removeprefix(MOVED_TO))
         if closed:
@@ -190,11 +190,17 @@ class PostgresLog:
     def _rows_from(self, after: Position, limit: int) -> list[_Row]:
         if self._locked and self._tail_from is not None and self._tail_from <= after.commit:
             return [row for row in self._tail if row[0] >= after.commit][:limit]
-        return _rows(self._ask(sql.READ.format(ns=self._ns, number=after.commit, limit=limit))[0])
+        read = sql.READ.format(ns=self._ns, number=after.commit, limit=limit)
+        found, closed = self._ask(f"{read}; {sql.CLOSED.format(ns=self._ns)}")
+        self._refuse_closed(closed)
+        return _rows(found)
 
     def head(self) -> Head | None:
-        last, clock = self._ask(f"{sql.LAST.format(ns=self._ns)}; {sql.CLOCK}")
+        last, clock, closed = self._ask(
+            f"{sql.LAST.format(ns=self._ns)}; {sql.CLOCK}; {sql.CLOSED.format(ns=self._ns)}"
+        )
         self._set_clock(clock)
+        self._refuse_closed(closed)
         for number, _, at, _, due, _ in _rows(last):
             return Head(number, at, due)
         return None

@@ -14,6 +14,7 @@ BEGIN = (
     f"set_config('lock_timeout', '{LOCK_MS}', true); "
 )
 LOCK = "SELECT id, closed FROM headgate.namespaces WHERE name = {name} FOR UPDATE{skip}; "
+CLOSED = "SELECT id, closed FROM headgate.namespaces WHERE id = {ns} AND closed <> ''"  # as a rule, no row
 CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 CLOCK_BYTES = "convert_to((extract(epoch FROM clock_timestamp()) * 1000)::bigint::text, 'UTF8')"
 COLUMNS = "SELECT number, id, at, seq, due, events FROM headgate.log WHERE namespace = {ns}"
