@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import NamedTuple
 
+import pytest
 import uvloop
 
 from tests.api.load import Load
@@ -71,6 +72,7 @@ async def run(served: Served, samples: list[Sample]) -> Load:
     return load
 
 
+@pytest.mark.timeout(SECONDS + 120)
 def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
     with Served(tmp_path) as served:
         served.cap("wide", 100 if SOAK else 20, cooldown_ms=0)

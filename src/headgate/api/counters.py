@@ -111,32 +111,32 @@ class Counters:
     def hear(self, event: ev.Event) -> None:
         if isinstance(event, ev.Granted):
             kind = event.ticket.spec.kind if event.ticket is not None else self._kinds.get(event.id, "agents")
-            self._count("headgate_grants_total", kind=kind)
+            self._count("headgate_grants_total", ("kind", kind))
             self._of(self._waits, kind, WAIT_BUCKETS).add(event.waited_ms / 1000)
         elif isinstance(event, ev.Released):
             self._kinds.pop(event.id, None)
-            self._count("headgate_releases_total", kind=event.kind, outcome=event.outcome)
+            self._count("headgate_releases_total", ("kind", event.kind), ("outcome", event.outcome))
             self._of(self._holds, event.kind, HOLD_BUCKETS).add(event.held_ms / 1000)
         elif isinstance(event, ev.Queued):
             self._kinds[event.ticket.id] = event.ticket.spec.kind
-            self._count("headgate_queued_total", reason=event.reason.code)
+            self._count("headgate_queued_total", ("reason", event.reason.code))
         elif isinstance(event, ev.Deferred):
-            self._count("headgate_deferrals_total", reason=event.reason.code)
+            self._count("headgate_deferrals_total", ("reason", event.reason.code))
         elif isinstance(event, ev.Reclaimed):
             self._kinds.pop(event.id, None)
-            self._count("headgate_reclaims_total", cause=event.cause)
+            self._count("headgate_reclaims_total", ("cause", event.cause))
             self._of(self._holds, event.kind, HOLD_BUCKETS).add(event.held_ms / 1000)
         elif isinstance(event, ev.Cancelled | ev.Expired | ev.Dropped):
             self._kinds.pop(event.id, None)
-            self._count("headgate_left_total", how=str(event.__struct_config__.tag))
+            self._count("headgate_left_total", ("how", str(event.__struct_config__.tag)))
         elif isinstance(event, ev.Paused):
             if event.incident:
-                self._count("headgate_rate_limits_total", pool=event.pool, kind=event.kind)
+                self._count("headgate_rate_limits_total", ("pool", event.pool), ("kind", event.kind))
         elif isinstance(event, ev.Reduced) or (isinstance(event, ev.Refused) and event.why in ("drop", "exact")):
-            self._count("headgate_reductions_total", pool=event.pool, kind=event.kind)
+            self._count("headgate_reductions_total", ("pool", event.pool), ("kind", event.kind))
 
-    def _count(self, name: str, **labels: str) -> None:
-        self._totals[name][tuple(labels.items())] += 1
+    def _count(self, name: str, *labels: tuple[str, str]) -> None:
+        self._totals[name][labels] += 1
 
     @staticmethod
     def _of(histograms: dict[str, Histogram], kind: str, bounds: tuple[float, ...]) -> Histogram:

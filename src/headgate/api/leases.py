@@ -15,9 +15,10 @@ from headgate.core.state import State
 from headgate.gate.clients import InLine, Watch
 from headgate.gate.handles import Deferred
 from headgate.gate.ids import ALPHABET, LENGTH
-from headgate.present.moments import Moments
+from headgate.present.moments import Moments, offset_ms
 from headgate.present.shapes import reason_json, seconds
 from headgate.present.targets import entered, find_id
+from headgate.present.times import utc
 
 WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
 
@@ -61,13 +62,13 @@ def _places(state: State, moments: Moments) -> Begun:
 
 
 def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:
-    ends_at = Moments(service.gate).utc(lease.ends_at) if lease.ends_at else None
+    ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
     return LeaseAnswer(lease.id, lease.model or None, lease.waited_ms / 1000, lease.ticket.renew_ms / 1000, ends_at)
 
 
 async def renew(service: Service, ident: str) -> RenewAnswer:
     lease = await service.clients.renew(ident)
-    ends_at = Moments(service.gate).utc(lease.ends_at) if lease.ends_at else None
+    ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
     return RenewAnswer(lease.id, lease.ticket.renew_ms / 1000, ends_at)
 
 

@@ -22,16 +22,19 @@ class Timed(Protocol):
     def wall_offset_ms(self) -> int: ...
 
 
-class Moments:
-    """Times of the log as people and programs are told them.
-
-    Made anew for each answer. What is added to make wall time of them is rounded to a second: one event has one and the
-    same time.
+def offset_ms(gate: Timed) -> int:
+    """What to add to times of the log to make wall time of them: rounded to a second, so that one event has one and
+    the same time.
     """
+    return (gate.wall_offset_ms() + 500) // 1000 * 1000
+
+
+class Moments:
+    """Times of the log as people and programs are told them. Made anew for each answer."""
 
     def __init__(self, gate: Timed) -> None:
         self.now = gate.now()
-        self.offset_ms = (gate.wall_offset_ms() + 500) // 1000 * 1000
+        self.offset_ms = offset_ms(gate)
         self._gone: dict[str, bool | None] = {}
 
     def utc(self, at: int | None) -> str | None:
