@@ -15,11 +15,12 @@ from tests.dashboard.service import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = "4.14.0"
-expect.set_options(timeout=15_000)
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 READY = "html[data-phase=ready] #live[data-tone=live]"
 
 
-@pytest.fixture(scope="module")  # not longer: while it lives, nobody else in this process can use asyncio
+@pytest.fixture(scope="package")  # not longer: while it lives, nobody else in this process can use asyncio
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip(f"no browser is installed: looked for {', '.join(NAMES)} in PATH; tools/browser can install one")
@@ -46,7 +47,7 @@ def server(one_server: Server) -> Server:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         yield context
     finally:

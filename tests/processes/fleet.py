@@ -42,6 +42,8 @@ from headgate.log.clock import boot_ms
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0  # with what comes at once on a quiet machine
+
 HEADGATE = [str(Path(sys.executable).with_name("headgate"))]
 PYTHON = [sys.executable, "-ISE"]  # as bare as it gets: a sleeper should cost little
 
@@ -110,7 +112,7 @@ class Run:
     def code(self) -> int | None:
         return self.process.poll()
 
-    def wait(self, within_s: float = 20) -> int:
+    def wait(self, within_s: float = PATIENCE_S) -> int:
         """Its exit code, which it must have within that time."""
         try:
             return self.process.wait(within_s)
@@ -244,7 +246,7 @@ class Fleet:
         """Start `headgate run` with these arguments."""
         return self.start([*HEADGATE, "run", *arguments], env)
 
-    def done(self, *arguments: str, env: Mapping[str, str] | None = None, within_s: float = 20) -> Run:
+    def done(self, *arguments: str, env: Mapping[str, str] | None = None, within_s: float = PATIENCE_S) -> Run:
         """`headgate run` to its end."""
         run = self.run(*arguments, env=env)
         run.wait(within_s)
@@ -310,7 +312,7 @@ class Fleet:
 
     # Waiting, and what to say when it was in vain.
 
-    def until(self, thing: Callable[[], T], within_s: float = 20, what: str = "") -> T:
+    def until(self, thing: Callable[[], T], within_s: float = PATIENCE_S, what: str = "") -> T:
         """Look until `thing()` is true, and return it."""
         deadline = time.monotonic() + within_s
         while not (found := thing()):
@@ -347,14 +349,15 @@ class Fleet:
 
     def close(self) -> None:
         self.close_gate()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while (alive := self.processes()) and time.monotonic() < deadline:
             for pid in alive:
                 kill_if_there(pid)
             for run in self.runs:
                 run.process.poll()
+            time.sleep(0.002)
         for run in self.runs:
-            run.process.wait(10)
+            run.process.wait(PATIENCE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -441,7 +444,7 @@ class Terminal:
             self.all += got
         return bool(ready)
 
-    def wait(self, pattern: str, within_s: float = 20) -> str:
+    def wait(self, pattern: str, within_s: float = PATIENCE_S) -> str:
         """Read on until `pattern` is seen; returns all up to its end, which is then done with."""
         deadline = time.monotonic() + within_s
         while not (match := re.search(pattern.encode(), self.seen)):

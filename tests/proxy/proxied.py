@@ -88,7 +88,7 @@ class Proxied(Served):
             self.wait_until(lambda: not self.leases() and not self.tickets(), "every seat is free, nobody waits")
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def begin(self, body: object = CHAT, path: str = "/fake/v1/chat/completions", extra: str = "") -> socket.socket:
         """A request whose answer is not read yet."""
