@@ -4,6 +4,8 @@
 TARGETS := help demo test check format bench soak agents clean
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools)
+# Without compiled code kept, every process that a test starts would compile all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 WORDS :=
 
 .DEFAULT_GOAL := help
@@ -17,8 +19,7 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
-	@sh tools/bootstrap dev
-	@sh tools/browser
+	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else

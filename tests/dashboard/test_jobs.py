@@ -20,8 +20,8 @@ Opened = Callable[[], Page]
 def _without_jobs(server: Server) -> Iterator[None]:
     jobs.forget(server)
     yield
-    for ident in list(server.gate.read().tickets):
-        server.run("cancel", ident, check=False)
+    if left := list(server.gate.read().tickets):
+        server.run("cancel", *left, check=False)
 
 
 def _row(page: Page, name: str) -> Locator:
