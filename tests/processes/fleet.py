@@ -380,9 +380,10 @@ def is_alive(pid: int) -> bool:
     return state_of(pid) not in ("", "Z", "X")
 
 
-def children_of(pid: int) -> list[int]:
+def children_of(pid: int, thread: int = 0) -> list[int]:
+    """Those that its first thread has started, or another; none of one that is gone."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(word) for word in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split()]
     except OSError:
         return []
 

@@ -70,9 +70,11 @@ def test_l2_runs_go_on_by_themselves_when_the_node_is_killed(fleet: Fleet) -> No
     fleet.configure("[agents]\nhost = 2\n")
     fleet.seats = 2
     node = start_node(fleet)
-    runs = [fleet.run("--", *fleet.sleeper(f"s{number}", 1.0)) for number in range(6)]
+    go = fleet.folder / "go"
+    runs = [fleet.run("--", *fleet.sleeper(f"s{number}", go)) for number in range(6)]
     fleet.until(lambda: fleet.in_line() == 4 and len(fleet.notes("start")) == 2, what="two that run and four that wait")
     node.signal(signal.SIGKILL)
+    go.touch()
     assert [run.wait(60) for run in runs] == [0] * 6
     assert fleet.most_at_once() <= 2
     assert len(fleet.events_of(ev.Queued)) == 4  # nobody lost its place

@@ -99,7 +99,7 @@ async def test_one_who_is_cancelled_while_it_connects_leaves_nothing(deaf: int) 
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "KEEP_ALIVE_S", 0.3)
+    monkeypatch.setattr(connecting, "KEEP_ALIVE_S", 1.0)
     everybody = asyncio.Barrier(3)
 
     async def behave(wire: Wire) -> None:
