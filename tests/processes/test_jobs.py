@@ -581,6 +581,7 @@ def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(j
     spare = spare_of(hand)
     kill_if_there(hand)
     jobs.fleet.until(lambda: not is_alive(spare), what="the spare leaves")
+    jobs.fleet.until(lambda: hand not in hands_of(worker), what="a worker that has seen its end")
     (other,) = idle(jobs, worker)
     assert other != hand
 
