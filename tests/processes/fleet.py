@@ -287,7 +287,8 @@ class Fleet:
         """(name, pid, ms) of each line that begins with `what`."""
         if not self.record.exists():
             return []
-        lines = [line.split() for line in self.record.read_text().splitlines()]
+        whole = self.record.read_text().rpartition("\n")[0]  # somebody may be writing
+        lines = [line.split() for line in whole.splitlines()]
         return [(line[1], int(line[2]), int(line[3])) for line in lines if line[0] == what]
 
     def lives(self) -> list[Life]:

@@ -73,11 +73,12 @@ class Proxied(Served):
         return found
 
     def lines(self) -> list[dict[str, Any]]:
-        """The access log."""
+        """The access log, as far as its lines are whole."""
         try:
-            return [json.loads(line) for line in (self.home / "access.log").read_text().splitlines()]
+            text = (self.home / "access.log").read_text()
         except FileNotFoundError:
             return []
+        return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
 
     def line(self, number: int = 1) -> dict[str, Any]:
         """The last line, when there are so many."""
