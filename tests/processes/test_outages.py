@@ -164,6 +164,7 @@ def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: 
     far.until(lambda: "(trying for " in late.err, what="a word from the one who has just come")
     assert first.code is None
     server.start()
+    far.until(lambda: far.in_line() == 2, what="both in line: the store is in reach again")
     go.touch()
     assert first.wait(60) == second.wait(60) == late.wait(60) == 0
     assert late.err.count("cannot be reached") == 1, late.err
