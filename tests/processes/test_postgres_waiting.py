@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,6 +19,7 @@ from headgate.core.records import Lease, Rule, Spec
 from headgate.gate import far, liveness, processes, transaction, waiting, wake
 from headgate.gate.direct import DirectGate
 from headgate.gate.seats import Left
+from headgate.gate.transaction import Decided
 from headgate.gate.waiting import Waiter
 from headgate.log import open_log
 from headgate.log.postgres import statements as sql
@@ -98,9 +99,9 @@ def test_between_a_release_and_a_seat_elsewhere_are_four_round_trips_and_one_tha
     asked: list[tuple[object, str]] = []
     ask = Link.ask
 
-    def noting(link: Link, text: str, *, on: int = 0) -> list[PGresult]:
+    def noting(link: Link, text: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
         asked.append((link, text))
-        return ask(link, text, on=on)
+        return ask(link, text, on=on, meanwhile=meanwhile)
 
     with waiting_elsewhere(other, tmp_path, monkeypatch) as got:
         monkeypatch.setattr(Link, "ask", noting)
@@ -160,6 +161,38 @@ def test_a_decision_that_was_not_committed_is_told_to_nobody(
         assert listener.drain() == ["next to be heard"]
     finally:
         listener.close()
+
+
+@pytest.mark.parametrize("commit", ["is made", "fails"])
+def test_a_waiter_of_this_machine_is_woken_while_the_commit_is_on_its_way_and_waits_for_it(
+    gates: tuple[DirectGate, DirectGate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str
+) -> None:
+    one, other = gates
+    other.me = one.me
+    one.decide([cmd.Acquire("held", SPEC, one.me)])
+    other.decide([cmd.Acquire("next", SPEC, other.me, wake="/run/x.wake")])
+    claimed: list[list[Decided]] = []
+
+    def claim(woken: far.Wake) -> None:
+        assert woken.message == b"granted"
+        thread.start()
+
+    thread = threading.Thread(target=lambda: claimed.append(other.decide([cmd.Claim("next")])))
+    monkeypatch.setattr(one.replica, "_send", claim)
+    add = sql.ADD
+    if commit == "fails":
+        monkeypatch.setattr(sql, "ADD", "SELECT pg_sleep(0.3), 1 / 0; " + add)
+        with pytest.raises(StoreError):
+            one.decide([cmd.Release("held")])
+    else:
+        monkeypatch.setattr(sql, "ADD", "SELECT pg_sleep(0.3); " + add)
+        one.decide([cmd.Release("held")])
+    monkeypatch.setattr(sql, "ADD", add)
+    thread.join(30)
+    assert not thread.is_alive()
+    held = {ident: lease.claimed for ident, lease in one.replica.catch_up().leases.items()}
+    assert held == ({"next": True} if commit == "is made" else {"held": True})
+    assert bool(claimed[0][0].events) == (commit == "is made")
 
 
 def test_who_has_much_to_read_reads_it_without_the_lock(

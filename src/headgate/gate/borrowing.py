@@ -93,11 +93,11 @@ class BorrowedLink(Link):
                 self._start()  # it is there at the next look
         super().connect()
 
-    def ask(self, sql: str, *, on: int = 0) -> list[PGresult]:
+    def ask(self, sql: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
         self.check(on)
         self.connect()
         if self._node is None:
-            return super().ask(sql, on=on)
+            return super().ask(sql, on=on, meanwhile=meanwhile)
         return self._said(wire.Say(sql, bound=self._open_there))
 
     def ask_with(self, sql: str, values: Sequence[bytes | None], *, binary: bool = False) -> PGresult:

@@ -375,7 +375,11 @@ class Gate(Managing):
         """By a thread, with a connection of its own: neither the loop nor a decision waits for it."""
         if self._reader is None:
             self._reader = self._log.connect()  # type: ignore[attr-defined]
-        return read(self._reader)
+        try:
+            return read(self._reader)
+        finally:
+            if self._closed:  # meanwhile, and perhaps before there was anything to let go of
+                self._reader.close()
 
     def _now(self) -> int:
         return max(self._log.now(), self._replica.state.at)

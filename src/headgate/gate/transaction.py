@@ -149,16 +149,20 @@ class Replica:
 
     def _wake(self, wakes: list[Wake]) -> None:
         """Those who are here, by a datagram."""
-        if self._send is not None:
-            for wake in wakes:
-                self._send(wake)
+        while wakes and self._send is not None:
+            self._send(wakes.pop(0))
 
     def _with_commit(self, wakes: list[Wake]) -> list[Wake]:
-        """Those who are on other machines are told through the log, with the next commit; the others are left."""
-        far = elsewhere(wakes) if wakes and self.log.remote else []
-        if far:
-            self.log.tell_with_commit(written(far))  # type: ignore[attr-defined]
-        return [wake for wake in wakes if wake not in far]
+        """Those who are on other machines are told through the log, with the next commit; the others are left.
+
+        They, too, are woken while it is on its way, if the log can: until it is made they wait for its lock.
+        """
+        if not wakes or not self.log.remote:
+            return wakes
+        far = elsewhere(wakes)
+        near = [wake for wake in wakes if wake not in far]
+        self.log.with_commit(written(far) if far else "", lambda: self._wake(near))  # type: ignore[attr-defined]
+        return near
 
     def _transact(self, commands: Sequence[cmd.Command], durable: bool, side: Side) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine

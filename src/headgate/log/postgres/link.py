@@ -95,11 +95,14 @@ class Link:
     def in_transaction(self) -> bool:
         return self._conn is not None and self._conn.pgconn.transaction_status != 0
 
-    def ask(self, sql: str, *, on: int = 0) -> list[PGresult]:
-        """One round trip: the results of its statements. With `on`, only on the connection of that serial number."""
+    def ask(self, sql: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
+        """One round trip: the results of its statements. With `on`, only on the connection of that serial number.
+
+        `meanwhile` is called when they were sent, and not at all where somebody else sends them.
+        """
         self.check(on)
         pgconn = self._ready()
-        return self._exchange(lambda: pgconn.send_query(sql.encode()))
+        return self._exchange(lambda: pgconn.send_query(sql.encode()), meanwhile)
 
     def check(self, on: int) -> None:
         """Lost unless the connection is the one of that serial number; 0: any will do."""
@@ -138,7 +141,7 @@ class Link:
 
     # One exchange.
 
-    def _exchange(self, send: Callable[[], None]) -> list[PGresult]:
+    def _exchange(self, send: Callable[[], None], meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
         conn = self._conn
         assert conn is not None
         import psycopg
@@ -146,6 +149,8 @@ class Link:
         try:
             send()
             self._flush(conn.pgconn)
+            if meanwhile is not None:
+                meanwhile()
             results = self._results(conn.pgconn)
         except psycopg.Error as error:
             self.drop()

@@ -84,6 +84,7 @@ class PostgresLog:
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
         self._telling = ""  # to those on other machines, with the commit of this transaction
+        self._meanwhile: Callable[[], None] | None = None  # what to do while that is on its way
         self._link = link(self._address, self._greet)
         try:
             self._link.connect()
@@ -133,9 +134,12 @@ class PostgresLog:
         except (Lost, Refused, StoreError):
             return
 
-    def tell_with_commit(self, text: str) -> None:
-        """The same in the round trip of this transaction's commit, and only if it is made."""
-        self._telling = text
+    def with_commit(self, text: str, meanwhile: Callable[[], None]) -> None:
+        """The same in the round trip of this transaction's commit, and only if it is made.
+
+        `meanwhile` is called once the commit was sent, if it goes straight to the server: before the answer has come.
+        """
+        self._telling, self._meanwhile = text, meanwhile
 
     def _notify(self, text: str) -> str:
         return sql.NOTIFY.format(ns=self._ns, text=self._link.literal(text))
@@ -359,7 +363,7 @@ class PostgresLog:
         if not self._locked:  # the second under one lock: the first has let go of the row
             self._take(wait=True)
         self._begun = True
-        self._durable, self._telling = durable, ""
+        self._durable, self._telling, self._meanwhile = durable, "", None
 
     def now(self) -> int:
         now = self._clock() if self._clock is not None else clocks.boot_ms() + self._offset
@@ -420,7 +424,7 @@ class PostgresLog:
     def _commit(self, statements: str, position: Position) -> None:
         self._begun = False
         try:
-            results = self._link.ask(statements, on=self._serial)
+            results = self._link.ask(statements, on=self._serial, meanwhile=self._meanwhile)
         except Refused as refused:
             if refused.code == "23505":
                 raise LogReplaced(f"there is a commit {position.commit} already") from refused
