@@ -4,6 +4,8 @@
 TARGETS := help demo test check format bench soak agents clean
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools)
+# Without compiled code kept, every process that a test starts would compile all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 WORDS :=
 
 .DEFAULT_GOAL := help
@@ -17,8 +19,7 @@ demo: ## A dozen agents against a limited provider, without and with Headgate (n
 	@$(BIN)/python -m headgate.testing.demo $(ARGS)
 
 test: ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
-	@sh tools/bootstrap dev
-	@sh tools/browser
+	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
 else
@@ -43,7 +44,7 @@ bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes opti
 
 soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service
 	@sh tools/bootstrap dev
-	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
+	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
 
 agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev

@@ -12,6 +12,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.postgres_server import Server
 
+pytest_plugins = ["tests.timed"]
+
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("long", max_examples=2_000, deadline=None)
 settings.load_profile("long" if os.environ.get("HYPOTHESIS_PROFILE") == "long" else "same")

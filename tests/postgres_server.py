@@ -89,6 +89,12 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG; SIGQUIT is an immediate shutdown
 
 
+def _unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class Server:
     """One server with its own data. `fsync` only where durability is what is tested.
 
@@ -104,9 +110,7 @@ class Server:
         self.host = listen
         if os.geteuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = _unused_port()
         if standby_of is None:
             self._make("initdb", "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
         else:
@@ -115,7 +119,13 @@ class Server:
         if listen != "127.0.0.1":
             with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet trust\n")
-        self.start()
+        try:
+            self.start()
+        except NoServer as error:
+            if "Address already in use" not in str(error):
+                raise
+            self.port = _unused_port()  # somebody was faster
+            self.start()
 
     def _make(self, program: str, *arguments: str) -> None:
         argv: list[str | Path] = [self.bin / program, "-D", self.folder / "data", *arguments]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.served import Served
 
-LONGEST_S = 60
+LONGEST_S = 100
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Answer(NamedTuple):
@@ -130,7 +130,7 @@ class Served:
             connection.request(method, path, data, sent)
             response = connection.getresponse()
             return Answer(response.status, response.read(), {k.lower(): v for k, v in response.getheaders()})
-        except (ConnectionRefusedError, ConnectionResetError):
+        except ConnectionError:
             return Answer(0, b"", {})
         finally:
             connection.close()

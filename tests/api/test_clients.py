@@ -23,7 +23,7 @@ from tests.postgres_stores import backup, fresh_store
 from tests.simulation.stores import InSqlite
 
 CODER = Spec(("umans/coder",), "requests")
-GRACE_S = 0.3
+GRACE_S = 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -78,10 +78,10 @@ async def test_h2_a_lease_that_is_not_renewed_in_time_is_reclaimed(tmp_path: Pat
 
 async def test_h2_who_renews_keeps_its_lease_and_the_log_does_not_grow(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
-        await clients.ask(asking(gate, "a", renew_ms=200), 0, never, new=True)
+        await clients.ask(asking(gate, "a", renew_ms=1500), 0, never, new=True)
         seq = (await gate.read()).seq
         for _ in range(10):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
             assert (await clients.renew("a")).id == "a"
         assert (await gate.read()).seq == seq
 
@@ -155,9 +155,9 @@ async def test_h2_closing_leaves_leases_and_tickets_to_the_next(tmp_path: Path):
 
 async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(tmp_path: Path):
     async with opened(tmp_path) as (one, first), opened(tmp_path) as (two, second):
-        await first.ask(asking(one, "a", renew_ms=300), 0, never, new=True)
-        for _ in range(20):
-            await asyncio.sleep(0.05)
+        await first.ask(asking(one, "a", renew_ms=1500), 0, never, new=True)
+        for _ in range(10):
+            await asyncio.sleep(0.2)
             await second.renew("a")
         assert (await two.read()).leases["a"].ticket.wake == two.address
         assert "a" in (await one.read()).leases  # the first one no longer judges it

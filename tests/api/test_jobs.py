@@ -243,4 +243,4 @@ def test_h2_a_stop_ends_who_follows_output_at_once(fresh: Served):
     ) as reader:
         fresh.wait_until(lambda: fresh.request("GET", f"/v1/jobs/{ident}").status == 200, "it answers")
         assert fresh.stop() == 0
-        reader.communicate(timeout=20)
+        reader.communicate(timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,14 +17,36 @@ def cli(served: Served, *argv: str) -> Any:
     return json.loads(done.stdout)
 
 
+def fill(served: Served) -> Served:
+    """One pool that is full, somebody in line, a backoff."""
+    served.cap("umans", 1)
+    served.lease(id="holder-0001", renew_within_s=600, command="agent one")
+    stand(served)
+    served.ok("PUT", "/v1/backoffs", {"key": "openai/gpt-5", "reason": "overloaded", "for_s": 600})
+    return served
+
+
+def stand(served: Served) -> None:
+    """Come to stand in line, or come back in time to keep the place."""
+    assert served.lease(id="waiter-0001", wait_s=0.1, client="laptop").status == 202
+
+
 @pytest.fixture
 def busy(fresh: Served) -> Served:
-    """One pool that is full, somebody in line, a backoff."""
-    fresh.cap("umans", 1)
-    fresh.lease(id="holder-0001", renew_within_s=600, command="agent one")
-    fresh.lease(id="waiter-0001", wait_s=0.1, client="laptop")
-    fresh.ok("PUT", "/v1/backoffs", {"key": "openai/gpt-5", "reason": "overloaded", "for_s": 600})
-    return fresh
+    return fill(fresh)
+
+
+@pytest.fixture(scope="module")
+def one_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("busy")) as served:
+        yield fill(served)
+
+
+@pytest.fixture
+def looked_at(one_of_all: Served) -> Served:
+    """The same for tests that change nothing: to start a service for each would take most of the time."""
+    stand(one_of_all)
+    return one_of_all
 
 
 def same(one: Any, other: Any) -> bool:
@@ -50,48 +73,48 @@ def same(one: Any, other: Any) -> bool:
         ("config", ("config", "show")),
     ],
 )
-def test_h2_o_listings_are_those_of_the_command_line(busy: Served, path: str, argv: tuple[str, ...]):
-    done = busy.cli(*argv, "--json")
+def test_h2_o_listings_are_those_of_the_command_line(looked_at: Served, path: str, argv: tuple[str, ...]):
+    done = looked_at.cli(*argv, "--json")
     told = json.loads(done.stdout)
-    read = busy.get(f"/v1/{path}").json
+    read = looked_at.get(f"/v1/{path}").json
     if path.startswith("metrics"):
         told.pop("since")  # now less a day
     assert same(told, read), (told, read)
 
 
-def test_h2_o7_history_is_that_of_the_command_line(busy: Served):
-    told = [json.loads(line) for line in busy.cli("history", "--json").stdout.splitlines()]
-    read = busy.get("/v1/history").json
+def test_h2_o7_history_is_that_of_the_command_line(looked_at: Served):
+    told = [json.loads(line) for line in looked_at.cli("history", "--json").stdout.splitlines()]
+    read = looked_at.get("/v1/history").json
     assert [{key: value for key, value in event.items() if key != "text"} for event in read["events"]] == told
     assert (read["seq"], read["first_seq"], read["more"]) == (told[-1]["seq"], 1, False)
-    page = busy.get("/v1/history?since=1&limit=2&types=granted,queued").json
+    page = looked_at.get("/v1/history?since=1&limit=2&types=granted,queued").json
     assert [event["type"] for event in page["events"]] == ["granted", "queued"]
-    assert busy.get("/v1/history?limit=1").json["more"] is True
+    assert looked_at.get("/v1/history?limit=1").json["more"] is True
 
 
-def test_h2_one_answer_has_what_a_page_needs(busy: Served):
-    read = busy.get("/v1/overview?tickets=5").json
+def test_h2_one_answer_has_what_a_page_needs(looked_at: Served):
+    read = looked_at.get("/v1/overview?tickets=5").json
     assert read["status"]["waiting"] == 1
     assert [ticket["id"] for ticket in read["tickets"]] == ["waiter-0001"]
     assert [lease["id"] for lease in read["leases"]] == ["holder-0001"]
     assert read["session"]["may_change"] is False
-    assert busy.get("/v1/overview?tickets=0").json["tickets"] == []
+    assert looked_at.get("/v1/overview?tickets=0").json["tickets"] == []
 
 
-def test_h2_who_holds_and_who_waits(busy: Served):
-    holders = busy.get("/v1/holders").json["holders"]
+def test_h2_who_holds_and_who_waits(looked_at: Served):
+    holders = looked_at.get("/v1/holders").json["holders"]
     assert {(each["client"], tuple(each["leases"]), tuple(each["tickets"])) for each in holders} == {
         ("127.0.0.1", ("holder-0001",), ()),
         ("laptop", (), ("waiter-0001",)),
     }
 
 
-def test_h2_one_ticket_and_one_lease(busy: Served):
-    assert busy.get("/v1/tickets/waiter").json["position"] == 1
-    assert busy.get("/v1/leases/holder-0001").json["command"] == "agent one"
-    assert busy.get("/v1/tickets/holder-0001").status == 404
-    assert busy.get("/v1/leases/waiter-0001").status == 404
-    assert busy.get("/v1/leases/nobody").json["reason"] == "not_found"
+def test_h2_one_ticket_and_one_lease(looked_at: Served):
+    assert looked_at.get("/v1/tickets/waiter").json["position"] == 1
+    assert looked_at.get("/v1/leases/holder-0001").json["command"] == "agent one"
+    assert looked_at.get("/v1/tickets/holder-0001").status == 404
+    assert looked_at.get("/v1/leases/waiter-0001").status == 404
+    assert looked_at.get("/v1/leases/nobody").json["reason"] == "not_found"
 
 
 def test_a9_a_ticket_is_moved_and_taken_out(busy: Served):

@@ -51,7 +51,7 @@ def test_h6_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals):
         process = served.process
         assert process is not None
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert process.returncode == 0
         assert out == ""
         assert err.splitlines() == [f"headgate serves at http://127.0.0.1:{served.port}"]
@@ -84,7 +84,7 @@ def test_h6_it_stands_beside_other_processes_on_the_same_store(fresh: Served):
             (ticket,) = fresh.wait_until(lambda: fresh.get("/v1/tickets").json["tickets"], "the other waits")
             assert ticket["reason"]["code"] == "concurrency_cap"
             fresh.cap("host", 2)
-            assert waiting.wait(20) == 0
+            assert waiting.wait(60) == 0
         finally:
             waiting.kill()
             waiting.communicate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,31 @@ from tests.dashboard.service import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = "4.14.0"
-expect.set_options(timeout=15_000)
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 READY = "html[data-phase=ready] #live[data-tone=live]"
 
 
-@pytest.fixture(scope="module")  # not longer: while it lives, nobody else in this process can use asyncio
-def browser() -> Iterator[Browser]:
+_open = ExitStack()
+_browsers: list[Browser] = []
+
+
+@pytest.fixture
+def browser() -> Browser:
+    """One for all tests of this folder, and no longer: while it lives, nobody else in this process can use asyncio."""
     if find_chromium() is None:
         pytest.skip(f"no browser is installed: looked for {', '.join(NAMES)} in PATH; tools/browser can install one")
-    with launched() as browser:
-        yield browser
+    if not _browsers:
+        _browsers.append(_open.enter_context(launched()))
+    return _browsers[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        _browsers.clear()
+        _open.close()
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +62,7 @@ def server(one_server: Server) -> Server:
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         yield context
     finally:

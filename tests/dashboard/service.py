@@ -25,7 +25,7 @@ from headgate.gate.ids import new_id
 from headgate.log import open_log
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def wait_until(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
@@ -80,14 +80,14 @@ class Server:
 
     def run(self, *arguments: str, check: bool = True) -> str:
         """A command of Headgate on this state folder."""
-        done = subprocess.run([HEADGATE, *arguments], env=self.env, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([HEADGATE, *arguments], env=self.env, capture_output=True, text=True, timeout=DEADLINE_S)
         if check and done.returncode:
             raise AssertionError(f"headgate {' '.join(arguments)}: {done.returncode} {done.stderr}")
         return done.stdout
 
     def http(self, method: str, path: str, **body: Any) -> Any:
         """What the service answers to one who has the token."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
             connection.request(method, path, msgspec.json.encode(body) if body else None, headers)
@@ -175,7 +175,7 @@ class Server:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(10)
+                self._process.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

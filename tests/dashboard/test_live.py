@@ -58,7 +58,7 @@ def test_D1_H2_the_stream_goes_on_after_the_service_was_killed(server: Server, o
     (waits,) = server.ask("umans/coder", "while it was gone")
 
     server.start()
-    expect(page.locator("#line-list")).to_contain_text("while it was gone", timeout=25_000)
+    expect(page.locator("#line-list")).to_contain_text("while it was gone")
     expect(banner).to_have_count(0)
     expect(page.locator("#events")).to_contain_text(waits)  # told although nobody was there to tell
     server.tell(cmd.Cancel(waits))
@@ -126,7 +126,7 @@ def test_D1_the_history_chart_tells_moments_by_key(server: Server, open_page: Op
     page = open_page()
     page.get_by_label("Pool in the chart").select_option("requests umans")
     chart = page.get_by_role("slider", name="Moment in the history")
-    expect(page.locator("#chart .key.used")).to_contain_text("In flight2", timeout=20_000)
+    expect(page.locator("#chart .key.used")).to_contain_text("In flight2")
     expect(page.locator("#chart .key.limit")).to_contain_text("Limit2")
     expect(page.locator("#chart .key.queued")).to_contain_text("In line3")
     chart.focus()

@@ -119,7 +119,7 @@ def test_H5_a_name_that_somebody_elses_dns_points_here_is_refused(server: Server
             ("GET", "/v1/events"),
             ("PUT", "/concurrency/limits/umans"),
         ):
-            connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+            connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
             connection.request(method, path, headers={"Host": host, "Authorization": f"Bearer {server.token}"})
             response = connection.getresponse()
             assert (response.status, b"wrong_host" in response.read()) == (403, True), (host, path)
@@ -127,7 +127,7 @@ def test_H5_a_name_that_somebody_elses_dns_points_here_is_refused(server: Server
 
 
 def test_H5_the_page_comes_with_a_policy_that_lets_nothing_in_or_out(server: Server) -> None:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     for path in ("/", "/assets/js/app.js", "/assets/css/base.css", "/assets/favicon.svg"):
         connection.request("GET", path)
         response = connection.getresponse()

@@ -15,9 +15,10 @@ from headgate.log.sqlite import SqliteLog
 from tests.simulation.faults import FaultyLog
 
 CODER = "umans/coder"
+PATIENCE_S = 60.0
 
 
-async def until(true: Callable[[], object], within_s: float = 20.0) -> None:
+async def until(true: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     """Wait for something to become true."""
     deadline = monotonic() + within_s
     while not true():
@@ -31,7 +32,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def in_line(gate: Gate, count: int, within_s: float = 20.0) -> None:
+async def in_line(gate: Gate, count: int, within_s: float = PATIENCE_S) -> None:
     """Wait until so many stand in line."""
     deadline = monotonic() + within_s
     while len(await gate.queue()) != count:
@@ -46,7 +47,7 @@ async def in_flight(gate: Gate, pool: str = "umans") -> int:
 
 async def nothing_is_left(gate: Gate) -> None:
     """Nobody in line and no seat lent, once what was put into the batch is done."""
-    deadline = monotonic() + 20
+    deadline = monotonic() + PATIENCE_S
     while True:
         queue, status = await gate.queue(), await gate.status()
         if not queue and not any(view.in_flight for view in status):
@@ -107,7 +108,7 @@ class LockHolder:
 
     def __enter__(self) -> LockHolder:
         self._thread.start()
-        assert self._held.wait(20)
+        assert self._held.wait(PATIENCE_S)
         return self
 
     def let_go(self) -> None:

@@ -24,8 +24,9 @@ from headgate.gate.transaction import Replica
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.log.sqlite import SqliteLog
 from headgate.testing import FakeClock
-from tests.library.helpers import CODER, Witness, in_flight, in_line, nothing_is_left, until
+from tests.library.helpers import CODER, PATIENCE_S, Witness, in_flight, in_line, nothing_is_left, until
 from tests.simulation.stores import InSqlite
+from tests.timed import within
 
 
 async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
@@ -43,7 +44,7 @@ async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
             took.append(monotonic() - began)
             assert isinstance(lease, headgate.Leased)
             await lease.release()
-        assert median(took) < service.POLL_S / 2, f"by the poll, it seems: {took}"
+        within(median(took), service.POLL_S / 2, f"by the poll, it seems: {took}")
 
 
 HOLD = """
@@ -97,7 +98,7 @@ async def test_two_processes_hand_over_by_datagram_both_ways(sqlite: str) -> Non
         back = monotonic() - began
         assert await line_of(process) == "released"
         assert await process.wait() == 0
-        assert min(there, back) < service.POLL_S / 2, f"by the poll, it seems: {there}, {back}"
+        within(min(there, back), service.POLL_S / 2, f"by the poll, it seems: {there}, {back}")
 
 
 @pytest.mark.processes
@@ -112,13 +113,14 @@ async def test_L2_a_killed_process_frees_its_library_leases_for_a_waiter_elsewhe
         assert await process.wait() == -signal.SIGKILL
         began = monotonic()
         await waiter
-        assert monotonic() - began < 10
+        took = monotonic() - began
         causes = []
         async for _, _, event in gate.events(since=0):
             if isinstance(event, ev.Reclaimed):
                 causes.append(event.cause)
                 break
         assert causes == ["lost"]
+        within(took, 10, "s until the seat of a dead process was free")
 
 
 @pytest.mark.processes
@@ -134,7 +136,9 @@ async def test_L2_a_process_killed_in_line_does_not_hold_it_up(sqlite: str) -> N
         process.kill()
         await process.wait()
         await ours.release()  # nobody hears: looked after, and found to be gone
-        await asyncio.wait_for(waiter, 8)
+        began = monotonic()
+        await asyncio.wait_for(waiter, PATIENCE_S)
+        within(monotonic() - began, 8, "s, and not by the grant's return to the line after 10 s")
 
 
 @pytest.mark.processes
@@ -214,7 +218,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
         assert view.ticket.away
         assert view.reason.code == "passed_over"
         await two.status()  # it looks again
-        await asyncio.wait_for(waiter, 10)
+        await asyncio.wait_for(waiter, PATIENCE_S)
 
 
 @pytest.mark.parametrize("end", ["released", "reclaimed"])
@@ -236,7 +240,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
         operator.decide([cmd.Release(lease.id) if end == "released" else cmd.Reclaim(lease.id, "operator")])
         await two.status()
         with pytest.raises(headgate.NotAdmitted, match=end):
-            await asyncio.wait_for(waiter, 10)
+            await asyncio.wait_for(waiter, PATIENCE_S)
         await nothing_is_left(one)
 
 
@@ -282,7 +286,7 @@ async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_
         await holder.acquire()
         restore()
         log = SqliteLog(folder)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not any(event.adopted for _, _, event in log.history() if isinstance(event, ev.Granted)):
                 await asyncio.sleep(0.01)
         log.close()
@@ -311,7 +315,7 @@ async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_ag
         assert log.failed_at == "side"
         clock.advance(LOCAL_MS)
         await holder.release()
-        await asyncio.wait_for(waiter, 10)
+        await asyncio.wait_for(waiter, PATIENCE_S)
 
 
 async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
@@ -336,9 +340,9 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
         operator.log.close()
         gate._replica._engine = None  # as after a commit that failed
         await gate.status()
-        assert await asyncio.wait_for(waiter, 10)
+        assert await asyncio.wait_for(waiter, PATIENCE_S)
         with pytest.raises(headgate.NotAdmitted, match="cancelled"):
-            await asyncio.wait_for(leaver, 10)
+            await asyncio.wait_for(leaver, PATIENCE_S)
 
 
 # Leases in our name.
@@ -373,4 +377,4 @@ async def test_a_cap_set_elsewhere_lets_in_whoever_waits_here(sqlite: str) -> No
         operator.decide([cmd.SetRule(Rule("requests", "umans", cap=2, on_429="step"))])
         operator.log.close()
         assert woken
-        await asyncio.wait_for(waiter, 10)
+        await asyncio.wait_for(waiter, PATIENCE_S)

@@ -42,6 +42,8 @@ from headgate.log.clock import boot_ms
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0  # with what comes at once on a quiet machine
+
 HEADGATE = [str(Path(sys.executable).with_name("headgate"))]
 PYTHON = [sys.executable, "-ISE"]  # as bare as it gets: a sleeper should cost little
 
@@ -110,7 +112,7 @@ class Run:
     def code(self) -> int | None:
         return self.process.poll()
 
-    def wait(self, within_s: float = 20) -> int:
+    def wait(self, within_s: float = PATIENCE_S) -> int:
         """Its exit code, which it must have within that time."""
         try:
             return self.process.wait(within_s)
@@ -244,7 +246,7 @@ class Fleet:
         """Start `headgate run` with these arguments."""
         return self.start([*HEADGATE, "run", *arguments], env)
 
-    def done(self, *arguments: str, env: Mapping[str, str] | None = None, within_s: float = 20) -> Run:
+    def done(self, *arguments: str, env: Mapping[str, str] | None = None, within_s: float = PATIENCE_S) -> Run:
         """`headgate run` to its end."""
         run = self.run(*arguments, env=env)
         run.wait(within_s)
@@ -285,7 +287,8 @@ class Fleet:
         """(name, pid, ms) of each line that begins with `what`."""
         if not self.record.exists():
             return []
-        lines = [line.split() for line in self.record.read_text().splitlines()]
+        whole = self.record.read_text().rpartition("\n")[0]  # somebody may be writing
+        lines = [line.split() for line in whole.splitlines()]
         return [(line[1], int(line[2]), int(line[3])) for line in lines if line[0] == what]
 
     def lives(self) -> list[Life]:
@@ -310,7 +313,7 @@ class Fleet:
 
     # Waiting, and what to say when it was in vain.
 
-    def until(self, thing: Callable[[], T], within_s: float = 20, what: str = "") -> T:
+    def until(self, thing: Callable[[], T], within_s: float = PATIENCE_S, what: str = "") -> T:
         """Look until `thing()` is true, and return it."""
         deadline = time.monotonic() + within_s
         while not (found := thing()):
@@ -347,14 +350,15 @@ class Fleet:
 
     def close(self) -> None:
         self.close_gate()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while (alive := self.processes()) and time.monotonic() < deadline:
             for pid in alive:
                 kill_if_there(pid)
             for run in self.runs:
                 run.process.poll()
+            time.sleep(0.002)
         for run in self.runs:
-            run.process.wait(10)
+            run.process.wait(PATIENCE_S)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -377,9 +381,10 @@ def is_alive(pid: int) -> bool:
     return state_of(pid) not in ("", "Z", "X")
 
 
-def children_of(pid: int) -> list[int]:
+def children_of(pid: int, thread: int = 0) -> list[int]:
+    """Those that its first thread has started, or another; none of one that is gone."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(word) for word in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split()]
     except OSError:
         return []
 
@@ -441,7 +446,7 @@ class Terminal:
             self.all += got
         return bool(ready)
 
-    def wait(self, pattern: str, within_s: float = 20) -> str:
+    def wait(self, pattern: str, within_s: float = PATIENCE_S) -> str:
         """Read on until `pattern` is seen; returns all up to its end, which is then done with."""
         deadline = time.monotonic() + within_s
         while not (match := re.search(pattern.encode(), self.seen)):

@@ -7,7 +7,7 @@ from typing import Any
 from headgate.jobs import states, store, submitting
 from headgate.jobs.records import JobSpec
 from headgate.jobs.store import JobView
-from tests.processes.fleet import HEADGATE, Fleet, Run, children_of
+from tests.processes.fleet import HEADGATE, PATIENCE_S, Fleet, Run, children_of
 
 
 class Jobs:
@@ -16,7 +16,7 @@ class Jobs:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
 
-    def cli(self, *arguments: str, code: int = 0, within_s: float = 30) -> Run:
+    def cli(self, *arguments: str, code: int = 0, within_s: float = PATIENCE_S) -> Run:
         """A command to its end, which must be this one."""
         run = self.fleet.start([*HEADGATE, *arguments])
         assert run.wait(within_s) == code, run
@@ -44,12 +44,12 @@ class Jobs:
     def state(self, ident: str) -> str:
         return self.view(ident).state
 
-    def until(self, ident: str, *wanted: str, within_s: float = 30) -> JobView:
+    def until(self, ident: str, *wanted: str, within_s: float = PATIENCE_S) -> JobView:
         """The job, once it is in one of these states."""
         self.fleet.until(lambda: self.state(ident) in wanted, within_s, f"{ident} {wanted}, not {self.state(ident)}")
         return self.view(ident)
 
-    def ended(self, ident: str, within_s: float = 30) -> JobView:
+    def ended(self, ident: str, within_s: float = PATIENCE_S) -> JobView:
         return self.until(ident, *states.FINAL, within_s=within_s)
 
     def hand_of(self, ident: str) -> int:

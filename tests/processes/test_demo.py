@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
@@ -15,16 +14,13 @@ import psutil
 import pytest
 
 from headgate.testing.fleet import Fleet, FleetError, ProviderProcess
+from tests.timed import within
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 DEMO = [sys.executable, "-m", "headgate.testing.demo"]
 PROVIDER = [sys.executable, "-m", "headgate.testing.provider"]
 AGENT = [sys.executable, "-m", "headgate.testing.agent"]
-
-needs_cli = pytest.mark.skipif(
-    importlib.util.find_spec("headgate.cli.run") is None, reason="the command line is not written yet"
-)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -65,21 +61,21 @@ def test_without_headgate_agents_are_refused_and_fail(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-@needs_cli
 def test_with_headgate_nothing_is_refused_nothing_fails_and_three_run_at_once(tmp_path: Path):
     began = time.monotonic()
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert time.monotonic() - began < 40
+    took_s = time.monotonic() - began
     rows = rows_of(done.stdout)
     assert rows["429s from the provider"][1] == "0"
     assert rows["agents that failed"][1] == "0 of 12"
     assert rows["most at once"][1] == "3 agents"
     assert processes_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+    within(took_s, 40, "s that it took")
 
 
-@pytest.mark.parametrize("half", ["without", pytest.param("with", marks=needs_cli)])
+@pytest.mark.parametrize("half", ["without", "with"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
 def test_a_signal_in_the_middle_leaves_no_process_and_no_file(half: str, number: signal.Signals, tmp_path: Path):
     command = [*DEMO, "--only", half]
@@ -103,7 +99,7 @@ def test_an_agent_that_was_never_run_has_failed_whatever_its_wrapper_says(tmp_pa
     with ProviderProcess() as provider, Fleet(tmp_path, provider, dict(os.environ)) as fleet:
         fleet.start("agent-01", ["true"])
         while not (progress := fleet.progress()).over:
-            pass
+            time.sleep(0.01)
         assert progress.states == ("failed",)
         assert fleet.first_failure() == "agent-01 said nothing (exit 0)"
 
@@ -114,7 +110,7 @@ def test_a_fleet_that_ends_takes_agents_with_it_that_outlived_their_wrapper(tmp_
             agent = [*AGENT, "--url", provider.url, "--record", str(fleet.record)]
             fleet.start("agent-01", ["sh", "-c", 'trap "" TERM; setsid "$@" & wait', "sh", *agent])
             while not provider.stats()["active"]:
-                pass
+                time.sleep(0.01)
         assert processes_of(tmp_path) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -92,11 +93,13 @@ def test_j2_a_worker_takes_only_what_it_is_for(jobs: Jobs):
 
 def test_j1_the_job_is_on_disk_before_its_id_is_printed(jobs: Jobs):
     jobs.submit("--", "true")  # the store is there
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed, which tells what is written when")
     trace = jobs.fleet.folder / "trace"
     command = ["strace", "-f", "-s", "100", "-e", "trace=write,fsync,fdatasync,pwrite64", "-o", str(trace)]
     run = jobs.fleet.start([*command, *HEADGATE, "submit", "--", "true"])
     if run.wait() != 0 and "ptrace" in run.err:
-        pytest.skip("strace may not trace here")
+        pytest.skip("strace may not trace here, which tells what is written when")
     ident = run.out.strip()
     lines = trace.read_text().splitlines()
     printed = next(at for at, line in enumerate(lines) if f'write(1, "{ident}' in line)
@@ -578,6 +581,7 @@ def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(j
     spare = spare_of(hand)
     kill_if_there(hand)
     jobs.fleet.until(lambda: not is_alive(spare), what="the spare leaves")
+    jobs.fleet.until(lambda: hand not in hands_of(worker), what="a worker that has seen its end")
     (other,) = idle(jobs, worker)
     assert other != hand
 

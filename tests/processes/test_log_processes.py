@@ -494,7 +494,7 @@ say("MARK")
     trace = tmp_path / "trace"
     strace = ("strace", "-o", str(trace), "-e", "trace=fsync,fdatasync,write")
     if shutil.which("strace") is None or subprocess.run([*strace, "true"], capture_output=True).returncode:
-        pytest.skip("strace cannot be used here")
+        pytest.skip("strace is not installed or may not trace here, which tells what is synced when")
     finish(start(script, tmp_path / "store", before=strace))
     between = trace.read_text().split("MARK")[1]
     assert between.count("sync(") == (10 if durable else 0)

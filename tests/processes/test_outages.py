@@ -90,7 +90,7 @@ def far(server: Server) -> Iterator[Fleet]:
         yield fleet
 
 
-def run_on(fleet: Fleet, name: str, seconds: float, *options: str, away_s: float = 60) -> Run:
+def run_on(fleet: Fleet, name: str, seconds: float | Path, *options: str, away_s: float = 60) -> Run:
     env = {"HEADGATE_TEST_BEAT_S": "1", "HEADGATE_TEST_AWAY_S": str(away_s)}
     return fleet.run(*options, "--", *fleet.sleeper(name, seconds), env=env)
 
@@ -152,10 +152,11 @@ def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_
 
 @pytest.mark.postgres
 def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: Server) -> None:
-    first = run_on(far, "first", 6)
+    go = far.folder / "go"
+    first = run_on(far, "first", go)
     far.until(lambda: far.has_started("first"), what="the first")
     second = run_on(far, "second", 0.2)
-    far.until(lambda: far.in_line() == 1, what="the second in line")
+    far.until(lambda: "position 1" in second.err, what="the second in line, who knows that it waits")
     far.close_gate()
     server.stop(signal.SIGINT)
     late = run_on(far, "late", 0.1)
@@ -163,6 +164,8 @@ def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: 
     far.until(lambda: "(trying for " in late.err, what="a word from the one who has just come")
     assert first.code is None
     server.start()
+    far.until(lambda: far.in_line() == 2, what="both in line: the store is in reach again")
+    go.touch()
     assert first.wait(60) == second.wait(60) == late.wait(60) == 0
     assert late.err.count("cannot be reached") == 1, late.err
     assert far.most_at_once() == 1
@@ -175,10 +178,10 @@ def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: 
 def test_q2_fail_open_while_the_server_is_away(far: Fleet, server: Server) -> None:
     far.close_gate()
     server.stop(signal.SIGINT)
-    run = run_on(far, "open", 25, "--fail-open")
-    far.until(lambda: far.has_started("open"), 40, what="the agent, without a seat")
+    run = run_on(far, "open", 600, "--fail-open")
+    far.until(lambda: far.has_started("open"), what="the agent, without a seat")
     server.start()
-    far.until(lambda: "is counted from now on" in run.err, 40, what="a word that it is counted")
+    far.until(lambda: "is counted from now on" in run.err, what="a word that it is counted")
     assert adopted(far) == ["failed_open"]
     run.signal(signal.SIGTERM)
     run.wait()

@@ -23,10 +23,11 @@ from headgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, backup, fresh_store
 from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, rss_mb
+from tests.timed import within
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 
-BEAT_S = 0.5  # lost after 2.25 s
+BEAT_S = 1.0  # lost after 4.5 s: a busy machine may keep a node from beating for two
 MODEL = ("-m", "p/m")
 
 
@@ -48,7 +49,7 @@ def host(fleet: Fleet, name: str, beat_s: float = BEAT_S) -> dict[str, str]:
     return {"HEADGATE_HOST": name, "HEADGATE_HOME": str(home), "HEADGATE_TEST_BEAT_S": str(beat_s)}
 
 
-def agent(fleet: Fleet, name: str, where: str, seconds: float, beat_s: float = BEAT_S) -> Run:
+def agent(fleet: Fleet, name: str, where: str, seconds: float | Path, beat_s: float = BEAT_S) -> Run:
     return fleet.run(*MODEL, "--", *fleet.sleeper(name, seconds), env=host(fleet, where, beat_s))
 
 
@@ -82,7 +83,7 @@ def test_a1_three_hosts_share_a_cap_through_nodes_that_start_by_themselves(fleet
     runs = [agent(fleet, f"{where}{number}", where, 0.2) for number in range(3) for where in "abc"]
     assert [run.wait(60) for run in runs] == [0] * 9
     assert fleet.most_at_once() <= 2
-    assert [len(nodes(fleet, where)) for where in "abc"] == [1, 1, 1]
+    fleet.until(lambda: [len(nodes(fleet, where)) for where in "abc"] == [1, 1, 1], what="one node on each")
     fleet.check_log()
 
 
@@ -93,12 +94,12 @@ def test_l2_those_who_wait_have_no_connection_and_little_memory(fleet: Fleet) ->
     waiting = [agent(fleet, f"w{number}", where, 0.1) for number in range(3) for where in "ab"]
     fleet.until(lambda: fleet.in_line() == 6, what="six in line")
     fleet.close_gate()
-    assert connections(fleet) <= 2 * 3  # of each node: decisions, listening, reading
+    fleet.until(lambda: connections(fleet) <= 2 * 3, what="of each node: decisions, listening, reading")
     assert max(rss_mb(run.pid) for run in waiting) < 25
     began = time.monotonic()
     first.signal(signal.SIGTERM)
     assert [run.wait(30) for run in waiting] == [0] * 6
-    assert time.monotonic() - began < 15  # each is woken; nobody waits for a poll
+    within(time.monotonic() - began, 15, "s: each is woken, nobody waits for a poll")
 
 
 def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet) -> None:
@@ -119,7 +120,8 @@ def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet
 
 def test_l2_a_node_that_is_killed_is_started_again_and_nobody_is_lost(fleet: Fleet) -> None:
     cap(fleet, 1)
-    first = agent(fleet, "first", "a", 6, beat_s=2)  # lost after 9 s: a node needs some, on a busy machine
+    go = fleet.folder / "go"
+    first = agent(fleet, "first", "a", go, beat_s=2)  # lost after 9 s: a node needs some, on a busy machine
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     second = agent(fleet, "second", "b", 0.1, beat_s=2)
     fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
@@ -127,6 +129,7 @@ def test_l2_a_node_that_is_killed_is_started_again_and_nobody_is_lost(fleet: Fle
         for pid in nodes(fleet, where):
             kill_if_there(pid)
     fleet.until(lambda: nodes(fleet, "a"), what="a node again, started by the run")
+    go.touch()
     assert first.wait(30) == second.wait(30) == 0
     assert not fleet.events_of(ev.Reclaimed)
     assert fleet.most_at_once() == 1
@@ -156,11 +159,14 @@ def test_q2_a_database_restored_under_running_agents_lends_no_seat_twice(fleet: 
     assert fleet.done(*MODEL, "--", "true", env=host(fleet, "a")).code == 0
     fleet.close_gate()
     restore = backup(fleet.store)
-    running = [agent(fleet, f"old{where}", where, 6) for where in "ab"]
+    go = fleet.folder / "go"
+    running = [agent(fleet, f"old{where}", where, go) for where in "ab"]
     fleet.until(lambda: len(fleet.notes("start")) == 2, what="two agents")
     fleet.close_gate()
     restore()
     late = [agent(fleet, f"new{where}", where, 0.2) for where in "abc"]
+    fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, what="both counted")
+    go.touch()
     assert [run.wait(60) for run in (*running, *late)] == [0] * 5
     assert fleet.most_at_once() == 2
     assert adopted(fleet) == ["log_lost"] * 2
@@ -186,10 +192,11 @@ def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(fleet: Fleet,
     server = postgres.url("postgres", tcp=True).partition("@")[2]
     nowhere = {"HEADGATE_STORE": store.format(server=server), **host(fleet, "a")}
     began = time.monotonic()
-    run = fleet.done("--", "true", env=nowhere, within_s=60)
+    run = fleet.done("--", "true", env=nowhere)
+    took_s = time.monotonic() - began
     assert run.code == 69, run
     assert run.err.count("cannot be reached") == 1, run.err
-    assert time.monotonic() - began < 6, "a node and then the run itself have each tried for long"
+    within(took_s, 6, "s: a node and then the run itself have each tried for long")
 
 
 def test_a_password_in_the_url_is_in_no_command_line_and_no_log(fleet: Fleet) -> None:

@@ -33,6 +33,7 @@ from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import HEADGATE, Fleet
 from tests.processes.test_postgres_hosts import connections, host, nodes
+from tests.timed import within
 
 pytestmark = [pytest.mark.postgres, pytest.mark.processes]
 
@@ -132,12 +133,13 @@ def test_q2_a_borrower_that_is_stopped_with_the_lock_holds_up_nobody_for_long_an
     stopped.begin()
     began = monotonic()
     Replica(other, "h|b|1|2|2").decide([CAP])
-    assert monotonic() - began < 10
+    took = monotonic() - began
     with pytest.raises(TransactionLost):
         stopped.append(START, stopped.now(), [Returned(id="a")], None)
     stopped.close()
     assert all(not isinstance(event, Returned) for _, _, event in other.history())
     other.close()
+    within(took, 10, "s that the lock was kept")
 
 
 def test_l2_what_a_borrower_that_is_gone_had_begun_is_undone_at_once(node: LendingNode) -> None:
@@ -152,9 +154,10 @@ def test_l2_what_a_borrower_that_is_gone_had_begun_is_undone_at_once(node: Lendi
     other = node.open()
     began = monotonic()
     Replica(other, "h|b|1|2|2").decide([CAP])
-    assert monotonic() - began < 2
+    took = monotonic() - began
     for log in (*gone, other):
         log.close()
+    within(took, 2, "s until what was begun was undone")
 
 
 def test_q2_many_who_wait_for_the_lock_do_not_hold_up_those_who_look(node: LendingNode) -> None:

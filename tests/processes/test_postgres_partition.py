@@ -86,7 +86,10 @@ def world() -> Iterator[World]:
     [
         pytest.param(2.0, 2.5, id="lost after 9 s, cut for 2.5 s"),
         pytest.param(
-            REAL_BEAT_S, 30, id="lost after 45 s, cut for 30 s", marks=pytest.mark.skipif(not SOAK, reason="make soak")
+            REAL_BEAT_S,
+            30,
+            id="lost after 45 s, cut for 30 s",
+            marks=pytest.mark.skipif(not SOAK, reason="a cut of 30 s: make soak"),
         ),
     ],
 )
@@ -117,9 +120,12 @@ def test_l2_a_host_cut_off_for_less_than_the_lost_holder_time_finds_its_leases_a
 @pytest.mark.parametrize(
     ("beat_s", "cut_s"),
     [
-        pytest.param(0.5, 0, id="lost after 2.25 s"),
+        pytest.param(1.0, 0, id="lost after 4.5 s"),
         pytest.param(
-            REAL_BEAT_S, 60, id="lost after 45 s, cut for 60 s", marks=pytest.mark.skipif(not SOAK, reason="make soak")
+            REAL_BEAT_S,
+            60,
+            id="lost after 45 s, cut for 60 s",
+            marks=pytest.mark.skipif(not SOAK, reason="a cut of 60 s: make soak"),
         ),
     ],
 )

@@ -11,7 +11,7 @@ from headgate.core import events as ev
 from headgate.jobs import store
 from tests.processes.fleet import HEADGATE, Fleet, Run
 from tests.processes.jobbing import Jobs
-from tests.processes.test_hosts import host
+from tests.processes.test_hosts import BEAT_S, host
 from tests.processes.test_hosts import start_node as start_node_of
 
 pytestmark = pytest.mark.processes
@@ -51,13 +51,16 @@ def test_q2_a_backup_restored_under_running_agents_lends_no_seat_twice(fleet: Fl
     back_up(fleet)
     if noded:
         start_node(fleet)
-    running = [fleet.run("--", *fleet.sleeper(f"old{number}", 5)) for number in range(2)]
+    go = fleet.folder / "go"
+    running = [fleet.run("--", *fleet.sleeper(f"old{number}", go)) for number in range(2)]
     fleet.until(lambda: len(fleet.notes("start")) == 2, what="two agents")
     waiting = [fleet.run("--", *fleet.sleeper("waiting", 0.3))] if waiter else []
     fleet.until(lambda: fleet.in_line() == len(waiting), what="the one who waits")
     fleet.close_gate()
     restore(fleet)
     late = [fleet.run("--", *fleet.sleeper(f"new{number}", 0.3)) for number in range(3)]
+    fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, what="both counted")
+    go.touch()
     assert [run.wait(60) for run in (*running, *waiting, *late)] == [0] * (5 + waiter)
     assert fleet.most_at_once() == 2
     assert adopted(fleet) == ["log_lost"] * 2
@@ -100,11 +103,12 @@ def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_befor
     fleet.configure("[agents]\nhost = 2\n")
     fleet.seats = 2
     jobs = Jobs(fleet)
-    queued = jobs.quickly(*fleet.sleeper("queued", 6))
+    go = fleet.folder / "go"
+    queued = jobs.quickly(*fleet.sleeper("queued", go))
     fleet.close_gate()
     back_up(fleet)
     jobs.worker(2)
-    unknown = jobs.quickly(*fleet.sleeper("unknown", 6))
+    unknown = jobs.quickly(*fleet.sleeper("unknown", go))
     fleet.until(lambda: len(fleet.notes("start")) == 2, what="two jobs")
     fleet.close_gate()
     restore(fleet)
@@ -112,6 +116,7 @@ def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_befor
     fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, what="both counted")
     fleet.until(lambda: store.find(fleet.gate.log, unknown) is not None, what="its row, written again by its hand")
     fleet.until(lambda: [jobs.state(ident) for ident in (queued, unknown)] == ["running"] * 2, what="rows that say so")
+    go.touch()
     for ident in (queued, unknown):
         view = jobs.ended(ident)
         assert (view.state, view.job.attempt) == ("succeeded", 1)
@@ -126,7 +131,7 @@ def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_befor
 def test_l2_a_host_that_was_cut_off_finds_its_agents_counted_again(fleet: Fleet, noded: bool) -> None:
     """Its agents go on, their seats are lent to others after a while, and history tells both."""
     fleet.configure('[agents]\nhost = 100\n"*/m" = 1\n')
-    beat_s = 0.4 if noded else 1.5
+    beat_s = BEAT_S if noded else 1.5
     env_a, env_b = host("a", beat_s), host("b", beat_s)
     cut_off = [start_node_of(fleet, "a")] if noded else []
     if noded:

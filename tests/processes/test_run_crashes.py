@@ -18,6 +18,7 @@ from headgate.core import events as ev
 from headgate.gate import processes
 from headgate.log.clock import boot_ms
 from tests.processes.fleet import Fleet, Run, is_alive
+from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
@@ -114,7 +115,7 @@ class Chaos:
                 assert not is_alive(pid), f"{name} ({pid}) runs on without a seat\n{self.fleet.dump()}"
 
     def go(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 100
         self.stop_one()
         deaths = 0
         while any(run.code is None for run in self.runs.values()):
@@ -154,7 +155,8 @@ def check_orphans(chaos: Chaos) -> None:
         assert ended is not None, name
         assert pid in reclaimed, f"the seat of {name} was not taken back\n{fleet.dump()}"
         late_ms = reclaimed[pid] - offset - ended
-        assert -5 <= late_ms < 2500, f"the seat of {name} was taken back {late_ms} ms after its end"
+        assert late_ms >= -5, f"the seat of {name} was taken back {-late_ms} ms before its end"
+        within(late_ms, 2500, f"ms from the end of {name} until its seat was taken back")
 
 
 @pytest.mark.timeout(120)
@@ -167,10 +169,13 @@ def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet:
     fleet.until(lambda: not any(is_alive(pid) for pid in chaos.killed_running.values()))
     check_survivors(chaos)
     assert chaos.was_passed_over or chaos.was_alone, "the stopped wrapper's grant was not passed on"
-    fleet.until(fleet.is_empty, 3, "no lease and no ticket left")
+    ended = time.monotonic()
+    fleet.until(fleet.is_empty, what="no lease and no ticket left")
+    empty_s = time.monotonic() - ended
     check_orphans(chaos)
     fleet.check_log()
     assert len(chaos.killed_in_line) + len(chaos.killed_running) + len(chaos.killed_agents) >= 3, "a tame seed"
+    within(empty_s, 3, "s until no lease and no ticket was left")
 
 
 def test_l2_a_grant_to_one_that_was_killed_in_line_goes_to_the_next_at_once(fleet: Fleet):
@@ -185,9 +190,9 @@ def test_l2_a_grant_to_one_that_was_killed_in_line_goes_to_the_next_at_once(flee
         killed.wait()
         freed = boot_ms()
         fleet.free(seat)
-        assert following.wait(5) == 0, following
+        assert following.wait() == 0, following
         late_ms.append(fleet.lives()[-1].started - freed)
-    assert min(late_ms) < 700, f"the next had to wait {late_ms} ms"
+    within(min(late_ms), 700, f"the next had to wait {late_ms} ms")
 
 
 # --- kill -9 of one wrapper at every stage of its run
@@ -264,10 +269,9 @@ class Victim:
     def check(self, name: str, code: int, where: str) -> None:
         fleet = self.fleet
         began = time.monotonic()
-        after = fleet.done("--quiet", "--wait", "5s", "--", *fleet.sleeper(f"{name}+", 0))
+        after = fleet.done("--quiet", "--wait", "60s", "--", *fleet.sleeper(f"{name}+", 0))
         took_s = time.monotonic() - began
         assert after.code == 0, f"killed {where}: the next cannot run\n{fleet.dump()}"
-        assert took_s < 3, f"killed {where}: the next had to wait {took_s:.1f} s\n{fleet.dump()}"
         assert not fleet.notes("over"), f"killed {where}: two at once\n{fleet.dump()}"
         assert fleet.is_empty(), f"killed {where}: something leaked\n{fleet.dump()}"
         lives = {life.name: life for life in fleet.lives()}
@@ -281,6 +285,7 @@ class Victim:
         with sqlite3.connect(f"file:{fleet.home}/headgate.db?mode=ro", uri=True) as database:
             assert database.execute("PRAGMA quick_check").fetchall() == [("ok",)]
         database.close()
+        within(took_s, 3, f"killed {where}: the next had to wait\n{fleet.dump()}")
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -337,6 +342,6 @@ def test_l2_an_agent_killed_before_it_could_start_is_an_agent_that_was_killed(fl
     """With one seat: its wrapper must not stand in line behind its own lease."""
     fleet.configure("[agents]\nhost = 1\n")
     run = fleet.start([sys.executable, "-c", CHILD_DIES, "run", "--", *fleet.sleeper("one", 0)])
-    assert run.wait(10) == 137, run
+    assert run.wait() == 137, run
     assert fleet.is_empty()
     assert not fleet.lives()

@@ -15,6 +15,7 @@ from headgate.core.records import Spec
 from headgate.gate import processes
 from headgate.gate.ids import new_id
 from tests.processes.fleet import PYTHON, Fleet, Run, cpu_s, rss_mb
+from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
@@ -60,21 +61,24 @@ def test_k1_a_waiter_enters_when_the_cooldown_ends_and_the_releasing_process_is_
     fleet.until(lambda: fleet.in_line() == 2)
     fleet.free(seat)
     fleet.close_gate()
-    first = fleet.until(lambda: [run for run in waiters if run.out], 10)[0]
+    first = fleet.until(lambda: [run for run in waiters if run.out])[0]
     fleet.until(lambda: first.code is not None)
     released = [at for at, _ in fleet.events_of(ev.Released)]
     granted = [(at, event) for at, event in fleet.events_of(ev.Granted)]
     ends = released[0] + cooldown_ms
     late_ms = granted[1][0] - ends
-    assert 0 <= late_ms < 700, f"granted {late_ms} ms after the cooldown\n{fleet.dump()}"
+    assert late_ms >= 0, f"granted {-late_ms} ms before the end of the cooldown\n{fleet.dump()}"
     entered = int(first.out) + fleet.log_offset_ms()
-    assert ends <= entered < ends + 250, f"it knew {entered - ends} ms after the cooldown"
+    assert entered >= ends, f"it knew {ends - entered} ms before the end of the cooldown"
     for run in waiters:
-        assert run.wait(15) == 0, run
+        assert run.wait() == 0, run
     granted = fleet.events_of(ev.Granted)
     released = [at for at, _ in fleet.events_of(ev.Released)]
     gaps = [at - before for (at, _), before in zip(granted[1:], released, strict=False)]
-    assert all(cooldown_ms <= gap < cooldown_ms + 300 for gap in gaps), gaps
+    assert min(gaps) >= cooldown_ms, gaps
+    within(late_ms, 700, "ms from the end of the cooldown to the grant")
+    within(entered - ends, 250, "ms from the end of the cooldown until it knew")
+    within(max(gaps), cooldown_ms + 300, f"ms from a release to the next grant: {gaps}")
 
 
 def test_k1_one_that_has_just_become_the_head_of_the_line_keeps_the_time_too(fleet: Fleet):
@@ -88,9 +92,10 @@ def test_k1_one_that_has_just_become_the_head_of_the_line_keeps_the_time_too(fle
     fleet.until(lambda: fleet.in_line() == 21)
     fleet.until(lambda: list(fleet.home.glob("looked.*")))
     fleet.gate.decide([*(cmd.Cancel(ident) for ident in ahead), cmd.Release(seat)])
-    assert last.wait(10) == 0
+    assert last.wait() == 0
     (released, _), (granted, _) = fleet.events_of(ev.Released)[0], fleet.events_of(ev.Granted)[1]
-    assert 2600 <= granted - released < 2750, f"granted {granted - released} ms after the release"
+    assert granted - released >= 2600
+    within(granted - released, 2750, "ms from the release to the grant")
 
 
 # --- a crowd
@@ -130,10 +135,9 @@ def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
     fleet.until(lambda: time.monotonic() - began > 3)  # the thing measured
     idle_s = sum(cpu_s(run.pid) for run in runs) - sum(rest)
     used = {run.pid: cpu_s(run.pid) for run in runs}
-    assert idle_s < 0.05 * 3 * 2 * len(runs) / 10 + 0.5, f"{len(runs)} that only wait used {idle_s:.2f} s of 3 s"
     fleet.free(*seats)
     last: dict[int, float] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 100
     while any(run.code is None for run in runs):
         assert time.monotonic() < deadline, fleet.dump()
         for run in runs:
@@ -147,19 +151,20 @@ def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
     assert fleet.most_at_once() <= SEATS
     gaps = hand_overs(fleet)
     assert len(gaps) == len(runs)
-    assert sorted(gaps)[len(gaps) // 2] < 1000, gaps  # of one, a busy machine may make more
     # And from the commit of the grant to the agent's own first line.
     offset = fleet.log_offset_ms()
     started = {life.pid: life.started + offset for life in fleet.lives()}
     granted = {event.id: at for at, event in fleet.events_of(ev.Granted)}
     claims = [event for _, event in fleet.events_of(ev.Claimed) if event.child]
     slow = [started[processes.pid_of(event.child) or 0] - granted[event.id] for event in claims]
-    assert sorted(slow)[len(slow) // 2] < 1000, slow
     each_s = sum(last[pid] - used[pid] for pid in last if pid in used) / len(runs)
     print(
         f"handed over in {sorted(gaps)[len(gaps) // 2]} ms, started in {sorted(slow)[len(slow) // 2]} ms; {each_s=:.3f}"
     )
-    assert each_s < 0.3, f"a waiter used {each_s:.2f} s of processor time until its turn"
+    within(idle_s, 0.05 * 3 * 2 * len(runs) / 10 + 0.5, f"s of processor time of {len(runs)} that only waited for 3 s")
+    within(sorted(gaps)[len(gaps) // 2], 1000, f"ms that a seat stood free: {gaps}")
+    within(sorted(slow)[len(slow) // 2], 1000, f"ms from the grant to the agent: {slow}")
+    within(each_s, 0.3, "s of processor time that a waiter used until its turn")
 
 
 def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_line(fleet: Fleet):
@@ -177,11 +182,12 @@ def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_line(fleet: Fleet):
     began = time.monotonic()
     fleet.until(lambda: time.monotonic() - began > 2)  # the thing measured
     assert rss_mb(run.pid) < 40, f"{rss_mb(run.pid):.1f} MB"
-    assert cpu_s(run.pid) - before < 0.4, "it does not rest"
+    used_s = cpu_s(run.pid) - before
     assert run.code is None
     # All of them die with their process, and the one that is left goes in.
     sleeper.process.kill()
     sleeper.wait()
     fleet.free(*fleet.state.leases)
-    assert run.wait(10) == 0, run
+    assert run.wait() == 0, run
     fleet.until(fleet.is_empty)
+    within(used_s, 0.4, "s of processor time in two: it does not rest")

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.core import events as ev
 from tests.processes.fleet import Fleet, Run
+from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
@@ -44,7 +45,7 @@ def test_c3_the_opus_cap_of_the_environment_replaces_that_of_the_file(fleet: Fle
     assert reason["code"] == "opus_concurrency_cap"
     assert "6 of 6 seats" in reason["text"]
     fleet.runs[0].signal(signal.SIGTERM)
-    assert seventh.wait(5) == 0
+    assert seventh.wait() == 0
     assert fleet.done("--no-wait", "-m", OPUS, "--", "true").code == 75, "five run, and the file says four"
 
 
@@ -108,8 +109,8 @@ def test_c3_a_bypass_runs_at_once_and_is_recorded(fleet: Fleet):
     assert f"|{run.pid}|" in bypassed.holder
     told = json.loads((fleet.folder / "status.json").read_text())
     assert (told["admitted"], told["exit_code"], told["lease"]) == (True, 6, None)
-    assert told["waited_s"] < 0.4, "the time it ran was counted as waiting"
     assert len(fleet.state.leases) == 1
+    within(told["waited_s"], 0.4, "s that it waited: the time it ran was counted, too")
 
 
 def test_c3_a_bypass_runs_also_where_there_is_no_store(fleet: Fleet):
@@ -221,7 +222,7 @@ def test_c2_an_edited_file_is_in_force_for_the_next_run_and_lets_in_who_waits(fl
     waiting = fleet.waiting("--", *fleet.sleeper("second", 0))
     fleet.configure("[agents]\nhost = 2\n")
     assert fleet.done("-m", "x/y", "--supervisor", "--", "true").code == 0  # whoever comes brings the new file
-    assert waiting.wait(5) == 0
+    assert waiting.wait() == 0
 
 
 def test_c6_a_bad_file_stops_the_command_with_78_and_names_the_line(fleet: Fleet):

@@ -117,19 +117,21 @@ def test_q2_a_run_in_line_outlasts_a_full_disk(fleet: Fleet, disk: Disk):
     disk.fill()
     first.signal(signal.SIGKILL)
     fleet.kill_sleeper(fleet.lives()[0].pid)
-    fleet.until(lambda: says_once(second, "no space is left", "still trying"), 5)
+    fleet.until(lambda: says_once(second, "no space is left", "still trying"))
     assert rests(second), second
     assert not fleet.has_started("second")
     disk.empty()
-    assert second.wait(5) == 0, second
+    assert second.wait() == 0, second
     assert says_once(second, "no space is left")
     assert fleet.is_empty()
 
 
 def test_q2_an_agent_that_ends_on_a_full_disk_keeps_its_exit_code(fleet: Fleet, disk: Disk):
-    run = fleet.run("--status-file", "status.json", "--", *fleet.sleeper("one", 0.5, code=7))
+    go = fleet.folder / "go"
+    run = fleet.run("--status-file", "status.json", "--", *fleet.sleeper("one", go, code=7))
     fleet.until(lambda: fleet.has_started("one"))
     disk.fill()
+    go.touch()
     assert run.wait() == 7, run
     assert says_once(run, "no space is left")
     assert '"exit_code":7' in (fleet.folder / "status.json").read_text()
@@ -227,10 +229,10 @@ def test_q2_a_database_damaged_while_a_run_waits_is_told_and_can_be_left(fleet: 
     for suffix in ("-wal", "-shm"):
         Path(f"{fleet.home}/headgate.db{suffix}").unlink()
     broken.replace(fleet.home / "headgate.db")
-    fleet.until(lambda: says_once(run, "damaged", "still trying"), 5)
+    fleet.until(lambda: says_once(run, "damaged", "still trying"))
     assert rests(run), run
     run.signal(signal.SIGINT)
-    assert run.wait(5) == 130, run
+    assert run.wait() == 130, run
     assert "Traceback" not in run.err
 
 
@@ -260,7 +262,7 @@ def test_q2_runs_in_line_outlast_the_loss_of_the_database(fleet: Fleet, what: st
     assert not fleet.lives()
     fleet.free(held)
     for run in runs:
-        assert run.wait(15) == 0, run
+        assert run.wait() == 0, run
         assert "Traceback" not in run.err
     assert not fleet.notes("over")
     assert len(fleet.lives()) == 3
@@ -270,9 +272,11 @@ def test_q2_runs_in_line_outlast_the_loss_of_the_database(fleet: Fleet, what: st
 
 @pytest.mark.parametrize("what", ["database", "folder"])
 def test_q2_an_agent_outlasts_the_loss_of_the_database_and_keeps_its_exit_code(fleet: Fleet, what: str):
-    run = fleet.run("--status-file", "status.json", "--", *fleet.sleeper("one", 0.6, code=7))
+    go = fleet.folder / "go"
+    run = fleet.run("--status-file", "status.json", "--", *fleet.sleeper("one", go, code=7))
     fleet.until(lambda: fleet.has_started("one"))
     delete(fleet, what)
+    go.touch()
     assert run.wait() == 7, run
     assert "Traceback" not in run.err
     assert '"exit_code":7' in (fleet.folder / "status.json").read_text()
@@ -307,26 +311,28 @@ def test_q2_a_process_stopped_with_the_lock_is_named_after_five_seconds(fleet: F
     """By one that asks, one that stands in line and one that gives back; all go on when it is continued."""
     fleet.configure("[agents]\nhost = 2\n")
     dying = fleet.run("--quiet", "--", *fleet.sleeper("dying", 30))
-    ending = fleet.run("--", *fleet.sleeper("ending", 1))
+    go = fleet.folder / "go"
+    ending = fleet.run("--", *fleet.sleeper("ending", go))
     fleet.until(lambda: fleet.has_started("dying") and fleet.has_started("ending"))
     in_line = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 30)) for number in range(2)]
     holder = stopped_holder(fleet)
     began = time.monotonic()
     asking = fleet.run("--", "true")
+    go.touch()
     dying.signal(signal.SIGKILL)
     fleet.kill_sleeper(next(life.pid for life in fleet.lives() if life.name == "dying"))
     words = (f"process {holder.pid}", "holds its lock", f"kill -CONT {holder.pid}")
-    fleet.until(lambda: says_once(asking, *words) and says_once(ending, *words), 15)
+    fleet.until(lambda: says_once(asking, *words) and says_once(ending, *words))
     assert time.monotonic() - began > 4
-    fleet.until(lambda: any(says_once(run, *words) for run in in_line), 15)
+    fleet.until(lambda: any(says_once(run, *words) for run in in_line))
     assert [run.code for run in (ending, asking, *in_line)] == [None] * 4
     holder.signal(signal.SIGCONT)
-    assert ending.wait(10) == 0, ending
-    fleet.until(lambda: fleet.has_started("s0") and fleet.has_started("s1"), 5)
+    assert ending.wait() == 0, ending
+    fleet.until(lambda: fleet.has_started("s0") and fleet.has_started("s1"))
     assert holder.wait() == 0
     assert rests(asking), "it spins in line, woken by the signal that made it speak"
     in_line[0].signal(signal.SIGTERM)
-    assert asking.wait(5) == 0, asking
+    assert asking.wait() == 0, asking
 
 
 def test_q2_all_go_on_when_the_process_with_the_lock_is_killed(fleet: Fleet):
@@ -335,7 +341,7 @@ def test_q2_all_go_on_when_the_process_with_the_lock_is_killed(fleet: Fleet):
     asking = fleet.run("--", "true")
     fleet.until(lambda: waits_for_a_lock(asking))
     holder.signal(signal.SIGKILL)
-    assert asking.wait(5) == 0, asking
+    assert asking.wait() == 0, asking
     assert asking.err == ""
 
 
@@ -352,9 +358,9 @@ def test_q2_a_run_that_waits_for_the_lock_can_be_left_at_once(fleet: Fleet, name
     first.signal(signal.SIGKILL)
     fleet.kill_sleeper(fleet.lives()[0].pid)
     for run in (in_line, asking):
-        fleet.until(partial(waits_for_a_lock, run), 5, f"{run.pid} waits for the lock")
+        fleet.until(partial(waits_for_a_lock, run), what=f"{run.pid} waits for the lock")
         run.signal(number)
-        assert run.wait(3) == 128 + number, run
+        assert run.wait() == 128 + number, run
         assert "Traceback" not in run.err, run.err
     holder.signal(signal.SIGKILL)
     holder.wait()
@@ -367,5 +373,5 @@ def test_q2_a_bypass_is_not_held_up_by_the_lock(fleet: Fleet):
     assert fleet.done("--", "true").code == 0
     holder = stopped_holder(fleet)
     run = fleet.run("--", *fleet.sleeper("one", 0, code=3), env={"HEADGATE_BYPASS": "1"})
-    assert run.wait(10) == 3, run
+    assert run.wait() == 3, run
     assert says_once(run, "bypass not recorded", str(holder.pid))

@@ -127,7 +127,7 @@ assert done.stderr == b"E" * 70000, len(done.stderr)
 def test_r5_a_known_agent_that_falls_silent_is_ended_with_its_group(fleet: Fleet) -> None:
     body = f"print(json.dumps({WORK!r}), flush=True)\nif os.fork() == 0: time.sleep(300)\ntime.sleep(300)"
     program = agent(fleet, "opencode", body)
-    argv = ["--silence", "1s", "-m", OPUS, "--", program, "run", "--format", "json", "hi"]
+    argv = ["--silence", "4s", "-m", OPUS, "--", program, "run", "--format", "json", "hi"]
     run, told = judged(fleet, *argv)
     assert run.code == 75, run
     assert told["outcome"]["evidence"] == "silent"

@@ -16,6 +16,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.gate import processes
 from tests.processes.fleet import HEADGATE, Fleet, children_of, is_alive, kill_if_there
+from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
@@ -45,7 +46,7 @@ def test_r2_a_signal_in_line_leaves_the_line_with_128_plus_its_number(full: Flee
     number = getattr(signal, f"SIG{name}")
     run = full.waiting("--status-file", "status.json", "--", "touch", "ran")
     run.signal(number)
-    assert run.wait(5) == 128 + number
+    assert run.wait() == 128 + number
     assert not full.state.tickets, full.dump()
     assert "Traceback" not in run.err
     assert not (full.folder / "ran").exists()
@@ -60,7 +61,7 @@ def test_r2_a_signal_at_any_moment_before_the_agent_starts_leaves_no_ticket(full
         run = full.run("--", "touch", "ran")
         time.sleep(0.012 * tenth)
         run.signal(signal.SIGTERM)
-        assert run.wait(5) in (143, -signal.SIGTERM), run
+        assert run.wait() in (143, -signal.SIGTERM), run
         assert "Traceback" not in run.err
     # One that died of the signal before it listened is found gone by whoever asks next.
     assert full.done("--no-wait", "--", "true").code == 75
@@ -73,7 +74,7 @@ def test_r2_an_impatient_person_leaves_the_line_just_once(full: Fleet):
     for _ in range(5):
         kill_if_there(run.pid, signal.SIGINT)
         time.sleep(0.005)
-    assert run.wait(5) == 130, run
+    assert run.wait() == 130, run
     assert "Traceback" not in run.err
     assert not full.state.tickets
 
@@ -91,20 +92,21 @@ def test_a9_a_ticket_cancelled_by_somebody_ends_the_run_with_75_and_a_sentence(f
     (ident,) = full.state.tickets
     began = time.monotonic()
     full.gate.one(cmd.Cancel(ident, "the test"))
-    assert run.wait(5) == 75, run
-    assert time.monotonic() - began < 0.9, "it was not woken, but polled"
+    assert run.wait() == 75, run
+    took_s = time.monotonic() - began
     told = json.loads(run.out)
     assert told["deferred"] is True
     assert told["reason"]["code"] == "cancelled"
     assert "cancelled" in told["reason"]["text"]
     assert status(full)["reason"]["code"] == "cancelled"
     assert full.gate.log.side_items("told") == [], "what it was told is kept for ever"
+    within(took_s, 0.9, "it was not woken, but polled")
 
 
 def test_a9_without_json_the_sentence_is_on_stderr(full: Fleet):
     run = full.waiting("--", "true")
     full.gate.one(cmd.Cancel(next(iter(full.state.tickets)), "the test"))
-    assert run.wait(5) == 75, run
+    assert run.wait() == 75, run
     assert run.out == ""
     assert "cancelled" in run.err
 
@@ -140,30 +142,34 @@ def test_r3_no_wait_without_json_is_a_sentence_on_stderr_and_nothing_on_stdout(f
 def test_r3_a_wait_that_is_over_exits_75_and_leaves_the_line(full: Fleet):
     began = time.monotonic()
     run = full.done("--wait", "1s", "--json", "--status-file", "status.json", "--", "touch", "ran")
+    took_s = time.monotonic() - began
     assert run.code == 75, run
-    assert 1 <= time.monotonic() - began < 4
     told = json.loads(run.out)
     assert told["reason"]["code"] == "concurrency_cap"
     assert told["reason"]["text"].startswith("after 1s in line, ")
     assert told["position"] == 1
-    assert 1 <= status(full)["waited_s"] < 4
+    assert 1 <= status(full)["waited_s"] <= took_s
     assert not full.state.tickets
     assert not (full.folder / "ran").exists()
+    within(took_s, 4, "s until it gave up")
 
 
 def test_a8_a_ticket_expires_and_its_owner_is_told(full: Fleet):
     began = time.monotonic()
     run = full.done("--expires", "1s", "--json", "--status-file", "status.json", "--", "touch", "ran")
+    took_s = time.monotonic() - began
     assert run.code == 75, run
-    assert 1 <= time.monotonic() - began < 4
+    assert took_s >= 1
     reason = json.loads(run.out)["reason"]
     assert reason["code"] == "expired"
     assert "expired after 1s" in reason["text"], reason
     assert status(full)["reason"] == reason
     assert not full.state.tickets
     (expired,) = full.events_of(ev.Expired)
-    assert 1000 <= expired[1].after_ms < 3000
+    assert expired[1].after_ms >= 1000
     assert full.gate.log.side_items("told") == []
+    within(took_s, 4, "s until it gave up")
+    within(expired[1].after_ms, 3000, "ms until it expired")
 
 
 def test_a10_a_second_run_with_the_same_key_exits_75_and_names_the_first(full: Fleet):
@@ -209,7 +215,7 @@ def test_r2_a_signal_to_the_wrapper_reaches_the_agent_which_decides_what_to_do(f
     run = fleet.run("--status-file", "status.json", "--", script)
     fleet.until((fleet.folder / "ready").exists)
     run.signal(signal.SIGTERM)
-    assert run.wait(5) == 7
+    assert run.wait() == 7
     told = status(fleet)
     assert (told["admitted"], told["exit_code"], told["signal"]) == (True, 7, None)
     assert told["outcome"]["kind"] == "local_error"
@@ -222,7 +228,7 @@ def test_r3_an_agent_that_dies_of_a_forwarded_signal_is_128_plus_it(fleet: Fleet
     run = fleet.run("--status-file", "status.json", "--", *fleet.sleeper("one", 30))
     fleet.until(lambda: fleet.has_started("one"))
     run.signal(number)
-    assert run.wait(5) == 128 + number
+    assert run.wait() == 128 + number
     told = status(fleet)
     assert (told["admitted"], told["exit_code"], told["signal"]) == (True, 128 + number, number)
     assert fleet.is_empty()
@@ -358,7 +364,7 @@ def test_r6_where_it_cannot_be_woken_as_usual_a_run_enters_all_the_same(fleet: F
     seat = fleet.occupy()
     run = fleet.waiting("--", "true")
     fleet.free(seat)
-    assert run.wait(4) == 0
+    assert run.wait() == 0
     assert fleet.is_empty()
 
 
@@ -397,5 +403,5 @@ def test_r1_a_run_whose_reader_has_left_waits_and_runs_all_the_same(full: Fleet,
         began = time.monotonic()
         full.until(lambda: time.monotonic() - began > 1.2)  # it has spoken by now
         full.free(*full.state.leases)
-        assert process.wait(10) == code
+        assert process.wait(60) == code
     assert full.has_started("one")

@@ -333,7 +333,7 @@ def test_r5_the_seat_is_not_free_while_somebody_of_the_ended_group_lives(fleet: 
         "time.sleep(300)\n"
     )
     program = fleet.script("opencode", f"#!{sys.executable}\n{body}")
-    run = fleet.run("--silence", "1s", "-m", OPUS, "--", program, "run", "--format", "json", "hi")
+    run = fleet.run("--silence", "4s", "-m", OPUS, "--", program, "run", "--format", "json", "hi")
     (lease,) = fleet.until(lambda: [lease for lease in fleet.state.leases.values() if lease.child])
     agent = int(lease.child.split("|")[3])
     fleet.until(lambda: not is_alive(agent), what="the end of the agent's first process")
@@ -358,7 +358,7 @@ def test_l2_a_deaf_agent_keeps_its_seat_when_the_wrapper_that_ends_it_is_killed(
         "while True: time.sleep(300)\n"
     )
     program = fleet.script("opencode", f"#!{sys.executable}\n{body}")
-    run = fleet.run("--silence", "1s", "-m", OPUS, "--", program, "run", "--format", "json", "hi")
+    run = fleet.run("--silence", "4s", "-m", OPUS, "--", program, "run", "--format", "json", "hi")
     fleet.until(lambda: (fleet.folder / "told").exists())
     (lease,) = fleet.state.leases.values()
     run.signal(signal.SIGKILL)

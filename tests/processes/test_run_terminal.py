@@ -148,7 +148,8 @@ def test_r2_ctrl_c_reaches_the_child_once_and_its_code_is_returned(fleet: Fleet)
 def test_r2_ctrl_z_and_fg_stop_and_continue_the_child_which_keeps_its_seat(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
     with Terminal(fleet) as terminal:
-        terminal.line(f"{RUN} -- {shlex.join(fleet.sleeper('one', 2, code=5))}; echo code=$?")
+        go = fleet.folder / "go"
+        terminal.line(f"{RUN} -- {shlex.join(fleet.sleeper('one', go, code=5))}; echo code=$?")
         fleet.until(lambda: fleet.has_started("one"))
         (life,) = fleet.lives()
         terminal.type(CTRL_Z)
@@ -157,6 +158,7 @@ def test_r2_ctrl_z_and_fg_stop_and_continue_the_child_which_keeps_its_seat(fleet
         assert fleet.done("--no-wait", "--", "true").code == 75, "a stopped agent lost its seat"
         terminal.line("fg")
         fleet.until(lambda: state_of(life.pid) not in ("T", ""))
+        go.touch()
         terminal.wait(terminal.PROMPT)
         terminal.line("echo after=$?")
         assert "after=5" in terminal.wait(r"after=\d+\r\n")

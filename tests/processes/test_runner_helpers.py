@@ -109,7 +109,7 @@ def noted(file: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def wait_for(thing: Callable[[], T], within_s: float = 20) -> T:
+def wait_for(thing: Callable[[], T], within_s: float = 60) -> T:
     """Look until `thing()` is true, and return it."""
     deadline = time.monotonic() + within_s
     while not (found := thing()):
@@ -168,7 +168,7 @@ class Run:
         os.kill(self.pid, number)
 
     def code(self) -> int:
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
     def end(self) -> str:
         return self._end.read_text() if self._end.exists() else ""

@@ -76,7 +76,7 @@ class Screen:
     def line(self, text: str) -> None:
         self.type(text + "\n")
 
-    def wait(self, pattern: str, within_s: float = 20) -> bytes:
+    def wait(self, pattern: str, within_s: float = 60) -> bytes:
         """Read on until `pattern` is seen; what was seen up to its end is done with."""
         deadline = time.monotonic() + within_s
         while not (match := re.search(pattern.encode(), self.seen)):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from headgate.proxy.connecting import Pool
 from headgate.proxy.connection import Response
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 OK = b"HTTP/1.1 200 OK\r\n"
 WHOLE = OK + b"Content-Length: 2\r\n\r\nok"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

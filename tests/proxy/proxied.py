@@ -73,11 +73,12 @@ class Proxied(Served):
         return found
 
     def lines(self) -> list[dict[str, Any]]:
-        """The access log."""
+        """The access log, as far as its lines are whole."""
         try:
-            return [json.loads(line) for line in (self.home / "access.log").read_text().splitlines()]
+            text = (self.home / "access.log").read_text()
         except FileNotFoundError:
             return []
+        return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
 
     def line(self, number: int = 1) -> dict[str, Any]:
         """The last line, when there are so many."""
@@ -88,7 +89,7 @@ class Proxied(Served):
             self.wait_until(lambda: not self.leases() and not self.tickets(), "every seat is free, nobody waits")
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def begin(self, body: object = CHAT, path: str = "/fake/v1/chat/completions", extra: str = "") -> socket.socket:
         """A request whose answer is not read yet."""

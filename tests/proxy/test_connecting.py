@@ -99,7 +99,7 @@ async def test_one_who_is_cancelled_while_it_connects_leaves_nothing(deaf: int) 
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "KEEP_ALIVE_S", 0.3)
+    monkeypatch.setattr(connecting, "KEEP_ALIVE_S", 1.0)
     everybody = asyncio.Barrier(3)
 
     async def behave(wire: Wire) -> None:
@@ -112,12 +112,12 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
             await read(answer)
         assert pool.idle == 3
         origin.behave = answering(WHOLE)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while origin.open > 1:  # one is used again and again, the others are not
                 await read(await ask(pool))
                 await asyncio.sleep(0.02)
         assert origin.connections == 3
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await origin.all_closed.wait()
         assert pool.idle == 0
 
@@ -128,7 +128,7 @@ async def test_after_close_nothing_is_kept() -> None:
         await pool.close()
         assert await read(response) == b"ok"
         assert await read(await ask(pool)) == b"ok", "one that was under way gets its connection"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await origin.all_closed.wait()
         assert pool.idle == 0
 
@@ -136,7 +136,7 @@ async def test_after_close_nothing_is_kept() -> None:
 async def _after_one_answer(pool: Pool, again: bytes, twice: bool) -> bytes:
     """The answer to a second request, by the connection of the first."""
     await read(await ask(pool))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await read(await pool.ask(b"POST", head(), again, None, twice=twice))
 
 

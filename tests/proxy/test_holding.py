@@ -15,6 +15,7 @@ import pytest
 from headgate.testing.provider import FakeProvider
 from headgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
+from tests.timed import within
 
 CROWD = 50
 
@@ -163,8 +164,8 @@ def test_x3_a_server_error_is_passed_on_and_holds_nobody_up(proxied: Callable[..
     assert gate.chat().status == 500
     again = gate.chat()
     assert again.status == 200
-    assert int(again.headers["x-headgate-waited-ms"]) < 1000
     assert gate.events("released")[0]["outcome"] == "server_error"
+    within(int(again.headers["x-headgate-waited-ms"]), 1000, "ms that the next was held up")
 
 
 def test_x3_a_fallback_is_taken_and_only_the_model_is_another(proxied: Callable[..., Proxied]) -> None:
@@ -193,12 +194,12 @@ def test_p4_a_limit_that_is_learned_is_learned_from_the_heads_of_answers(proxied
         gate = proxied(provider, requests="fake = 6")
         for _ in range(6):
             clients.enter_context(gate.begin({**CHAT, "stream": True}))
-        provider.wait_until(lambda stats: stats.active == 6, 30)
+        provider.wait_until(lambda stats: stats.active == 6, 60)
         levels = [event["level"] for event in gate.events("accepted")]
         assert levels[:5] == [1, 2, 3, 4, 5], "each before the next was let in, and all of them still stream"
         first, *_, last = (event["at"] for event in gate.events("granted"))
         took = datetime.fromisoformat(last) - datetime.fromisoformat(first)
-        assert took.total_seconds() < 6, "two seconds each, if nobody told that the answers have begun"
+        within(took.total_seconds(), 6, "two seconds each, if nobody told that the answers have begun")
 
 
 def test_x6_headers_that_say_nothing_is_left_pause_the_pool(proxied: Callable[..., Proxied]) -> None:

@@ -22,6 +22,7 @@ import uvloop
 from headgate.testing.provider import FakeProvider
 from tests.proxy.proxied import CHAT, Proxied
 from tests.proxy.upstream import RawUpstream, until_gone
+from tests.timed import within
 
 SOAK = bool(os.environ.get("HEADGATE_SOAK"))
 STORM = 1000 if SOAK else 150
@@ -66,7 +67,7 @@ def test_x4_upstream_is_cut_off_as_soon_as_a_client_leaves(proxied: Callable[...
             gate.wait_until(lambda number=number: len(gone) == number, "the provider saw it leave")
         took = sorted(at - since for at, since in zip(gone, left, strict=True))
         if SOAK:
-            assert took[len(took) // 2] < SOON_S, took
+            within(took[len(took) // 2], SOON_S, f"s until the provider saw it leave: {took}")
 
 
 def test_x4_one_who_asks_twice_at_once_and_leaves_is_seen_to_leave(proxied: Callable[..., Proxied]) -> None:
@@ -167,7 +168,7 @@ class Storm:
     async def run(self, port: int) -> None:
         """All of it, until the provider has seen everybody leave who ever came to it."""
         await asyncio.gather(*(self.one(port, b"id-%d" % number) for number in range(self._number)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.came.keys() != self.gone.keys():
                 await asyncio.sleep(0.01)
 
@@ -195,8 +196,8 @@ def test_x4_in_a_storm_of_leavers_each_is_seen_by_the_provider_and_nothing_is_he
         print(f"{dict(storm.ways)}, memory {memory_mb} MB")
         assert len(storm.ways) == 4, storm.ways
         assert 1 < storm.most_open <= SEATS
-        assert p99 < (SOON_S if SOAK else 10 * SOON_S)
         assert memory_mb[-1] < memory_mb[0] + 20
+        within(p99, SOON_S if SOAK else 10 * SOON_S, "s until the provider saw them leave")
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def read_request(connection: socket.socket) -> bytes:
     return head + body
 
 
-def until_gone(connection: socket.socket, patience_s: float = 20) -> float:
+def until_gone(connection: socket.socket, patience_s: float = 60) -> float:
     """When the other side closed."""
     connection.settimeout(patience_s)
     try:

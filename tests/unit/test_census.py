@@ -324,8 +324,6 @@ def test_q2_where_no_cache_can_be_written_everybody_looks_for_himself(tmp_path: 
 
 
 def test_psutil_sees_the_same_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psutil")
-
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
         monkeypatch.setattr(processes, "_LINUX", False)
         seen = census.look("", [REAL])

@@ -188,7 +188,8 @@ def test_c7_room_is_what_is_left_beside_the_reserve_in_whole_agents(
 
 
 def test_c7_psutil_is_asked_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    psutil = pytest.importorskip("psutil")
+    import psutil
+
     monkeypatch.setattr(sys, "platform", "darwin")
     asked = memory.available_bytes()
     assert asked is not None

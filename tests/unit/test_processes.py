@@ -261,7 +261,6 @@ def test_a_process_in_another_container_is_unknown_here_and_we_are_unknown_there
 def test_psutil_tells_the_same_where_there_is_no_proc(
     monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    pytest.importorskip("psutil")
     monkeypatch.setattr(processes, "_LINUX", False)
     process = processes.identify(sleeper.pid)
     assert process is not None

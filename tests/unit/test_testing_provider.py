@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 def ask(provider: FakeProvider, path: str, body: Any = None, method: str = "POST", **headers: str) -> Answer:
     """One request on a connection of its own."""
-    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=60)
     try:
         data = body if isinstance(body, bytes) else json.dumps(body if body is not None else {"model": "m"})
         connection.request(method, path, data, headers)
@@ -167,7 +167,7 @@ class Caller:
         return 0
 
     async def status(self) -> int:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return int((await self.reader.readline()).split()[1])
 
     def leave(self) -> None:
@@ -220,7 +220,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream_is_noticed():
 def test_an_ended_call_counts_for_its_lag_on_one_kept_connection():
     clock = FakeClock()
     with FakeProvider(limit=1, lag_s=0.4, clock=clock) as provider:
-        connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=10)
+        connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=60)
         statuses = []
         for wait_ms in (0, 399, 1, 400):
             clock.advance(wait_ms)
@@ -413,7 +413,7 @@ def test_any_json_is_answered(value: Any):
 def test_any_bytes_leave_it_serving(parts: list[bytes]):
     with _shared() as provider:
         host, _, port = provider.url.removeprefix("http://").partition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             try:
                 for part in parts:
                     client.sendall(part)
@@ -458,7 +458,7 @@ def test_what_agents_ask_besides_calls_is_answered():
 def test_a_stream_to_an_http_1_0_client_ends_with_the_connection():
     with FakeProvider() as provider:
         host, _, port = provider.url.removeprefix("http://").partition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             body = b'{"model":"m","stream":true}'
             client.sendall(b"POST %b HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(body)) + body)
             with client.makefile("rb") as file:

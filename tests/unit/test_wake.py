@@ -89,7 +89,7 @@ def test_another_process_is_woken(folder: Path) -> None:
         assert wake.send(address, b"granted") is True
         assert child.stdout.readline() == "granted\n"
         wake.send(address, b"end")
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
     assert list(folder.iterdir()) == []
 
 

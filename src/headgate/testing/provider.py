@@ -129,7 +129,7 @@ class FakeProvider:
         for fault in faults:
             self._faults.add(fault)
 
-    async def until(self, true_of: Callable[[Stats], bool], timeout_s: float = 10.0) -> Stats:
+    async def until(self, true_of: Callable[[Stats], bool], timeout_s: float = 30.0) -> Stats:
         """Wait until something is true of the statistics, and return them. Raises TimeoutError."""
         deadline_s = time.monotonic() + timeout_s
         while not true_of(stats := self.stats):
@@ -137,7 +137,7 @@ class FakeProvider:
             await asyncio.sleep(LOOK_AGAIN_S)
         return stats
 
-    def wait_until(self, true_of: Callable[[Stats], bool], timeout_s: float = 10.0) -> Stats:
+    def wait_until(self, true_of: Callable[[Stats], bool], timeout_s: float = 30.0) -> Stats:
         """The same for a provider that serves from a thread."""
         deadline_s = time.monotonic() + timeout_s
         while not true_of(stats := self.stats):
