@@ -246,12 +246,12 @@ def _look_at_trips(log: PostgresLog, faults: FaultyLog) -> None:
     link: Any = log._link
     ask = link.ask
 
-    def faulty(sql: str, *, on: int = 0) -> Any:
+    def faulty(sql: str, *, on: int = 0, meanwhile: Any = None) -> Any:
         if faults.dead:
             raise Killed
         try:
             faults.step("trip")
-            results = ask(sql, on=on)
+            results = ask(sql, on=on, meanwhile=meanwhile)
             faults.step("trip COMMITTED" if sql.startswith("INSERT INTO headgate.log") else "trip made")
         except (Lost, KeyboardInterrupt):
             link.drop()
