@@ -573,6 +573,45 @@ def test_p4_explore_grows_above_the_cap_one_probe_at_a_time() -> None:
     assert calls.refuse(fourth).why == "probe"
 
 
+def test_p4_a_probe_that_ends_well_raises_the_limit_though_nobody_said_that_it_was_taken() -> None:
+    calls = Calls(cap=2, explore=True)
+    calls.prove(2)
+    calls.wait(1_000)
+    probe = calls.call()
+    assert calls.belief.probing
+    calls.wait(500)
+    calls.end(probe)
+    assert (calls.pool.limit, calls.belief.probing) == (3, False)
+
+
+def test_p4_what_is_said_twice_or_of_nobody_is_heard_once() -> None:
+    calls = Calls(cap=2)
+    (first,) = calls.prove(1)
+    before = calls.engine.state.export()
+    calls.adapt.accepted(first, calls.now + 1)
+    calls.adapt.accepted("nobody", calls.now + 1)
+    assert calls.engine.state.export() == before
+
+
+def test_p4_a_lot_that_nobody_stands_in_sets_no_timer() -> None:
+    """Whoever needed two seats has left: only the one who needs one is waited for."""
+    calls = Calls(cap=2)
+    one, other = calls.prove(2)
+    calls.do(cmd.Acquire("two", Spec(models=("umans/coder",), kind="requests", seats=2), "p"))
+    waits = calls.ask()
+    calls.do(cmd.Cancel("two"))
+    calls.end(one)
+    calls.end(other)
+    calls.wait(LAG_MS)
+    assert calls.lent(waits)
+    calls.call()
+    last = calls.ask()
+    assert not calls.lent(last)
+    calls.end(waits)
+    calls.wait(LAG_MS)
+    assert calls.lent(last)
+
+
 @pytest.mark.parametrize("proven", [3, 5])
 def test_p4_explore_grows_again_after_a_person_lowered_the_cap_under_what_is_proven(proven: int) -> None:
     calls = Calls(cap=proven, explore=True)

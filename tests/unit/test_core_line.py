@@ -384,6 +384,8 @@ def test_an_empty_queue_is_never_chosen_compared_or_parked():
     """What cannot be stops the writer."""
     with pytest.raises(InternalError, match="<Queue  for default: 0 waiting> has no head"):
         State().queue(Spec()).first()
+    with pytest.raises(InternalError, match="has no head"):
+        _ = State().queue(Spec()).place
 
 
 def test_a_process_that_only_follows_leaves_reservations_to_those_who_decide():
@@ -404,3 +406,48 @@ def test_a_process_that_only_follows_leaves_reservations_to_those_who_decide():
     due = follower.next_deadline()
     assert due is not None
     assert due > bench.now
+
+
+def test_the_next_look_is_that_of_the_head_who_waits_now():
+    """One timer serves all heads of a queue that stays parked: it moves on with them, and is none when nobody waits."""
+    bench = Bench(agents={"host": 1})
+    bench.agent("a", SONNET)
+    bench.agent("b", SONNET)
+    bench.wait(10 * SECOND)
+    bench.agent("c", SONNET)
+    assert bench.engine.next_deadline() == START + RESERVE_AFTER_MS
+    bench.wait(5 * SECOND)
+    bench.release("a")
+    bench.do(cmd.Claim("b"))
+    assert bench.engine.next_deadline() == START + 10 * SECOND + RESERVE_AFTER_MS
+    bench.release("b")
+    bench.do(cmd.Claim("c"))
+    bench.release("c")
+    assert bench.engine.next_deadline() is None
+
+
+def test_b1_a_backoff_of_another_changes_nothing_for_those_in_line():
+    bench = Bench(agents={"host": 1})
+    bench.do(cmd.BackOff("umans", "overloaded", 10 * MINUTE))
+    for ident in ("a", "b", "c"):
+        bench.agent(ident, SONNET)
+    bench.release("a")
+    assert bench.running() == ["b"]
+    bench.release("b")
+    assert bench.running() == ["c"]
+
+
+def test_a4_of_those_who_need_different_numbers_of_seats_the_oldest_enters():
+    """A pool has room for both: its lots are looked at one after the other, and one that nobody stands in is none."""
+    bench = Bench(agents={"host": 4})
+    for ident in ("a", "b", "c", "d"):
+        bench.agent(ident, SONNET)
+    bench.agent("three", SONNET, seats=3)
+    bench.agent("one", SONNET)
+    bench.agent("two", SONNET, seats=2)
+    bench.do(cmd.Cancel("three"))
+    bench.do(cmd.Pause("agents", "host:h1"))
+    for ident in ("a", "b", "c", "d"):
+        bench.release(ident)
+    bench.do(cmd.Resume("agents", "host:h1"))
+    assert [event.id for event, _ in bench.log if isinstance(event, ev.Granted)][4:] == ["one", "two"]

@@ -12,6 +12,7 @@ The rules that every path keeps:
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop
 from typing import Any
 
 from headgate.core import commands as cmd
@@ -41,16 +42,19 @@ class Engine:
         self.me = me
         self.address = address
         self.timers = Timers(self.state)
-        self._entering = Entering(self.state, self.timers, self._emit, self._is_mine)
+        self._entering = Entering(self.state, self.timers, self._emit, me, address)
         self._line = self._entering.line
         self._gating = Gating(self.state, self.timers, self._line, self._emit)
         self._backing_off = BackingOff(self.state, self._emit)
         self._throttling = Throttling(self.state, self._emit, self._backing_off)
+        self.wants_word = self._throttling.wants_word  # asked with every call: is it worth telling that it was taken?
         self._holding = Holding(self.state, self._emit, self._throttling, self._backing_off, self._gating)
         self._out: list[ev.Event] = []
         self._now = 0
         self._followed_to = 0  # another process has done what was due by then
         self._handlers = self._of_commands()
+        # What an event does to the state, and to the timers.
+        self._effects = {kind: (apply, self.timers.arming.get(kind)) for kind, apply in self.state.applying.items()}
 
     def _of_commands(self) -> dict[type, Callable[[Any, int], None]]:
         """Who sees to which command."""
@@ -112,9 +116,9 @@ class Engine:
     def replay(self, events: list[ev.Event], at: int) -> None:
         """Take in what another process decided."""
         self._now = self._followed_to = at
+        self._out = []
         for event in events:
-            self.state.apply(event, at)
-            self.timers.follow(event, at)
+            self._emit(event)
 
     def next_deadline(self) -> int | None:
         """When `Tick` next has something to do. Exact after `handle`; None: nothing is due, ever."""
@@ -135,10 +139,6 @@ class Engine:
         """Whether waiting is no use: a login or a bill must be seen to for every candidate (SPEC R3)."""
         return self._entering.needs_a_person(queue, now)
 
-    def wants_word(self, ident: str) -> bool:
-        """Whether it is worth telling that the provider took this lease's call (`Active`)."""
-        return self._throttling.wants_word(ident)
-
     def questions(self, now: int) -> list[Pool]:
         """The pools whose provider should be asked now."""
         return self._gating.questions(now)
@@ -151,13 +151,16 @@ class Engine:
 
     def _emit(self, event: ev.Event) -> None:
         """Make an event of ours part of the state, and set the timers that follow from it."""
-        now = self._now
-        self.state.apply(event, now)
-        self.timers.follow(event, now)
+        state, now = self.state, self._now
+        state.seq += 1
+        state.at = now
+        apply, arm = self._effects[type(event)]
+        apply(event, now)
+        if arm is not None:
+            arm(event, now)
+        if state.gates:
+            self.timers.watch_gates(now)
         self._out.append(event)
-
-    def _is_mine(self, ticket: Ticket) -> bool:
-        return ticket.holder == self.me and ticket.wake == self.address
 
     def _bypass(self, command: cmd.Bypass, now: int) -> None:
         self._emit(ev.Bypassed(command.holder, command.models, command.command))
@@ -169,13 +172,18 @@ class Engine:
         state, timers = self.state, self.timers
         if state.backoffs:
             self._backing_off.ended_by_time(now)  # before anybody is let in to try whether they are over
-        while (timer := timers.due(now)) is not None:
+        heap = timers.heap
+        while heap and heap[0][0] <= now:
+            timer = heap[0]
             at, what, name = timer
             if what == POOL:
-                timers.pop()
-                pool = state.pools[name]
-                pool.timer_at = 0
-                state.touch(pool)
+                heappop(heap)
+                pool = state.pools.get(name)
+                if pool is not None and pool.timer_at == at:
+                    pool.timer_at = 0
+                    state.touch(pool)
+            elif timers.due(now) is not timer:
+                continue  # it meant nothing any more
             elif state.fresh or state.dirty:
                 self._line.settle(now)  # what freed up is lent before anything is taken away
             else:
@@ -210,7 +218,9 @@ class Engine:
                 self._holding.take(lease, "unrenewed", now)
             else:
                 self._emit(ev.Dropped(name, "unrenewed"))
-        elif at > self._followed_to:
-            self._line.consider_reserving(state.tickets[name], now)
         else:
-            state.look_at(state.queue(state.tickets[name].spec))
+            queue = self.timers.turn_of(name)
+            if at > self._followed_to:
+                self._line.consider_reserving(queue.first(), now)
+            else:
+                state.look_at(queue)

@@ -22,7 +22,7 @@ from headgate.core.reasons import reason_for, reason_of_job, taken
 from headgate.core.records import Spec, Ticket
 from headgate.core.rules import UNLIMITED
 from headgate.core.settling import Settling
-from headgate.core.state import State
+from headgate.core.state import DEFAULT_HOLD_MS, State
 from headgate.core.timers import Timers, keep_ms
 
 EXPIRES_MS = 24 * 3_600_000
@@ -30,19 +30,20 @@ MOST_RENEW_MS = 86_400_000
 
 
 class Entering:
-    """The door of one state. `emit` makes an event happen; `is_mine` tells whose grants are claimed at once."""
+    """The door of one state. `emit` makes an event happen; grants to process `me` at `address` are claimed at once."""
 
     def __init__(
         self,
         state: State,
         timers: Timers,
         emit: Callable[[ev.Event], None],
-        is_mine: Callable[[Ticket], bool],
+        me: str,
+        address: str,
     ) -> None:
         self._state = state
         self._emit = emit
-        self._is_mine = is_mine
-        self.line = Settling(state, timers, self._grant_head, emit)
+        self._me, self._address = me, address
+        self.line = Settling(state, timers, self._grant, emit)
 
     def acquire(self, command: cmd.Acquire, now: int) -> None:
         state = self._state
@@ -240,16 +241,13 @@ class Entering:
         pool, most = too_small
         raise BadRequest(f"needs {spec.seats} seats of {pool}, whose cap is {most}: ask for fewer or raise the cap")
 
-    def _grant_head(self, ticket: Ticket, candidate: Candidate, now: int) -> None:
-        if ticket.confirm:
-            self._emit(ev.Held(ticket.id, ticket.command))
-        else:
-            self._grant(ticket, candidate, now, from_line=True)
-
-    def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool) -> None:
+    def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool = True) -> None:
         state = self._state
-        claimed = not from_line or self._is_mine(ticket)
-        if from_line:
+        if from_line and ticket.confirm:
+            self._emit(ev.Held(ticket.id, ticket.command))
+            return
+        claimed = not from_line or (ticket.holder == self._me and ticket.wake == self._address)
+        if from_line and candidate.gates:
             for pool in candidate.gates:
                 if pool.upstream.room < UNLIMITED:
                     pool.upstream.room = 0  # one ticket for each answer
@@ -259,7 +257,7 @@ class Entering:
             ev.Granted(
                 ticket.id,
                 candidate.model,
-                state.expected_hold_ms(ticket.spec),
+                state.holds.get(candidate.hold_key, DEFAULT_HOLD_MS),
                 claimed,
                 None if from_line else ticket,
                 ends_at,

@@ -27,7 +27,7 @@ class Gating:
 
     def questions(self, now: int) -> list[Pool]:
         """The pools whose provider should be asked now."""
-        return [pool for pool in self._state.gates if pool.gated and pool.upstream.wants(now)]
+        return [pool for pool in self._state.gates if pool.upstream.wants(now) and pool.gated]
 
     def askers(self, now: int) -> list[Ticket]:
         """The tickets whose processes should ask them."""

@@ -24,10 +24,11 @@ Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
 class Candidate:
     """One model that a request may use, and the pools that it needs then."""
 
-    __slots__ = ("gates", "max_hold_ms", "model", "name", "needs")
+    __slots__ = ("gates", "hold_key", "max_hold_ms", "model", "name", "needs")
 
-    def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...]) -> None:
+    def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str) -> None:
         self.name = name  # None: only host and project count
+        self.hold_key = hold_key  # under which it is known how long the request's flow holds a seat
         self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
         self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
@@ -46,11 +47,13 @@ class Queue:
         "parking",
         "pools",
         "seats",
+        "sole",
         "spec",
+        "timer_at",
+        "turn_at",
         "usable",
         "valid",
         "waiting",
-        "watch",
     )
 
     def __init__(
@@ -65,11 +68,15 @@ class Queue:
         self.seats = spec.seats
         self.candidates = candidates
         self.usable = usable  # those to try: not backed off, and only the first unless any will do
+        # The one way in, where there is no other and it leads through one pool, and no gate.
+        alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
+        self.sole = candidates[0] if alone and not candidates[0].gates else None
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in self.usable for pool, _ in candidate.needs}.values())
         self.waiting = 0  # tickets that ask
         self.valid = False  # the engine found nothing wrong with such requests
-        self.watch = (0, "")  # when to look whether its head is being overtaken, and the head
+        self.turn_at = 0  # when to look whether its head is being overtaken
+        self.timer_at = 0  # a timer is set for then or earlier; 0: for this parking there is none
         self.parking = 0  # number of the current parking; entries of an older one no longer stand
         self._heap: list[Place] = []  # its first is that of a ticket that asks
         self._tickets = tickets
@@ -100,11 +107,12 @@ class Queue:
         heap = self._heap
         self.waiting -= 1
         was_head = heap[0][2] == ticket.id
-        if len(heap) > 64 and len(heap) > 4 * self.waiting:
+        places = len(heap)
+        if places > 64 and places > 4 * self.waiting:
             self._tidy()
         elif was_head:
             heappop(heap)
-            while heap and not self._stands(heap[0]):
+            while len(heap) > self.waiting and not self._stands(heap[0]):  # else there are no others
                 heappop(heap)
         return was_head
 
@@ -119,7 +127,9 @@ class Queue:
 
     def first(self) -> Ticket:
         """The head of a queue that has one."""
-        return self._tickets[self.place[2]]
+        if not self._heap:
+            raise InternalError(f"{self!r} has no head")
+        return self._tickets[self._heap[0][2]]
 
     @property
     def place(self) -> Place:
@@ -130,8 +140,9 @@ class Queue:
 
     def _stands(self, place: Place) -> bool:
         """Whether a place is that of a ticket that asks."""
-        ticket = self._tickets.get(place[2])
-        return ticket is not None and ticket.order == place[0] and ticket.arrival == place[1] and not ticket.away
+        order, arrival, ident = place
+        ticket = self._tickets.get(ident)
+        return ticket is not None and ticket.order == order and ticket.arrival == arrival and not ticket.away
 
     def entries(self) -> list[Place]:
         """Its tickets' places as they are now, for `in_order`."""

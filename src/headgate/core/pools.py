@@ -73,8 +73,10 @@ class Lot:
             if queue.parking != parking:
                 heappop(heap)
                 continue
+            if len(heap) == 1:
+                return queue
             place = queue.place
-            if len(heap) == 1 or (place[1] == arrival and place[0] == known):
+            if place[1] == arrival and place[0] == known:
                 return queue
             heapreplace(heap, (place[0], place[1], parking, queue))  # its head was let in: it sinks
         self.flows.pop(flow, None)
@@ -83,7 +85,8 @@ class Lot:
     def first(self) -> Queue | None:
         """The first of all. Starts only grow while somebody waits, so a flow whose rank is stale sinks."""
         if len(self.flows) == 1:
-            return self.of_flow(*self.flows)
+            (flow,) = self.flows
+            return self.of_flow(flow)
         heap, ranks = self._heap, self._ranks
         while heap:
             known, flow = heap[0]
@@ -115,6 +118,7 @@ class Pool:
         "cooling",
         "cooling_seats",
         "foreign",
+        "full_at",
         "hold_dev_ms",
         "hold_mean_ms",
         "holds",
@@ -160,6 +164,7 @@ class Pool:
         self.adapt: Adapt | None = None  # where the limit is learned
         self.auto_cap = 1
         self.limit = UNLIMITED
+        self.full_at = NEVER  # with so many seats taken nobody parked here enters, whatever was learned; NEVER: unknown
         self.virtual = 0  # virtual time: start of the latest grant
         self.shares: dict[str, Share] = {}
         self.holds = 0
@@ -189,8 +194,8 @@ class Pool:
             assert self.cap.cap is not None
             by_hand = self.cap.cooldown_ms if self.cap.cooldown_by_hand else None
             self.adapt.configure(self.cap.cap, self.cap.explore, by_hand, self.cap.usage_gate)
-            self.limit = self.adapt.limit
             self.upstream.apart_ms = APART_MS
+            self._set_limit(self.adapt.limit)
             return
         self.adapt = None
         self.upstream.apart_ms = 0
@@ -198,7 +203,13 @@ class Pool:
             limit = self.auto_cap
         else:
             limit = UNLIMITED if self.cap.cap is None else self.cap.cap
-        self.limit = min(limit, self.reduced) if self.reduced else limit
+        self._set_limit(min(limit, self.reduced) if self.reduced else limit)
+
+    def _set_limit(self, limit: int) -> None:
+        self.limit = limit
+        may_probe = self.adapt is not None and limit < self.adapt.ceiling
+        others_decide = self.cap.usage_gate or any(own_limit for _, own_limit in self.parked)
+        self.full_at = NEVER if may_probe or others_decide else limit
 
     def occupied(self, now: int) -> int:
         """Seats that cannot be lent now: lent, cooling, or taken by foreign agents."""
@@ -241,26 +252,40 @@ class Pool:
         """From when on it can have them; if later, when it is worth a look again (NEVER: time alone opens nothing)."""
         if now < self.paused_until:
             return self.paused_until
-        cooling, adapt = self.cooling, self.adapt
+        cooling, adapt, used = self.cooling, self.adapt, self.used
         if cooling and cooling[0][0] <= now:
             self._cool_down(now)
-        taken = self.used + self.cooling_seats + self.foreign
+        level = used + self.cooling_seats + self.foreign + seats
+        if level > self.full_at and not own_limit:
+            return cooling[0][0] if cooling else NEVER
         limit = self.limit_for(own_limit) if own_limit else self.limit
-        if adapt is not None and (not own_limit or limit < UNLIMITED):
-            seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
-            if seen is None:
-                moment = adapt.admits_at(taken + seats, limit, now, self.used, self.cooling_seats)
-            else:
-                moment = adapt.admits_at(max(seen, self.used) + seats, limit, now, self.used, counted=True)
+        if adapt is None or (own_limit and limit >= UNLIMITED):
+            moment = 0 if level <= limit else NEVER
+        elif self.upstream.answered_at == now and (seen := self.seen(now)) is not None:
+            moment = adapt.admits_at(max(seen, used) + seats, limit, now, used, counted=True)
         else:
-            moment = 0 if limit - taken >= seats else NEVER
+            moment = adapt.admits_at(level, limit, now, used, self.cooling_seats)
         if moment <= now:
             if self.reserved_for is None or self.reserved_for is queue or own_limit >= UNLIMITED:
                 return 0
-            if self.limit_for(self.reserved_own) - taken - self.reserved_seats >= seats:
+            if level + self.reserved_seats <= self.limit_for(self.reserved_own):
                 return 0
             moment = NEVER
         return cooling[0][0] if cooling and cooling[0][0] < moment else moment
+
+    def stays_full(self, now: int) -> bool:
+        """Whether a seat that was released opens nothing for those parked here, and a look is due when one may.
+
+        It cools down, all seats are taken with it, and the timer is set for the one that is cool first.
+        """
+        cooling = self.cooling
+        if not cooling or self.used + self.cooling_seats + self.foreign < self.full_at:
+            return False
+        return now < self.timer_at <= cooling[0][0] and self.reserved_for is None
+
+    def seen(self, now: int) -> int | None:
+        """What the provider says is in flight, at this very moment; None: it says nothing, or is not asked."""
+        return self.upstream.seen(now) if self.gated else None
 
     def most_now(self, now: int) -> int:
         """The limit, and one more when a probe is due."""
@@ -271,9 +296,11 @@ class Pool:
     @property
     def gated(self) -> bool:
         """Whether those in line here enter only by the provider's own count, and somebody can ask for it."""
-        if not self.cap.usage_gate or not self.upstream.askers or self.limit >= UNLIMITED:
+        if not self.upstream.askers or not self.cap.usage_gate or self.limit >= UNLIMITED:
             return False
-        return self.adapt is None or self.holds < 8 or self.hold_mean_ms >= max(SHORT_MS, TURN_MS * self.limit)
+        if self.adapt is None or self.holds < 8:
+            return True
+        return self.hold_mean_ms >= SHORT_MS and self.hold_mean_ms >= TURN_MS * self.limit
 
     def awaits_answer(self, seats: int, queue: Queue, now: int) -> bool:
         """Whether the usage gate keeps a request of `queue` from seats that are free here (SPEC G1, G5)."""
@@ -310,13 +337,13 @@ class Pool:
         """When time alone next frees something for those who are parked here; NEVER: not at all."""
         if now < self.paused_until:
             return self.paused_until
-        taken = self.occupied(now)
+        taken, adapt = self.occupied(now), self.adapt
         first = self.cooling[0][0] if self.cooling else NEVER
-        if self.adapt is not None:
+        if adapt is not None:
             for (seats, own_limit), lot in self.parked.items():
                 if lot.flows:
                     limit = self.limit_for(own_limit) if own_limit else self.limit
-                    moment = self.adapt.admits_at(taken + seats, limit, now, self.used, self.cooling_seats)
+                    moment = adapt.admits_at(taken + seats, limit, now, self.used, self.cooling_seats)
                     if now < moment < first:
                         first = moment
         return first
@@ -340,18 +367,21 @@ class Pool:
 
     def lend(self, ident: str, seats: int, flow: str, charge_ms: int, order: int, now: int) -> None:
         """Count a lease, and charge its flow what it is expected to hold."""
-        used, adapt = self.used, self.adapt
+        used, adapt, upstream = self.used, self.adapt, self.upstream
         if adapt is not None:
-            seen = self.upstream.seen(now) if self.cap.usage_gate and self.gated else None
-            if seen is None:
-                adapt.admitted(ident, self.occupied(now) + seats, now, used)
-            else:
+            if upstream.answered_at == now and (seen := self.seen(now)) is not None:
                 adapt.admitted(ident, max(seen, used) + seats, now, used, counted=True)
-        if self.upstream.askers or self.upstream.asked_by:
-            self.upstream.lent += seats
+            else:
+                if self.cooling and self.cooling[0][0] <= now:
+                    self._cool_down(now)
+                adapt.admitted(ident, used + self.cooling_seats + self.foreign + seats, now, used)
+        if upstream.askers or upstream.asked_by:
+            upstream.lent += seats
         self.used = used + seats
-        share = self.settled(flow)
-        if share.waiting and order >= share.latest:
+        share = self.shares.get(flow)
+        if share is None or not share.waiting:
+            share = self.settled(flow)
+        elif order >= share.latest:
             share.latest = order
             share.latest_at = now
         start = share.start
@@ -378,13 +408,17 @@ class Pool:
         else:
             cooldown = 0 if outcome == "rate_limited" else adapt.lag_ms  # a refused call was never counted
             adapt.released(ident, seats, outcome, now)
-            self.limit = adapt.limit
+            if adapt.limit != self.limit:
+                self._set_limit(adapt.limit)
         if cooldown:
             heappush(self.cooling, (now + cooldown, seats))
             self.cooling_seats += seats
         if self.upstream.askers:
             self.upstream.freed(now, cooldown)
-        self.settled(flow).debit += settle_ms + cooldown * seats
+        share = self.shares.get(flow)
+        if share is None or not share.waiting:
+            share = self.settled(flow)
+        share.debit += settle_ms + cooldown * seats
         # Running mean and mean deviation; the first few count in full.
         weight = self.holds = self.holds + 1
         if weight > 8:
@@ -402,8 +436,15 @@ class Pool:
 
     def top(self, now: int) -> Queue | None:
         """The first queue parked here that this pool has room for; if none, `looks_at` says when to ask again."""
+        cooling = self.cooling
+        if cooling and cooling[0][0] <= now:
+            self._cool_down(now)
+        if self.used + self.cooling_seats + self.foreign >= self.full_at and now >= self.paused_until:
+            self.looks_at = cooling[0][0] if cooling and self.has_parked else NEVER
+            return None
         best: Queue | None = None
         looks_at = NEVER
+        gate = self.cap.usage_gate
         for (seats, own_limit), lot in self.parked.items():
             if not lot.flows:
                 continue
@@ -411,11 +452,11 @@ class Pool:
             if opens_at > now:
                 if opens_at < looks_at:
                     looks_at = opens_at
-            elif not self.cap.usage_gate or not self.gated or seats <= self.upstream.room:
+            elif not gate or seats <= self.upstream.room or not self.gated:
                 first = lot.first()
-                if first is not None and (best is None or self.rank(first) < self.rank(best)):
+                if best is None or (first is not None and self.rank(first) < self.rank(best)):
                     best = first
-        if self.cap.usage_gate and self.has_parked:  # what an answer allows holds for this moment only
+        if gate and self.has_parked:  # what an answer allows holds for this moment only
             looks_at = self.changes_at(now)
         self.looks_at = looks_at
         return best
@@ -442,6 +483,8 @@ class Pool:
         lot = self.parked.get(needed)
         if lot is None:
             lot = self.parked[needed] = Lot(self)
+            if own_limit:
+                self.full_at = NEVER
         lot.add(queue)
 
     @property

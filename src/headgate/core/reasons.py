@@ -37,16 +37,18 @@ _REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see 
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
-    if state.is_closed(queue.spec, now):
+    if (state.draining or now < state.recovers_until) and state.is_closed(queue.spec, now):
         return _closed(state, queue, now)
     tried = queue.usable or state.tried(queue, now)
     if not tried:
         return backed_off(state, queue, now)
     candidate, seats = tried[0], queue.seats
-    blocking = []
+    blocking, until = [], 0
     for need in candidate.needs:
-        if need[0].opens_at(seats, need[1], queue, now) > now:
+        opens_at = need[0].opens_at(seats, need[1], queue, now)
+        if opens_at > now:
             blocking.append(need)
+            until = until or opens_at
     model = candidate.model
     if not blocking:
         gate = _closed_gate(candidate, queue, now)
@@ -55,10 +57,11 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         ahead = queue.waiting
         return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
     pool, own_limit = blocking[0]
-    limit = limit_of(pool, own_limit)
-    code, text, until = _of_pool(pool, own_limit, limit or 0, seats, now)
+    limit = pool.limit_for(own_limit) if own_limit else pool.limit
+    code, text, known_until = _of_pool(pool, own_limit, limit, seats, until, now)
     pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
-    return Reason(code, text, pool.id, pools, until, pool.used + pool.foreign, limit, model)
+    shown = None if limit >= UNLIMITED else limit
+    return Reason(code, text, pool.id, pools, known_until, pool.used + pool.foreign, shown, model)
 
 
 def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
@@ -124,19 +127,18 @@ def limit_of(pool: Pool, own_limit: int) -> int | None:
     return None if limit >= UNLIMITED else limit
 
 
-def _of_pool(pool: Pool, own_limit: int, limit: int, seats: int, now: int) -> tuple[str, str, int | None]:
+def _of_pool(pool: Pool, own_limit: int, limit: int, seats: int, until: int, now: int) -> tuple[str, str, int | None]:
+    """Code, text and end of a reason, of a pool that may be worth a look again at `until`."""
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else ""
         return "paused", f"{pool.id} is paused{why}", pool.paused_until
     in_use = pool.used + pool.foreign
     if in_use + seats > limit:
         return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
-    if pool.occupied(now) + seats > limit:
-        until = pool.changes_at(now)
+    level = in_use + pool.cooling_seats + seats
+    if level > limit:
         return "cooling", f"{pool.id}: a seat is cooling down", until if until < NEVER else None
-    if pool.adapt is not None and not pool.adapt.admits(
-        pool.occupied(now) + seats, limit, now, pool.used, pool.cooling_seats
-    ):
+    if pool.adapt is not None and not pool.adapt.admits(level, limit, now, pool.used, pool.cooling_seats):
         text = f"{pool.id}: {pool.adapt.belief.proven} of {limit} at once are proven; one call at a time tries one more"
         return "proving", text, None
     return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None

@@ -7,13 +7,14 @@ parked on pools that block it. A head that others keep overtaking has seats kept
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappush
 
 from headgate.core import events as ev
 from headgate.core.line import Candidate, Queue
 from headgate.core.pools import Pool
 from headgate.core.records import Ticket
 from headgate.core.state import State
-from headgate.core.timers import POOL, RESERVE, Timers
+from headgate.core.timers import POOL, Timers
 
 RESERVE_AFTER_MS = 30_000  # whoever is still overtaken after so long has seats kept for it
 FOREVER = 1 << 53  # a pause without an end; fits every JSON reader
@@ -45,7 +46,7 @@ class Settling:
         for candidate in queue.usable if plain else state.tried(queue, now):
             for need in candidate.needs:
                 pool, own_limit = need
-                if pool is not open_pool and pool.blocks(seats, own_limit, queue, now):
+                if pool is not open_pool and pool.opens_at(seats, own_limit, queue, now) > now:
                     obstacles.append(need)
                     break
             else:
@@ -63,7 +64,7 @@ class Settling:
         """Let in everybody who can enter, in order."""
         state = self._state
         while state.fresh or state.dirty:
-            if len(state.dirty) == 1 and not state.fresh:
+            if not state.fresh and len(state.dirty) == 1:
                 (pool,) = state.dirty.values()
                 self._serve(pool, now)
             elif (queue := self._next(now)) is not None:
@@ -76,27 +77,32 @@ class Settling:
         state = self._state
         queue = pool.top(now)
         if queue is not None:
-            candidate = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
+            candidate = queue.sole  # then this is the pool that it needs
+            if candidate is None or state.backoffs or state.draining or now < state.recovers_until:
+                candidate = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
             if candidate is None:
                 self._park(queue, now)
                 return
-            parking = queue.parking
+            parking, timer_at = queue.parking, queue.timer_at
             self._grant(queue.first(), candidate, now)
-            if len(state.fresh) != 1 or len(state.dirty) != 1 or not self._is_first_obstacle(pool, queue, now):
+            if len(state.fresh) != 1 or len(state.dirty) != 1 or not queue.waiting:
+                return
+            if (queue.sole is None or state.backoffs) and not self._is_first_obstacle(pool, queue, now):
                 return
             # Whoever is next in this queue needs the same. It stays where it is parked, if nobody enters any more.
-            queue.parking = parking
+            queue.parking, queue.timer_at = parking, timer_at
             if pool.top(now) is not None:
                 state.look_at(queue)
                 return
             state.fresh.clear()
             self._await_turn(queue, queue.first(), now)
         del state.dirty[pool.key]
-        self._watch(pool, pool.looks_at, now)
+        if pool.timer_at <= now or pool.looks_at < pool.timer_at:
+            self._watch(pool, pool.looks_at, now)
 
     def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
         """Whether those who wait in a queue would be parked on this pool and no other, if it has no more room."""
-        if not queue.waiting or len(queue.usable) != 1 or self._state.backoffs or queue.spec not in self._state.fresh:
+        if len(queue.usable) != 1 or self._state.backoffs:
             return False
         return queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool
 
@@ -152,7 +158,7 @@ class Settling:
         if head.id in state.reserved:
             self._reserve(queue, head, now)
         self._parkings += 1
-        queue.parking = self._parkings
+        queue.parking, queue.timer_at = self._parkings, 0
         for pool, own in obstacles:
             pool.park(queue, own)
             if pool.key not in state.dirty:  # else it is watched when it has been looked at
@@ -161,17 +167,15 @@ class Settling:
 
     def _await_turn(self, queue: Queue, head: Ticket, now: int) -> None:
         """Look again whether others overtake a head; at multiples of its waiting time, so that all agree when."""
-        due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
-        watch = (due, head.id)
-        if queue.watch != watch:
-            queue.watch = watch
-            self._timers.push(due, RESERVE, head.id)
+        queue.turn_at = due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
+        if not now < queue.timer_at <= due:
+            self._timers.await_turn(queue)
 
     def _watch(self, pool: Pool, due: int, now: int) -> None:
         """See to it that somebody looks when time alone frees something in a pool that is waited for."""
         if due < FOREVER and (pool.timer_at <= now or due < pool.timer_at):
             pool.timer_at = due
-            self._timers.push(due, POOL, pool.key)
+            heappush(self._timers.heap, (due, POOL, pool.key))
 
     # Keeping seats for those who are overtaken.
 

@@ -69,7 +69,7 @@ class State:
         rules = self._of_rules = RuleEvents(self)
         backoffs = self._of_backoffs = BackoffEvents(self)
         pools = PoolEvents(self)
-        self._apply: dict[type, Callable[[Any, int], None]] = {
+        self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event does
             ev.Queued: self._queued,
             ev.Deferred: _nothing,
             ev.Granted: self._granted,
@@ -118,7 +118,7 @@ class State:
         """Make an event part of the state."""
         self.seq += 1
         self.at = at
-        self._apply[type(event)](event, at)
+        self.applying[type(event)](event, at)
 
     # Looking things up.
 
@@ -185,13 +185,13 @@ class State:
         return self.pool(need) if need is not None else None
 
     def expected_hold_ms(self, spec: Spec) -> int:
-        return self.holds.get(f"{spec.kind} {spec.project}", DEFAULT_HOLD_MS)
+        return self.holds.get(_hold_key(spec), DEFAULT_HOLD_MS)
 
     def _candidates(self, spec: Spec) -> tuple[Candidate, ...]:
         models = [parse_model(text) for text in spec.models]
         if not models:
-            return (Candidate(None, self._needs(spec, None)),)
-        return tuple(Candidate(model, self._needs(spec, model)) for model in models)
+            return (Candidate(None, self._needs(spec, None), _hold_key(spec)),)
+        return tuple(Candidate(model, self._needs(spec, model), _hold_key(spec)) for model in models)
 
     def _needs(self, spec: Spec, model: Any) -> tuple[tuple[Pool, int], ...]:
         return tuple((self.pool(need), need.limit) for need in self.rules.needs(spec, model))
@@ -200,7 +200,7 @@ class State:
 
     def _queued(self, event: ev.Queued, at: int) -> None:
         ticket = event.ticket
-        self.arrivals = max(self.arrivals, ticket.arrival)
+        self.arrivals = ticket.arrival if ticket.arrival > self.arrivals else self.arrivals
         self.tickets[ticket.id] = ticket
         if ticket.key or ticket.session:
             self.take_keys(ticket)
@@ -211,7 +211,7 @@ class State:
 
     def _stand(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask."""
-        queue = self.queue(ticket.spec)
+        queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         flow, asks = queue.flow, ticket.asks
         for pool in queue.pools:
             pool.settled(flow).waiting += 1
@@ -220,14 +220,15 @@ class State:
         if queue.push(ticket):
             self.look_at(queue)
 
-    def _step_back(self, ticket: Ticket) -> None:
+    def _step_back(self, ticket: Ticket, queue: Queue | None = None) -> None:
         """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
-        queue = self.queue(ticket.spec)
+        if queue is None:
+            queue = self.queue(ticket.spec)
         if queue.removed(ticket):
             self.look_at(queue)
         flow, asks = queue.flow, ticket.asks
         for pool in queue.pools:
-            pool.share(flow).waiting -= 1
+            pool.shares[flow].waiting -= 1
             if asks and pool.account in asks:
                 pool.upstream.left()
                 if pool.cap.usage_gate and not pool.upstream.askers:
@@ -306,24 +307,21 @@ class State:
     # Leases.
 
     def _granted(self, event: ev.Granted, at: int) -> None:
-        ticket = event.ticket
-        from_line = ticket is None
-        if ticket is None:
-            ticket = self.tickets.pop(event.id)
-        else:
-            self.take_keys(ticket)
-        spec, ident, charge_ms = ticket.spec, event.id, event.charge_ms
-        candidate = self.queue(spec).by_model[event.model]
+        ident, model, charge_ms = event.id, event.model, event.charge_ms
+        new = event.ticket
+        ticket = self.tickets.pop(ident) if new is None else new
+        queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
+        candidate = self.held[ident] = queue.by_model[model]
         self.leases[ident] = Lease(
-            ticket, event.model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
+            ticket, model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
         )
-        self.held[ident] = candidate
         for pool, _ in candidate.needs:
-            pool.lend(ident, spec.seats, spec.project, charge_ms, ticket.order, at)
-        if from_line:
-            self._step_back(ticket)
+            pool.lend(ident, queue.seats, queue.flow, charge_ms, ticket.order, at)
+        if new is None:
+            self._step_back(ticket, queue)
         else:
-            self.arrivals = max(self.arrivals, ticket.arrival)
+            self.take_keys(new)
+            self.arrivals = max(self.arrivals, new.arrival)
         for key in event.probes:
             self.backoffs[key].probing = ident
 
@@ -378,31 +376,30 @@ class State:
             self.touch(pool)
 
     def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
-        ident = event.id
+        ident, held_ms = event.id, event.held_ms
         lease = self.leases.pop(ident)
-        candidate = self.held.pop(ident)
         ticket = lease.ticket
         spec = ticket.spec
         if ticket.key or ticket.session:
             self._forget_keys(ticket)
         if self.backoffs:
             self._of_backoffs.probe_over(ident)
-        seats, flow, held_ms = spec.seats, spec.project, event.held_ms
+        seats, flow = spec.seats, spec.project
         settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * seats
         outcome = event.outcome if type(event) is Released else "reclaimed"
+        candidate = self.held.pop(ident)
         for pool, _ in candidate.needs:
             pool.take_back(ident, seats, flow, settle_ms, held_ms, outcome, at)
-            if pool.parked or pool.reserved_for is not None:
+            if (pool.parked or pool.reserved_for is not None) and not pool.stays_full(at):
                 self.touch(pool)
-        name = f"{spec.kind} {flow}"
-        holds = self.holds
-        known = holds.get(name)
-        holds[name] = held_ms if known is None else known + (held_ms - known) // 8
+        holds, key = self.holds, candidate.hold_key
+        known = holds.get(key)
+        holds[key] = held_ms if known is None else known + (held_ms - known) // 8
 
     # The line's to-do list.
 
     def look_at(self, queue: Queue) -> None:
-        queue.parking, queue.watch = 0, (0, "")  # wherever it was parked, it no longer is
+        queue.parking = queue.timer_at = 0  # wherever it was parked, it no longer is
         self.fresh[queue.spec] = queue
 
     def touch(self, pool: Pool) -> None:
@@ -467,6 +464,11 @@ class State:
         state = cls()
         fill(state, snapshot)
         return state
+
+
+def _hold_key(spec: Spec) -> str:
+    """Under which `holds` knows how long a flow's seats are held."""
+    return f"{spec.kind} {spec.project}"
 
 
 def _nothing(event: Any, at: int) -> None:

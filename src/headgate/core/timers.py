@@ -2,6 +2,9 @@
 
 Timers are never searched and removed; one that no longer means anything is passed over when it comes to the top. They
 follow from the state, so they are not part of it: a replica sets its own as it replays.
+
+Those that every ticket or lease has, and that hardly ever come due, are kept apart: only the first of them stands among
+the others, whose heap stays small.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 
 from headgate.core import events as ev
 from headgate.core.backoffs import VERDICT_MS
+from headgate.core.line import Queue
 from headgate.core.pools import Pool
 from headgate.core.records import Ticket
 from headgate.core.state import State
@@ -19,9 +23,11 @@ from headgate.core.state import State
 CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 
 KEEP_MS = 300_000
+_MANY = 4096  # timers kept apart; beyond this, those that mean nothing any more are dropped now and then
 
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
 POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, OPENING, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(12)
+_FAR = HOLD  # this and those after it are kept apart
 
 _ENDLESS = 1 << 62
 
@@ -43,7 +49,9 @@ class Timers:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._heap: list[Timer] = []
+        self.heap: list[Timer] = []  # always the same list: whoever drives an engine may look at its first
+        self._far: list[Timer] = []  # heap; its first is in the other one as well
+        self._turns: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
         self._standing: tuple[Callable[[int, str], bool], ...] = (  # by what the timer is for
             self._pool_stands,
             self._usage_stands,
@@ -52,13 +60,13 @@ class Timers:
             self._verdict_stands,
             self._acceptance_stands,
             self._opening_stands,
-            self._overtaken_stands,
+            self._turn_stands,
             self._claim_stands,
             self._hold_stands,
             self._renewal_stands,
             self._expiry_stands,
         )
-        self._arming: dict[type, Callable[[Any, int], None]] = {
+        self.arming: dict[type, Callable[[Any, int], None]] = {  # what sets the timers that follow from an event
             ev.Queued: self._queued,
             ev.Granted: self._granted,
             ev.Renewed: self._renewed,
@@ -76,12 +84,15 @@ class Timers:
 
     def due(self, now: int) -> Timer | None:
         """The next timer that means something and is due."""
-        heap = self._heap
-        while heap and heap[0][0] <= now:
+        heap = self.heap
+        while heap:
             timer = heap[0]
-            if self._standing[timer[1]](timer[0], timer[2]):
+            at, what, name = timer
+            if at > now:
+                break
+            if self._standing[what](at, name):
                 return timer
-            heappop(heap)
+            self.pop()
         return None
 
     def first(self) -> Timer | None:
@@ -90,10 +101,22 @@ class Timers:
 
     def pop(self) -> None:
         """Take out what `due` gave."""
-        heappop(self._heap)
+        timer = heappop(self.heap)
+        if timer[1] >= _FAR:
+            far = self._far
+            if far and far[0] is timer:
+                heappop(far)
+            if far:
+                heappush(self.heap, far[0])
 
     def push(self, at: int, what: int, name: str) -> None:
-        heappush(self._heap, (at, what, name))
+        heappush(self.heap, (at, what, name))
+
+    def _push_far(self, at: int, what: int, name: str) -> None:
+        far, timer = self._far, (at, what, name)
+        heappush(far, timer)
+        if far[0] is timer:
+            heappush(self.heap, timer)
 
     def first_to_act(self) -> Ticket | None:
         """The ticket whose holder should see to the next deadline: the head of the line at the pool it is about."""
@@ -114,13 +137,10 @@ class Timers:
         tickets = self._state.tickets.values()
         return next((ticket for ticket in tickets if not ticket.away and pool.account in ticket.asks), None)
 
-    def follow(self, event: ev.Event, at: int) -> None:
-        """Set the timers that follow from an event that has become part of the state."""
-        arm = self._arming.get(type(event))
-        if arm is not None:
-            arm(event, at)
+    def watch_gates(self, now: int) -> None:
+        """After any event: whoever is asked may have to be asked at another time."""
         for pool in self._state.gates:
-            self.watch_usage(pool, at)
+            self.watch_usage(pool, now)
 
     def watch_usage(self, pool: Pool, now: int) -> None:
         """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
@@ -130,29 +150,46 @@ class Timers:
             if due:
                 self.push(due, USAGE, pool.key)
 
+    def await_turn(self, queue: Queue) -> None:
+        """See to it that somebody looks whether the head of a parked queue is overtaken: one timer for all heads."""
+        name = f"{queue.first().id} {queue.parking}"
+        queue.timer_at = queue.turn_at
+        self._turns[name] = (queue, queue.parking)
+        self.push(queue.turn_at, RESERVE, name)
+
+    def turn_of(self, name: str) -> Queue:
+        """The queue of such a timer, which has come due."""
+        return self._turns.pop(name)[0]
+
     def rearm(self) -> None:
         """Set all timers anew from the state: after a snapshot, or when pools were made anew."""
         state = self._state
-        heap = [(ticket.expires_at, EXPIRY, ticket.id) for ticket in state.tickets.values()]
-        heap += [(ticket.renew_by, RENEWAL, ticket.id) for ticket in state.tickets.values() if ticket.renew_by]
+        far = [(ticket.expires_at, EXPIRY, ticket.id) for ticket in state.tickets.values()]
+        far += [(ticket.renew_by, RENEWAL, ticket.id) for ticket in state.tickets.values() if ticket.renew_by]
+        heap = self._of_backoffs()
         for lease in state.leases.values():
             if not lease.claimed:
                 heap.append((lease.granted_at + CLAIM_MS, CLAIM, lease.id))
             if lease.ends_at:
-                heap.append((lease.ends_at, HOLD, lease.id))
+                far.append((lease.ends_at, HOLD, lease.id))
             if lease.ticket.renew_by:
-                heap.append((lease.ticket.renew_by, RENEWAL, lease.id))
-        heap += self._of_backoffs()
+                far.append((lease.ticket.renew_by, RENEWAL, lease.id))
         if state.recovers_until > state.at:
             heap.append((state.recovers_until, OPENING, ""))
-        heapify(heap)
-        self._heap = heap
+        self._turns = {}
+        self._fill(heap, far)
         for pool in state.pools.values():
             pool.timer_at = pool.usage_timer_at = 0
             if pool.adapt is not None and pool.adapt.belief.unproven:
                 self._await_acceptance(pool)
         for pool in state.gates:
             self.watch_usage(pool, state.at)
+
+    def _fill(self, near: list[Timer], far: list[Timer]) -> None:
+        heapify(far)
+        self._far = far
+        self.heap[:] = near + far[:1]
+        heapify(self.heap)
 
     def _of_backoffs(self) -> list[Timer]:
         state = self._state
@@ -194,12 +231,15 @@ class Timers:
     def _opening_stands(self, at: int, name: str) -> bool:
         return self._state.recovers_until == at
 
-    def _overtaken_stands(self, at: int, name: str) -> bool:
-        ticket = self._state.tickets.get(name)
-        if ticket is None:
+    def _turn_stands(self, at: int, name: str) -> bool:
+        queue, parking = self._turns.get(name, (None, 0))
+        if queue is None or queue.parking != parking or not queue.waiting:
+            self._turns.pop(name, None)
             return False
-        queue = self._state.queue(ticket.spec)
-        return queue.watch == (at, name) and queue.head() is ticket
+        if queue.turn_at > at == queue.timer_at:
+            del self._turns[name]
+            self.await_turn(queue)  # its head is another by now
+        return queue.turn_at == at
 
     def _claim_stands(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)
@@ -220,23 +260,25 @@ class Timers:
 
     def _queued(self, event: ev.Queued, at: int) -> None:
         ticket = event.ticket
-        heappush(self._heap, (ticket.expires_at, EXPIRY, ticket.id))
+        self._push_far(ticket.expires_at, EXPIRY, ticket.id)
         if ticket.renew_by:
-            self.push(ticket.renew_by, RENEWAL, ticket.id)
+            self._push_far(ticket.renew_by, RENEWAL, ticket.id)
 
     def _granted(self, event: ev.Granted, at: int) -> None:
         if not event.claimed:
             self.push(at + CLAIM_MS, CLAIM, event.id)
+        ident, ticket = event.id, event.ticket
         if event.ends_at:
-            self.push(event.ends_at, HOLD, event.id)
-        if event.ticket is not None and event.ticket.renew_by:
-            self.push(event.ticket.renew_by, RENEWAL, event.id)
-        self._forget_the_gone()
-        ident = event.id
+            self._push_far(event.ends_at, HOLD, ident)
+        if ticket is not None and ticket.renew_by:
+            self._push_far(ticket.renew_by, RENEWAL, ident)
+        if len(self._far) > _MANY:
+            self._forget_the_gone()
         if event.probes:
             self.push(at + VERDICT_MS, VERDICT, ident)
         for pool, _ in self._state.held[ident].needs:
-            if pool.adapt is not None and pool.adapt.belief.unproven == ident:
+            adapt = pool.adapt
+            if adapt is not None and adapt.belief.unproven == ident:
                 self._await_acceptance(pool)
 
     def _await_acceptance(self, pool: Pool) -> None:
@@ -248,21 +290,18 @@ class Timers:
         self.push(event.until, OPENING, "")
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
-        self.push(event.until, RENEWAL, event.id)
+        self._push_far(event.until, RENEWAL, event.id)
         self._forget_the_gone()
 
     def _forget_the_gone(self) -> None:
         """Leases come and go by the million: drop the timers of those that are gone now and then."""
-        heap, standing = self._heap, self._standing
-        if len(heap) > 4096 and len(heap) > 4 * (len(self._state.leases) + len(self._state.tickets)):
-            timers, heap[:] = heap.copy(), []
-            for at, what, name in timers:
-                if standing[what](at, name):
-                    heap.append((at, what, name))
-            heapify(heap)
+        many = max(_MANY, 4 * (len(self._state.leases) + len(self._state.tickets)))
+        if len(self._far) > many:
+            near = [each for each in self.heap if each[1] < _FAR]
+            self._fill(near, [each for each in self._far if self._standing[each[1]](each[0], each[2])])
 
     def _returned(self, event: ev.Returned, at: int) -> None:
-        self.push(self._state.tickets[event.id].expires_at, EXPIRY, event.id)
+        self._push_far(self._state.tickets[event.id].expires_at, EXPIRY, event.id)
 
     def _anew(self, event: ev.Event, at: int) -> None:
         self.rearm()

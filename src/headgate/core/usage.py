@@ -107,8 +107,11 @@ class Upstream:
             moment = self.prompt_at
         if asked_at < self.cooled_at < moment:
             moment = self.cooled_at
-        arrives_ms = ARRIVE_MS if self.lent and self.count is not None else 0
-        return max(moment, asked_at + max(arrives_ms, self.apart_ms))
+        apart_ms = self.apart_ms
+        if apart_ms < ARRIVE_MS and self.lent and self.count is not None:
+            apart_ms = ARRIVE_MS
+        earliest = asked_at + apart_ms
+        return moment if moment > earliest else earliest
 
     def seen(self, now: int) -> int | None:
         """What counts at the provider by an answer of this very moment; None: there is none."""
@@ -116,7 +119,7 @@ class Upstream:
 
     def wants(self, now: int) -> bool:
         """Whether somebody should ask now."""
-        return self.askers > 0 and not self.asked_by and now >= self.wanted_at
+        return self.askers > 0 and not self.asked_by and now >= self.asked_at + self.apart_ms and now >= self.wanted_at
 
     def lapses_at(self) -> int:
         """When to go on without an answer: to the question under way, or to the one that is wanted since the last."""
@@ -126,5 +129,7 @@ class Upstream:
         """When somebody should look at this: to ask, or to give up; 0: nobody waits."""
         if not self.askers:
             return 0
+        if self.asked_by:
+            return self.asked_at + ANSWER_MS
         wanted_at = self.wanted_at
-        return wanted_at if not self.asked_by and now < wanted_at else self.lapses_at()
+        return wanted_at if now < wanted_at else max(wanted_at, self.answered_at) + ANSWER_MS

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from headgate.core import commands as cmd
+from headgate.core.commands import Acquire, Release
 from headgate.core.engine import Engine
 from headgate.core.events import Granted, Queued
 from headgate.core.order import PRIORITY_MS
@@ -34,8 +35,19 @@ _NETWORK = draws.uniform(30, 81)
 _REFUSAL = draws.uniform(40, 151)
 _HEADERS = draws.uniform(400, 1501)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
+_ORDER = 32  # bits
 
-ASK, ARRIVE, HEADERS, FINISH, FREE, REFUSED, CHANGE, QUESTION, ANSWER, END = range(10)
+Step = Callable[[Any, int], None]  # what happens: to an agent, if any, with a value of its own
+
+
+class Group:
+    """What a project (of one priority) has got."""
+
+    __slots__ = ("done", "waits")
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.waits: list[int] = []
 
 
 class Agent:
@@ -46,8 +58,10 @@ class Agent:
         "left",
         "line",
         "network",
+        "priority",
         "project",
         "retries",
+        "senior",
         "sent_at",
         "service_ms",
         "services",
@@ -57,12 +71,14 @@ class Agent:
     )
 
     def __init__(
-        self, project: Project, group: str, spec: Spec, line: dict[str, Agent], work: Random, network: Random
+        self, project: Project, group: Group, spec: Spec, line: dict[str, Agent], work: Random, network: Random
     ) -> None:
         self.project = project
         self.group = group
         self.spec = spec
         self.line = line
+        self.priority = project.priority
+        self.senior: int | None = None  # since when it always says it waits; None: since it asked
         self.work = work.getrandbits
         self.network = network.getrandbits
         self.thinks = project.think()
@@ -82,7 +98,10 @@ class World:
         self.asks = ("sim",) if plan.usage_gate else ()
         self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
-        self.heap: list[tuple[int, int, int, Agent | None, int]] = [(self.end, 1 << 60, END, None, 0)]
+        self.wants_word = self.engine.wants_word
+        # Moments are numbers: the time, and then how many were set before, so that those of one time keep their order.
+        self.moments = [(self.end << _ORDER) + (1 << _ORDER) - 1]  # heap; the last one is the end
+        self.steps: dict[int, tuple[Step, Agent | None, int]] = {}  # what happens then
         self.pushed = self.asked = 0
         self.net = draws.stream(seed, "answers", 0).getrandbits
         self.lag = draws.uniform(*scenario.provider.lag_ms)
@@ -90,8 +109,7 @@ class World:
         self.by_ident: dict[str, Agent] = {}
         self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
         self.cap = 0
-        self.done: dict[str, int] = {}
-        self.waits: dict[str, list[int]] = {}
+        self.groups: dict[str, Group] = {}
         self.overtaken = 0
         self.calls: list[tuple[int, int]] = []
         self.refused_at: list[int] = []
@@ -112,13 +130,17 @@ class World:
         }
         lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who stands in line, in order of queueing
         for project in self.scenario.project:
-            group = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
-            self.done[group], self.waits[group] = 0, []
+            name = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
+            group = self.groups.setdefault(name, Group())
             spec, line = specs[project.name], lines[project.name]
             for _ in range(project.agents):
                 number = len(agents)
                 work, network = draws.stream(seed, "work", number), draws.stream(seed, "network", number)
-                agents.append(Agent(project, group, spec, line, work, network))
+                agent = Agent(project, group, spec, line, work, network)
+                if self.plan.strict_priority:
+                    agent.senior = START - PRIORITY_MS * 100_000 * agent.priority if agent.priority else None
+                    agent.priority = 0
+                agents.append(agent)
         return agents
 
     def _priorities(self) -> bool:
@@ -131,16 +153,18 @@ class World:
             seniority_ms = int(scenario.seniority_s * 1000)
             self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
         for at, _ in self.upstream.changes[1:]:
-            self.push(START + at, CHANGE)
+            self.push(START + at, self._change)
         if plan.cap != "none":
             self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
         for agent in self.agents:
             think = agent.thinks[agent.work(BITS)] if agent.project.think_first else 0
-            self.push(START + think, ASK, agent)
+            self.push(START + think, self._ask, agent)
 
-    def push(self, at: int, what: int, agent: Agent | None = None, value: int = 0) -> None:
-        self.pushed += 1
-        heappush(self.heap, (at, self.pushed, what, agent, value))
+    def push(self, at: int, step: Step, agent: Agent | None = None, value: int = 0) -> None:
+        self.pushed = number = self.pushed + 1
+        moment = (at << _ORDER) + number
+        self.steps[moment] = (step, agent, value)
+        heappush(self.moments, moment)
 
     def _set_cap(self, cap: int) -> None:
         cap = max(cap, 1)
@@ -152,72 +176,67 @@ class World:
 
     def handle(self, command: cmd.Command) -> None:
         for event in self.engine.handle(command, self.now):
-            if type(event) is Granted:
-                self._granted(self.by_ident[event.id])
-            elif type(event) is Queued:
+            if type(event) is Queued:
                 agent = self.by_ident[event.ticket.id]
                 agent.line[agent.ident] = agent
+            elif type(event) is Granted:
+                self._granted(self.by_ident[event.id])
         pool = self.pool
         if pool is None:
-            pool = self.pool = self.engine.state.pools.get(POOL)
-        if pool is not None and pool.limit != self.limit:
-            self.limit = pool.limit
-            self.limits.append((self.now - START, self.limit))
+            self.pool = self.engine.state.pools.get(POOL)
+            self._note_limit()
+        elif pool.limit != self.limit:
+            self._note_limit()
         self.decided = True
+
+    def _note_limit(self) -> None:
+        if self.pool is not None and self.pool.limit != self.limit:
+            self.limit = self.pool.limit
+            self.limits.append((self.now - START, self.limit))
 
     def _granted(self, agent: Agent) -> None:
         now = agent.sent_at = self.now
-        self.push(now + _NETWORK[agent.network(BITS)], ARRIVE, agent)
+        self.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
         line = agent.line
         line.pop(agent.ident, None)
         for other in line.values():  # the first of those who still wait
-            if agent.asked_at - other.asked_at > self.overtaken:
-                self.overtaken = agent.asked_at - other.asked_at
+            passed_ms = agent.asked_at - other.asked_at
+            if passed_ms > self.overtaken:
+                self.overtaken = passed_ms
             break
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""
-        heap, due, asks = self.heap, self.engine.timers.due, bool(self.asks)
-        steps = self._steps()
+        moments, steps, timers, asks = self.moments, self.steps, self.engine.timers.heap, bool(self.asks)
+        due = self.engine.timers.due
         tick = cmd.Tick()
         while True:
             if asks and self.decided:  # else nothing has changed there
                 self._ask_usage()
-            timer = due(heap[0][0])
-            if timer is not None:
-                if timer[0] > self.now:
-                    self.now = timer[0]
+            at = moments[0] >> _ORDER
+            # Only with a gate there are many timers that no longer mean anything.
+            if timers and timers[0][0] <= at and (not asks or due(at) is not None):
+                if timers[0][0] > self.now:
+                    self.now = timers[0][0]
                 self.handle(tick)
                 continue
-            at, number, what, agent, value = heappop(heap)
-            if what == END:
-                break
+            moment = heappop(moments)
+            happens = steps.pop(moment, None)
+            if happens is None:
+                break  # the end
+            step, agent, value = happens
             self.now = at
-            steps[what](agent, value)
-            if progress is not None and not number & 0x3FFF:
+            step(agent, value)
+            if progress is not None and not moment & 0x3FFF:
                 progress((at - START) / (self.end - START))
-        if heap or self.engine.state.tickets:
+        if moments or self.engine.state.tickets:
             self.now = self.end
-
-    def _steps(self) -> tuple[Callable[[Any, int], None], ...]:
-        """What is done, by its number."""
-        return (
-            self._ask,
-            self._arrive,
-            self._headers,
-            self._finish,
-            self._free,
-            self._refused,
-            self._change,
-            self._question,
-            self._answer,
-        )
 
     def _ask_usage(self) -> None:
         """After a decision: is there a question that somebody should ask?"""
         if self.engine.questions(self.now):
             self.handle(cmd.AskUsage("requests", "sim", ME))
-            self.push(self.now + _NETWORK[self.net(BITS)], QUESTION)
+            self.push(self.now + _NETWORK[self.net(BITS)], self._question)
         self.decided = False
 
     # What happens.
@@ -228,53 +247,44 @@ class World:
             agent.asked_at = self.now
             agent.retries = 0
             agent.left -= 1
-        self._acquire(agent)
-
-    def _acquire(self, agent: Agent) -> None:
-        self.asked += 1
-        ident = agent.ident = str(self.asked)
+        self.asked = asked = self.asked + 1
+        ident = agent.ident = str(asked)
         self.by_ident[ident] = agent
-        since = agent.asked_at
-        priority = agent.project.priority
-        if self.plan.strict_priority:
-            since, priority = START - PRIORITY_MS * 100_000 * priority if priority else since, 0
-        self.handle(cmd.Acquire(ident, agent.spec, ME, True, since, priority, 1 << 50, asks=self.asks))
+        since = agent.asked_at if agent.senior is None else agent.senior
+        self.handle(Acquire(ident, agent.spec, ME, True, since, agent.priority, 1 << 50, asks=self.asks))
 
     def _arrive(self, agent: Agent, _: int) -> None:
-        now, upstream = self.now - START, self.upstream
+        at, upstream = self.now, self.upstream
+        now = at - START
         if not upstream.takes(now):
             upstream.refuses(now)
             self.refused_at.append(now)
-            self.push(self.now + _REFUSAL[agent.network(BITS)], REFUSED, agent)
+            self.push(at + _REFUSAL[agent.network(BITS)], self._refused, agent)
             return
-        duration = agent.service_ms if now >= upstream.slowed_until else upstream.slowed(agent.service_ms)
-        finish = self.now + duration
+        work = agent.service_ms
+        duration = work if now >= upstream.slowed_until else upstream.slowed(work)
+        finish = at + duration
         lag = self.lag[self.lags(BITS)]
         upstream.starts(finish - START, lag)
-        self._count(agent, finish, duration)
-        if self.engine.wants_word(agent.ident):
-            headers = self.now + _HEADERS[agent.network(BITS)]
+        self.calls.append((now, finish - START))
+        group = agent.group
+        group.waits.append(at - agent.asked_at)
+        group.done += work if finish <= self.end else work * (self.end - at) // duration
+        if self.wants_word(agent.ident):
+            headers = at + _HEADERS[agent.network(BITS)]
             if headers < finish:
-                self.push(headers, HEADERS, agent, int(agent.ident))
-        self.push(finish, FINISH, agent)
+                self.push(headers, self._headers, agent, int(agent.ident))
+        self.push(finish, self._finish, agent)
         if self.plan.sees_lag:
-            self.push(finish + lag, FREE, agent, int(agent.ident))
-
-    def _count(self, agent: Agent, finish: int, duration: int) -> None:
-        now, work = self.now, agent.service_ms
-        self.waits[agent.group].append(now - agent.asked_at)
-        self.calls.append((now - START, finish - START))
-        if finish > self.end:
-            work = work * (self.end - now) // duration
-        self.done[agent.group] += work
+            self.push(finish + lag, self._free, agent, int(agent.ident))
 
     def _headers(self, agent: Agent, ident: int) -> None:
-        if agent.ident == str(ident) and self.engine.wants_word(agent.ident):
+        if agent.ident == str(ident) and self.wants_word(agent.ident):
             self.handle(cmd.Active(agent.ident))
 
     def _finish(self, agent: Agent, _: int) -> None:
         if agent.left:
-            self.push(self.now + agent.thinks[agent.work(BITS)], ASK, agent)
+            self.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
         if self.aimd is not None:
             self.aimd.accepted()
         if not self.plan.sees_lag:
@@ -285,7 +295,7 @@ class World:
 
     def _release(self, ident: str, outcome: str) -> None:
         del self.by_ident[ident]
-        self.handle(cmd.Release(ident, outcome, self.retry_after_ms if outcome == "rate_limited" else None))
+        self.handle(Release(ident, outcome, self.retry_after_ms if outcome == "rate_limited" else None))
         if self.aimd is not None:
             self._set_cap(self.aimd.cap)
 
@@ -294,12 +304,12 @@ class World:
             self.aimd.refused(agent.sent_at, self.now)
         self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
         if not self.plan.client_retries:
-            self._acquire(agent)
+            self._ask(agent, 1)
             return
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
         wait -= wait * agent.network(BITS) >> (BITS + 2)
-        self.push(self.now + wait, ASK, agent, 1)
+        self.push(self.now + wait, self._ask, agent, 1)
 
     def _change(self, agent: Agent | None, _: int) -> None:
         now = self.now - START
@@ -309,15 +319,15 @@ class World:
 
     def _question(self, agent: Agent | None, _: int) -> None:
         """The usage question has come to the provider, which counts and answers."""
-        self.push(self.now + _NETWORK[self.net(BITS)], ANSWER, None, self.upstream.told(self.now - START))
+        self.push(self.now + _NETWORK[self.net(BITS)], self._answer, None, self.upstream.told(self.now - START))
 
     def _answer(self, agent: Agent | None, count: int) -> None:
         self.handle(cmd.AnswerUsage("requests", "sim", ME, count))
 
     def result(self, policy: str, seed: int, *, series: bool = False) -> Result:
         horizon = self.now - START
-        waits = sorted(wait for group in self.waits.values() for wait in group)
-        total = sum(self.done.values())
+        waits = sorted(wait for group in self.groups.values() for wait in group.waits)
+        total = sum(group.done for group in self.groups.values())
         seat_ms = self.upstream.seat_ms(horizon)
         return Result(
             scenario=self.scenario.id,
@@ -331,8 +341,8 @@ class World:
             wait_p99_s=_part(waits, 0.99),
             wait_max_s=_part(waits, 1),
             overtaken_s=self.overtaken / 1000,
-            shares={group: round(100 * done / total, 3) if total else 0.0 for group, done in self.done.items()},
-            waits_max_s={group: max(waits, default=0) / 1000 for group, waits in self.waits.items()},
+            shares={name: round(100 * each.done / total, 3) if total else 0.0 for name, each in self.groups.items()},
+            waits_max_s={name: max(each.waits, default=0) / 1000 for name, each in self.groups.items()},
             limits=self.limits if series else [],
             refused_at=self.refused_at if series else [],
             calls=self.calls if series else [],

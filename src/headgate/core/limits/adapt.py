@@ -29,7 +29,8 @@ KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
 GRACE_MS = 2_000  # a call that was not refused for so long was accepted
 REORDER_MS = 300  # calls sent closer together may arrive in another order
 CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
-SPACING_MS = 250
+SPACING_MS = 250  # between calls at the edge...
+SELDOM_MS = 1_000  # ...where seats are released no more often
 HASTE_MS = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
 SHORT_MS = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
 SHORT_HASTE_MS = 2_000  # the same wait where calls are short; and four calls more
@@ -121,8 +122,10 @@ class Adapt:
             return 0
         belief = self.belief
         if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
-            moment = 0 if level < limit else self._spaced_at()
-            return max(moment, self._round_until(now)) if cooling and self.short else moment
+            moment = 0
+            if level >= limit and belief.gap_ms >= SELDOM_MS * 16:  # not before a refusal of the last is heard
+                moment = belief.sent_at + SPACING_MS
+            return max(moment, self._round_until(now)) if cooling and belief.hold_ms < SHORT_MS else moment
         if belief.unproven:
             return NEVER
         if counted:
@@ -167,11 +170,6 @@ class Adapt:
         """When nothing that was sent can still be refused; 0: all of it was accepted."""
         belief = self.belief
         return 0 if all(call.decided for call in belief.calls.values()) else belief.sent_at + REORDER_MS
-
-    def _spaced_at(self) -> int:
-        """When one more may be sent at the edge: where calls come seldom, not before a refusal of the last is heard."""
-        belief = self.belief
-        return belief.sent_at + SPACING_MS if belief.gap_ms >= 1_000 * 16 else 0
 
     def _calm_at(self, level: int) -> int:
         """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
@@ -266,14 +264,13 @@ class Adapt:
         if now >= belief.proven_at + PROOF_MS:
             belief.proven = self.proven(live, now)
         # A probe counts though its level is proven from before the cap was lowered.
-        probe = self.limit < level and self.limit < self.ceiling and not belief.unproven
-        bold = probe or level > belief.proven
+        bold = level > belief.proven or (self.limit < level and self.limit < self.ceiling and not belief.unproven)
         if bold:
             belief.unproven = ident
             belief.tried_at, belief.tried = now, level
             belief.probing = level > self.limit
         ghosts, age = (0, 0) if counted else self._ghosts(now)
-        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, live=live + 1)
+        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, False, False, live + 1)
         belief.sent_at = now
 
     def _ghosts(self, now: int) -> tuple[int, int]:
@@ -283,15 +280,19 @@ class Adapt:
         last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
         if last >= 0:
             at, seats = freed[last]
-            if now - at < MOST_LAG_MS or now - at < lag_ms + 1_000:
-                return seats, now - at
+            age = now - at
+            if age < MOST_LAG_MS or age < lag_ms + 1_000:
+                return seats, age
         return 0, 0
 
     def accepted(self, ident: str, now: int) -> None:
+        call = self.belief.calls.get(ident)
+        if call is not None and not call.decided:
+            self._took(call, ident, now)
+
+    def _took(self, call: Call, ident: str, now: int) -> None:
+        """The provider took a call of which nothing was known yet."""
         belief = self.belief
-        call = belief.calls.get(ident)
-        if call is None or call.decided:
-            return
         call.decided = True
         probing = False
         if belief.unproven == ident:
@@ -304,9 +305,10 @@ class Adapt:
             belief.in_a_row = 0
         if call.ghosts and level >= self.limit:
             belief.clean += 1
-            if belief.clean >= CLEAN and belief.lag_was:
+            if belief.lag_was and belief.clean >= CLEAN:
                 self._lag_confirmed(now)
-        belief.firm = max(belief.firm, call.live)
+        if call.live > belief.firm:
+            belief.firm = call.live
         if level >= belief.proven:
             belief.proven, belief.proven_at = level, now
         elif not probing:
@@ -409,23 +411,27 @@ class Adapt:
 
     def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
         belief = self.belief
-        if outcome == "ok":
-            self.accepted(ident, now)
         call = belief.calls.pop(ident, None)
+        if call is not None and not call.decided and outcome == "ok":
+            self._took(call, ident, now)
         if belief.unproven == ident:
             belief.unproven, belief.probing = "", False
         if call is None or outcome == "rate_limited":
             return  # never counted there
         if outcome == "ok":
-            belief.hold_ms += (min(now - call.at, MOST_HOLD_MS) - belief.hold_ms) // 8
+            hold_ms = now - call.at
+            belief.hold_ms += ((hold_ms if hold_ms < MOST_HOLD_MS else MOST_HOLD_MS) - belief.hold_ms) // 8
         if belief.freed_at:
             gap_ms = now - belief.freed_at
             belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
         belief.freed_at = now
-        freed = belief.freed
-        if freed and freed[0][0] <= now - KEPT_MS:
-            del freed[: bisect_right(freed, (now - KEPT_MS, _ANY))]
+        freed, old = belief.freed, now - KEPT_MS
         freed.append((now, seats))
+        if freed[0][0] <= old:
+            if freed[1][0] > old:
+                del freed[0]
+            else:
+                del freed[: bisect_right(freed, (old, _ANY))]
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:
         """After a cut: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
