@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from time import monotonic, sleep
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from headgate.gate.transaction import TOLD, Decided, Replica
 from headgate.log.protocol import START, Commit, Log, Position, StoreError
 from tests.simulation.books import Books
 from tests.simulation.faults import KINDS, FaultyLog, Killed
-from tests.simulation.stores import Store
+from tests.simulation.stores import InPostgres, Store
 
 OPUS, SONNET, HAIKU = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "anthropic@work/claude-haiku-4-5"
 CODER, CODER_AT_WORK, FAST = "umans/coder", "umans@work/coder", "umans/fast"
@@ -124,7 +125,12 @@ class World:
         decide = process.replica.try_decide if self.random.random() < 0.5 else process.replica.decide
         told: list[Decided] | None = None
         try:
-            told = decide(commands, durable=self.random.random() < 0.2)
+            durable = self.random.random() < 0.2
+            told = decide(commands, durable=durable)
+            until = monotonic() + 60
+            while told is None and isinstance(self.store, InPostgres) and monotonic() < until:
+                sleep(0.01)  # a server needs a moment to see that one with the lock has died
+                told = decide(commands, durable=durable)
             assert told is not None, "the lock is held by nobody, and was not to be had"
         except Killed:
             pass
