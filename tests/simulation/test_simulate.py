@@ -221,3 +221,9 @@ def test_q1_what_is_not_there_is_told_with_what_is() -> None:
         load("nowhere.toml")
     with pytest.raises(NotFound, match="there are none, fixed"):
         plan("magic")
+
+
+def test_a_run_whose_work_is_done_ends_with_its_last_call() -> None:
+    """Timers that mean nothing any more do not make it longer."""
+    result = one(Run(load("G1"), "adapt-explore", 3, series=True))
+    assert result.horizon_ms == max(ended for _, ended in result.calls)

@@ -214,8 +214,7 @@ class World:
             if asks and self.decided:  # else nothing has changed there
                 self._ask_usage()
             at = moments[0] >> _ORDER
-            # Only with a gate there are many timers that no longer mean anything.
-            if timers and timers[0][0] <= at and (not asks or due(at) is not None):
+            if timers and timers[0][0] <= at and due(at) is not None:
                 if timers[0][0] > self.now:
                     self.now = timers[0][0]
                 self.handle(tick)
