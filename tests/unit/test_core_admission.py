@@ -8,7 +8,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
 from headgate.core.reasons import reason_for
-from headgate.core.records import Rule
+from headgate.core.records import Rule, Spec
 from headgate.core.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
@@ -181,6 +181,21 @@ def test_a4_the_order_of_a_flow_is_kept_though_its_shares_differ_from_pool_to_po
 
 
 # B5: candidates.
+
+
+def test_a7_a_grant_to_one_who_decides_is_claimed_at_once_wherever_it_listens_by_now():
+    """A process opens its mailbox after its engine: until then it has no address."""
+    bench = Bench(requests={"umans": 1}, me="me")
+    bench.engine.address = "mailbox"
+    spec = Spec((CODER,), "requests")
+    for ident, wake in (("first", "mailbox"), ("second", "mailbox"), ("third", "elsewhere")):
+        bench.do(cmd.Acquire(ident, spec, "me", True, bench.now, wake=wake))
+    bench.do(cmd.Release("first"))
+    bench.wait(MINUTE)  # it cools down
+    assert bench.state.leases["second"].claimed
+    bench.do(cmd.Release("second"))
+    bench.wait(5 * SECOND)
+    assert not bench.state.leases["third"].claimed
 
 
 def test_b5_without_any_only_the_first_candidate_is_used():

@@ -40,7 +40,6 @@ class Engine:
     def __init__(self, state: State | None = None, me: str = "", address: str = "") -> None:
         self.state = state or State()
         self.me = me
-        self.address = address
         self.timers = Timers(self.state)
         self._entering = Entering(self.state, self.timers, self._emit, me, address)
         self._line = self._entering.line
@@ -55,6 +54,15 @@ class Engine:
         self._handlers = self._of_commands()
         # What an event does to the state, and to the timers.
         self._effects = {kind: (apply, self.timers.arming.get(kind)) for kind, apply in self.state.applying.items()}
+
+    @property
+    def address(self) -> str:
+        """Where whoever decides is woken; a process has one once it has opened its mailbox."""
+        return self._entering.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self._entering.address = address
 
     def _of_commands(self) -> dict[type, Callable[[Any, int], None]]:
         """Who sees to which command."""

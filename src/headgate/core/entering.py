@@ -42,7 +42,8 @@ class Entering:
     ) -> None:
         self._state = state
         self._emit = emit
-        self._me, self._address = me, address
+        self._me = me
+        self.address = address
         self.line = Settling(state, timers, self._grant, emit)
 
     def acquire(self, command: cmd.Acquire, now: int) -> None:
@@ -246,7 +247,7 @@ class Entering:
         if from_line and ticket.confirm:
             self._emit(ev.Held(ticket.id, ticket.command))
             return
-        claimed = not from_line or (ticket.holder == self._me and ticket.wake == self._address)
+        claimed = not from_line or (ticket.holder == self._me and ticket.wake == self.address)
         if from_line and candidate.gates:
             for pool in candidate.gates:
                 if pool.upstream.room < UNLIMITED:
