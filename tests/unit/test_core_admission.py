@@ -186,7 +186,7 @@ def test_a4_the_order_of_a_flow_is_kept_though_its_shares_differ_from_pool_to_po
 def test_a7_a_grant_to_one_who_decides_is_claimed_at_once_wherever_it_listens_by_now():
     """A process opens its mailbox after its engine: until then it has no address."""
     bench = Bench(requests={"umans": 1}, me="me")
-    bench.engine.address = "mailbox"
+    bench.engine.woken_at("mailbox")
     spec = Spec((CODER,), "requests")
     for ident, wake in (("first", "mailbox"), ("second", "mailbox"), ("third", "elsewhere")):
         bench.do(cmd.Acquire(ident, spec, "me", True, bench.now, wake=wake))

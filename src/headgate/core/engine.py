@@ -55,13 +55,8 @@ class Engine:
         # What an event does to the state, and to the timers.
         self._effects = {kind: (apply, self.timers.arming.get(kind)) for kind, apply in self.state.applying.items()}
 
-    @property
-    def address(self) -> str:
-        """Where whoever decides is woken; a process has one once it has opened its mailbox."""
-        return self._entering.address
-
-    @address.setter
-    def address(self, address: str) -> None:
+    def woken_at(self, address: str) -> None:
+        """Where whoever decides is woken; a process knows once it has opened its mailbox."""
         self._entering.address = address
 
     def _of_commands(self) -> dict[type, Callable[[Any, int], None]]:

@@ -166,7 +166,7 @@ class Replica:
 
     def _transact(self, commands: Sequence[cmd.Command], durable: bool, side: Side) -> tuple[list[Decided], list[Wake]]:
         engine = self.engine
-        engine.address = self.address
+        engine.woken_at(self.address)
         log = self.log
         self.made = []
         log.begin(durable=durable)
