@@ -33,6 +33,7 @@ PYTEST = (sys.executable, "-m", "pytest", "--durations=12")
 
 def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process would compile all that it imports anew
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was started in the background
     core = _found(CORE, set())
     taken = {*core, *map(str, Path("tests/agents").glob("test_*.py"))}  # the latter: `make agents`
     after_core = _found((f"tests/{each}" for each in AFTER_CORE), taken)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
@@ -54,7 +54,9 @@ TAIL_COMMITS = 100  # read with the lock
 PRUNE_COMMITS = 2_000
 HISTORY_COMMITS = 500
 MOVED_TO = "it was moved to "  # so a namespace says that it is closed for good
-_TRIES = 3  # of a round trip whose connection was lost, and that may be made twice
+_TRIES = 3  # of a round trip whose connection was lost, and that may be made twice; at least so many,
+_TRIES_S = 3.0  # and for so long: somebody may be ending connections faster than we can make them
+_AGAIN_S = 0.02
 
 T = TypeVar("T")
 _Row = tuple[int, str, int, int, int | None, str]
@@ -282,20 +284,21 @@ class PostgresLog:
 
     def _take(self, *, wait: bool) -> bool:
         """Open a transaction that has the lock, with the tail and the time."""
-        until = monotonic() + LOCK_PATIENCE_S
+        began = monotonic()
         lost = 0
         while True:
             try:
                 return self._try_to_take(wait=wait)
             except Lost as error:  # nothing was done yet: once more, with another connection
                 lost += 1
-                if lost >= _TRIES:
+                if lost >= _TRIES and monotonic() > began + _TRIES_S:
                     raise explain_lost(self._address, str(error)) from error
+                sleep(_AGAIN_S)
             except Refused as refused:
                 self._end()
                 if refused.code not in ("55P03", "40P01", "57014"):
                     raise explain(self._address, refused) from refused
-                if monotonic() > until:
+                if monotonic() > began + LOCK_PATIENCE_S:
                     raise StoreError(
                         f"the lock of the store at {self._address.shown} could not be had for {LOCK_PATIENCE_S:g} s: "
                         "who keeps it? (`headgate doctor`)"
@@ -543,7 +546,9 @@ class PostgresLog:
 
     def _again(self, ask: Callable[[], T]) -> T:
         in_transaction = self._serial != 0
-        for left in reversed(range(_TRIES)):
+        began = monotonic()
+        lost_times = 0
+        while True:
             try:
                 if in_transaction and not self._locked:
                     raise Lost("the connection is another one")
@@ -552,11 +557,12 @@ class PostgresLog:
                 if in_transaction:
                     self._serial = 0
                     raise self._transaction_lost() from lost
-                if not left:
+                lost_times += 1
+                if lost_times >= _TRIES and monotonic() > began + _TRIES_S:
                     raise explain_lost(self._address, str(lost)) from lost
+                sleep(_AGAIN_S)
             except Refused as refused:
                 raise explain(self._address, refused) from refused
-        raise InternalError("a round trip was neither made nor refused")
 
     def _transaction_lost(self) -> TransactionLost:
         return TransactionLost(
