@@ -9,7 +9,7 @@ import pytest
 
 import headgate
 from headgate.core import events as ev
-from headgate.gate import service, transaction
+from headgate.gate import rounds, transaction
 from tests.library.helpers import (
     CODER,
     LockHolder,
@@ -151,7 +151,7 @@ async def test_Q2_whoever_looks_while_somebody_else_has_the_lock_waits_and_sees_
 
 
 async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(rounds, "UPKEEP_S", 0.01)
     monkeypatch.setattr(transaction, "_SNAPSHOT_EVERY", 1)
     gate, log = witnessed(sqlite)
     with LockHolder(rival(log)) as held:
@@ -271,7 +271,7 @@ async def test_Q2_what_left_the_block_is_told_and_not_that_the_store_failed_then
 async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.02)
+    monkeypatch.setattr(rounds, "POLL_S", 0.02)
     gate, log = witnessed(store)
     async with gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
@@ -291,7 +291,7 @@ async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
 
 
 async def test_Q2_a_claim_that_failed_is_tried_again(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.05)
+    monkeypatch.setattr(rounds, "POLL_S", 0.05)
     gate, log = witnessed(sqlite)
     async with gate, headgate.open_gate(sqlite) as other:
         await gate.set_cap("umans", 1, cooldown_s=0)
@@ -310,7 +310,7 @@ async def test_Q2_a_claim_that_failed_is_tried_again(sqlite: str, monkeypatch: p
 async def test_a_gate_that_does_nothing_does_not_hoard_what_others_do(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(rounds, "UPKEEP_S", 0.01)
     async with headgate.open_gate(sqlite) as idle, headgate.open_gate(sqlite) as busy:
         for _ in range(20):
             async with busy.lease(CODER):

@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 import headgate
-from headgate.gate import liveness, processes, service
+from headgate.gate import liveness, processes, rounds
 from headgate.gate.service import Gate
 from headgate.log.protocol import StoreError
 from tests.postgres_server import Server
@@ -46,8 +46,8 @@ def open_on(url: str, machine: str) -> Gate:
 
 
 def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "POLL_S", 3_600.0)  # nobody finds out by polling
-    monkeypatch.setattr(service, "UPKEEP_S", 3_600.0)
+    monkeypatch.setattr(rounds, "POLL_S", 3_600.0)  # nobody finds out by polling
+    monkeypatch.setattr(rounds, "UPKEEP_S", 3_600.0)
 
     async def story() -> None:
         async with open_on(url, "one") as one, open_on(url, "two") as two:
@@ -159,7 +159,7 @@ def test_Q2_the_loop_goes_on_while_somebody_keeps_the_lock(url: str) -> None:
 def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others_are(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (service, liveness):
+    for module in (rounds, liveness):
         monkeypatch.setattr(module, "BEAT_S", 0.2)
 
     async def story() -> None:

@@ -17,7 +17,7 @@ import headgate
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.records import Rule
-from headgate.gate import processes, service
+from headgate.gate import processes, rounds
 from headgate.gate.recovery import LOCAL_MS
 from headgate.gate.service import Gate
 from headgate.gate.transaction import Replica
@@ -44,7 +44,7 @@ async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
             took.append(monotonic() - began)
             assert isinstance(lease, headgate.Leased)
             await lease.release()
-        within(median(took), service.POLL_S / 2, f"by the poll, it seems: {took}")
+        within(median(took), rounds.POLL_S / 2, f"by the poll, it seems: {took}")
 
 
 HOLD = """
@@ -98,7 +98,7 @@ async def test_two_processes_hand_over_by_datagram_both_ways(sqlite: str) -> Non
         back = monotonic() - began
         assert await line_of(process) == "released"
         assert await process.wait() == 0
-        within(min(there, back), service.POLL_S / 2, f"by the poll, it seems: {there}, {back}")
+        within(min(there, back), rounds.POLL_S / 2, f"by the poll, it seems: {there}, {back}")
 
 
 @pytest.mark.processes
@@ -199,7 +199,7 @@ async def test_A13_agents_started_elsewhere_are_looked_for_before_one_of_ours_en
 
 
 async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.02)
+    monkeypatch.setattr(rounds, "POLL_S", 0.02)
     clock = FakeClock(1_700_000_000_000)
     store = MemoryStore(clock)
     one, two = Gate(MemoryLog(store=store)), Gate(MemoryLog(store=store))
@@ -209,7 +209,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
         await holder.acquire()
         waiter = asyncio.create_task(two.lease(CODER).acquire())
         await in_line(one, 1)
-        monkeypatch.setattr(service, "POLL_S", 3600)
+        monkeypatch.setattr(rounds, "POLL_S", 3600)
         two._tasks[0].cancel()  # it does not look: as a stopped process
         await holder.release()
         clock.advance(11_000)
@@ -225,7 +225,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
 async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leave_it_waiting_for_ever(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "POLL_S", 3600)
+    monkeypatch.setattr(rounds, "POLL_S", 3600)
     store = MemoryStore(FakeClock(1_700_000_000_000))
     one, two = Gate(MemoryLog(store=store)), Gate(MemoryLog(store=store))
     async with one, two:
@@ -247,7 +247,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
 async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.02)
+    monkeypatch.setattr(rounds, "POLL_S", 0.02)
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
     store.clock.advance(1)
@@ -276,7 +276,7 @@ async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits in it, and it asks for nothing: whoever comes next must find it counted."""
-    monkeypatch.setattr(service, "POLL_S", 0.02)
+    monkeypatch.setattr(rounds, "POLL_S", 0.02)
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
     async with Gate(SqliteLog(folder), None, folder) as gate:
@@ -297,7 +297,7 @@ async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_
 async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.02)
+    monkeypatch.setattr(rounds, "POLL_S", 0.02)
     clock = FakeClock(1_700_000_000_000)
     store = MemoryStore(clock)
     log = Witness(MemoryLog(store=store))
@@ -322,7 +322,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot swallows the events behind it: whoever loads it must look at the state, not only at the tail."""
-    monkeypatch.setattr(service, "POLL_S", 3600)
+    monkeypatch.setattr(rounds, "POLL_S", 3600)
     folder = sqlite.removeprefix("sqlite://")
     gate = Gate(SqliteLog(folder))  # without a mailbox
     async with gate:
@@ -351,7 +351,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
 async def test_a_lease_in_our_name_that_we_do_not_hold_is_given_back(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "UPKEEP_S", 0.02)
+    monkeypatch.setattr(rounds, "UPKEEP_S", 0.02)
     async with headgate.open_gate(sqlite) as gate, headgate.open_gate(sqlite) as neighbour:
         await gate.set_cap("umans", 3, on_429="step")
         kept = gate.lease(CODER)

@@ -24,14 +24,14 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.events import Returned
 from headgate.core.records import Rule, Spec
-from headgate.gate import borrowing, lending, remote, wire
+from headgate.gate import borrowing, lending, node_link, wire
 from headgate.gate.transaction import Replica
 from headgate.log.postgres import PostgresLog
 from headgate.log.protocol import START, TransactionLost
 from tests.lending_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
-from tests.processes.fleet import HEADGATE, Fleet
+from tests.processes.fleet import HEADGATE, Fleet, Run
 from tests.processes.test_postgres_hosts import connections, host, nodes
 from tests.timed import within
 
@@ -106,18 +106,18 @@ def test_l2_a_commit_whose_answer_the_node_did_not_pass_on_is_looked_up_by_its_i
     log = node.open()
     replica = Replica(log, "h|b|1|1|1")
     replica.decide([CAP])
-    real = remote.Link.ask_once
+    real = node_link.NodeLink.ask_once
     lost: list[wire.Call] = []
 
-    def lose(self: remote.Link, call: wire.Call, within_s: float = 5.0) -> wire.Answer:
+    def lose(self: node_link.NodeLink, call: wire.Call, within_s: float = 5.0) -> wire.Answer:
         answer = real(self, call, within_s)
         if isinstance(call, wire.Say) and "INSERT INTO headgate.log" in call.text and not lost:
             lost.append(call)
             self.close()
-            raise remote.NodeGone("it died with the answer")
+            raise node_link.NodeGone("it died with the answer")
         return answer
 
-    monkeypatch.setattr(remote.Link, "ask_once", lose)
+    monkeypatch.setattr(node_link.NodeLink, "ask_once", lose)
     (decided,) = replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
     assert lost
     assert [type(event) for event in decided.events] == [ev.Granted]
@@ -236,18 +236,24 @@ def tended(log: PostgresLog) -> bool:
     return log.tended
 
 
-@pytest.mark.parametrize("step", ["lock", "append"])
-def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_without(
-    fleet: Fleet, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it was asked to do it may still do when it goes on, and then that changes nothing."""
-    monkeypatch.setattr(remote, "PROBE_S", 0.5)
+def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
+    """A node, and one who has borrowed a connection of it."""
     node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
     fleet.until(lambda: "listens at " in node.err, what="a node")
     log = borrowing.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
     replica = Replica(log, "h|b|1|1|1")
     replica.catch_up()
     assert tended(log), "it is not through the node that it asks"
+    return node, log, replica
+
+
+@pytest.mark.parametrize("step", ["lock", "append"])
+def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_without(
+    fleet: Fleet, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was asked to do it may still do when it goes on, and then that changes nothing."""
+    monkeypatch.setattr(node_link, "PROBE_S", 0.5)
+    node, log, replica = asking_through_a_node(fleet)
     struck = strike_before(step, lambda: node.signal(signal.SIGSTOP), monkeypatch)
     began = monotonic()
     (decided,) = replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
@@ -256,7 +262,7 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
     assert [type(event) for event in decided.events] == [ev.Granted]
     assert not tended(log)
     node.signal(signal.SIGCONT)
-    fleet.until(lambda: remote.Link(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
+    fleet.until(lambda: node_link.NodeLink(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
     log.close()
     assert grants(fleet.store) == 1
     fleet.check_log()
@@ -265,12 +271,8 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
 def test_q2_who_asks_a_node_that_waits_for_the_store_waits_with_it(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "PROBE_S", 0.2)
-    node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
-    fleet.until(lambda: "listens at " in node.err, what="a node")
-    log = borrowing.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
-    replica = Replica(log, "h|b|1|1|1")
-    replica.catch_up()
+    monkeypatch.setattr(node_link, "PROBE_S", 0.2)
+    _, log, replica = asking_through_a_node(fleet)
     with admin(fleet.store) as operator, operator.transaction():
         operator.execute("SELECT 1 FROM headgate.namespaces FOR UPDATE")
         thread = Thread(target=lambda: replica.decide([cmd.Acquire("mine", SPEC, replica.me)]))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from headgate.proxy.connecting import Pool
-from headgate.proxy.connection import Response
+from headgate.proxy.connection import Request, Response
 
 PATIENCE_S = 60.0
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -139,12 +139,12 @@ def head(method: str = "POST", size: int | None = 2, *more: str) -> bytes:
 
 async def ask(pool: Pool, method: str = "POST", body: bytes = b"{}") -> Response:
     async with asyncio.timeout(PATIENCE_S):
-        return await pool.ask(method.encode(), head(method, len(body)), body, None)
+        return await pool.ask(Request(method.encode(), head(method, len(body)), body))
 
 
 async def ask_in_pieces(pool: Pool, pieces: AsyncIterator[bytes], size: int | None = None) -> Response:
     async with asyncio.timeout(PATIENCE_S):
-        return await pool.ask(b"POST", head("POST", size), b"", pieces)
+        return await pool.ask(Request(b"POST", head("POST", size), b"", pieces))
 
 
 async def read(response: Response) -> bytes:

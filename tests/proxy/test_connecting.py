@@ -12,7 +12,7 @@ import pytest
 
 from headgate.proxy import connecting
 from headgate.proxy.connecting import Pool
-from headgate.proxy.connection import CannotConnect, Disconnected
+from headgate.proxy.connection import CannotConnect, Disconnected, Request
 from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, head, read
 
 
@@ -137,7 +137,7 @@ async def _after_one_answer(pool: Pool, again: bytes, twice: bool) -> bytes:
     """The answer to a second request, by the connection of the first."""
     await read(await ask(pool))
     async with asyncio.timeout(60):
-        return await read(await pool.ask(b"POST", head(), again, None, twice=twice))
+        return await read(await pool.ask(Request(b"POST", head(), again), twice=twice))
 
 
 async def test_a_call_that_meets_a_closing_connection_is_sent_by_another() -> None:
@@ -156,7 +156,7 @@ async def test_a_call_that_meets_a_closing_connection_is_sent_by_another() -> No
         assert await _after_one_answer(pool, b"{}", twice=True) == b"ok"
         assert (origin.connections, origin.asked) == (2, 3)
         with pytest.raises(Disconnected):
-            await pool.ask(b"POST", head(), b"{}", None)
+            await pool.ask(Request(b"POST", head(), b"{}"))
         assert origin.connections == 2, "what must not arrive twice is not sent twice"
 
 

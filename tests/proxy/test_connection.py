@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headgate.proxy.connecting import Pool
-from headgate.proxy.connection import Disconnected, NotHttp
+from headgate.proxy.connection import Disconnected, NotHttp, Request
 from tests.proxy.origin import CHUNKED, OK, WHOLE, Wire, answering, ask, ask_in_pieces, asking, head, read
 
 MB = 1 << 20
@@ -463,7 +463,7 @@ async def test_a_server_that_answers_before_it_is_asked_has_answered(stays: bool
         pool = Pool(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         connection = await pool._connect()
         await asyncio.sleep(pause_s)
-        response = await connection.ask(b"POST", head(), b"{}", None)
+        response = await connection.ask(Request(b"POST", head(), b"{}"))
         assert (response.status, await read(response)) == (503, b"busy")
         assert not pool.idle, "what comes next would be taken for the next answer"
         await pool.close()

@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from headgate.gate import meeting, wire
-from headgate.gate.remote import Link as NodeLink
-from headgate.gate.remote import NodeGone, NodeStopped
+from headgate.gate.node_link import NodeGone, NodeLink, NodeStopped
 from headgate.log.postgres import PostgresLog
 from headgate.log.postgres.address import Address
 from headgate.log.postgres.link import Link, Lost, Refused

@@ -310,6 +310,6 @@ class HostNode(Node):
                 self._note_ours()
                 others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
                 if others or self.serves_anybody():
-                    self._look_around()
+                    self._rounds.look_around()
             except (HeadgateError, OSError):
                 continue  # the store is in trouble: those who ask are told

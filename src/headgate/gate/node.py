@@ -146,7 +146,7 @@ class Node(Gate):
 
     def look_around(self) -> None:
         """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
-        self._look_around()
+        self._rounds.look_around()
 
     def count_batches(self, count: Callable[[int], None]) -> None:
         """Have `count` told how many commands go into each transaction."""

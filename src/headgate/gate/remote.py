@@ -7,14 +7,13 @@ does nothing twice.
 
 from __future__ import annotations
 
-import _socket
 import os
 import select
 from collections.abc import Callable, Sequence
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
@@ -22,6 +21,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease, Reason
 from headgate.gate import meeting, processes, wire
 from headgate.gate.credentials import Credentials
+from headgate.gate.node_link import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from headgate.gate.seats import Left, SeatGate, Waits, with_own_host_cap
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.beats import BEAT_S
@@ -35,122 +35,13 @@ if TYPE_CHECKING:
     from headgate.gate.wake import Mailbox
     from headgate.log.protocol import SideWrite
 
-ANSWER_S = 5.0  # a node that says nothing for so long is stopped, or waits for one who is
-FAR_ANSWER_S = 15.0  # the same where the node itself may have to wait for a server
-PROBE_S = 3.0  # after so long without an answer it is looked whether the node lives at all
-LIVES_S = 2.0  # one that does says so within this
+FAR_ANSWER_S = 15.0  # for an answer, where the node itself may have to wait for a server
 LEAVE_S = 1.0
 LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
 SLOWEST_LOOK_S = 30.0
 _HEAR_S = 0.5  # nothing is passed on meanwhile
 _TRIES = 3
 _TICK_S = min(3.0, BEAT_S)
-
-_decode = msgspec.json.Decoder(wire.Answer).decode
-
-
-class NodeGone(Exception):
-    """There is no node that answers; the sentence says why."""
-
-
-class NodeSilent(NodeGone):
-    """It is there, and has said nothing for too long: asking it again would take as long again."""
-
-
-class NodeStopped(NodeSilent):
-    """It does not even say that it is there: what was asked may still be done when it goes on."""
-
-
-class Link:
-    """Questions to a node, one after the other."""
-
-    def __init__(self, path: str, sock: _socket.socket | None = None) -> None:
-        self.path = path
-        self._sock = sock
-
-    def ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
-        """The answer; NodeGone when there is nobody to give one, or it takes too long."""
-        kept = self._sock is not None
-        try:
-            return self.ask_once(call, within_s)
-        except NodeSilent:
-            raise
-        except NodeGone:
-            if not kept:
-                raise
-        return self.ask_once(call, within_s)  # what was left open may be a dead node's
-
-    def ask_once(self, call: wire.Call, within_s: float, *, probes: bool = True) -> wire.Answer:
-        sock = self._sock or meeting.connect(self.path)
-        if sock is None:
-            raise NodeGone(f"no node listens at {self.path}")
-        self._sock = None
-        try:
-            sock.settimeout(within_s)
-            sock.sendall(wire.frame(wire.Question(wire.VERSION, call)))
-            if probes and within_s > PROBE_S:
-                self._await(sock, within_s)
-            answer = _decode(_receive(sock, wire.length(_receive(sock, 4), wire.LONGEST_ANSWER)))
-        except TimeoutError as error:
-            sock.close()
-            raise NodeSilent(f"the node at {self.path} has not answered for {within_s:g} s") from error
-        except (OSError, ValueError) as error:  # msgspec's own are ValueErrors
-            sock.close()
-            raise NodeGone(f"the node at {self.path} does not answer: {error}") from error
-        except BaseException:
-            sock.close()
-            raise
-        self._sock = sock
-        if answer.wrong is not None and answer.wrong.kind == "Version":
-            self.close()
-            raise NodeGone(f"the node at {self.path} is of another release ({answer.wrong.text}): restart it")
-        return answer
-
-    def _await(self, sock: _socket.socket, within_s: float) -> None:
-        """Until an answer begins. It may take its time, as long as the node is there: it may wait for the store."""
-        until = monotonic() + within_s
-        while True:
-            sock.settimeout(max(min(PROBE_S, until - monotonic()), 0.01))
-            try:
-                sock.recv(1, _socket.MSG_PEEK)
-                break
-            except TimeoutError:
-                if monotonic() >= until:
-                    raise
-            if not self._lives():
-                sock.close()
-                said = f"has said nothing for {PROBE_S + LIVES_S:g} s"
-                raise NodeStopped(f"the node at {self.path} {said}: is it stopped?")
-        sock.settimeout(within_s)
-
-    def _lives(self) -> bool:
-        """Whether it answers what needs no store."""
-        other = Link(self.path)
-        try:
-            other.ask_once(wire.About(beat=True), LIVES_S, probes=False)
-        except NodeSilent:
-            return False
-        except NodeGone:
-            pass  # it says something; or it has ended, and we hear of that
-        finally:
-            other.close()
-        return True
-
-    def close(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-
-
-def _receive(sock: _socket.socket, size: int) -> bytes:
-    parts: list[bytes] = []
-    while size:
-        part = sock.recv(min(size, 1 << 20))
-        if not part:
-            raise OSError("the connection was closed")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 class RemoteGate:
@@ -179,7 +70,7 @@ class RemoteGate:
         self._address = ""
         self._own_credentials = Credentials(self.settings, self)
         self._own_usage = Usage(self.settings)
-        self._link = Link(path)
+        self._link = NodeLink(path)
         self._open_direct = open_direct
         self._start = start
         self._tell = tell or _quiet
@@ -322,7 +213,7 @@ class RemoteGate:
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         if not self._filed:
-            command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
+            command = replace(command, spec=with_own_host_cap(command.spec, self.loaded))
         if self.direct is None:
             try:
                 return self._acquire(command)

@@ -21,7 +21,7 @@ from headgate.core.reasons import reason_for
 from headgate.core.records import Lease, Reason, Spec
 from headgate.core.state import State
 from headgate.core.views import ticket_view
-from headgate.gate import processes, wake
+from headgate.gate import processes, rounds, wake
 from headgate.gate.committing import Batch, Committer
 from headgate.gate.credentials import Credentials
 from headgate.gate.direct import load_file
@@ -39,18 +39,15 @@ from headgate.gate.ids import new_id
 from headgate.gate.liveness import Beats
 from headgate.gate.managing import Managing
 from headgate.gate.requests import Requests
+from headgate.gate.rounds import Rounds
 from headgate.gate.seats import with_own_host_cap
 from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
-from headgate.log.beats import BEAT_S
-from headgate.log.protocol import Listener, Log, LogReplaced
+from headgate.log.protocol import Listener, Log
 
-POLL_S = 1.0
-UPKEEP_S = 10.0
 _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
 _EVENTS_AT_ONCE = 500
-_OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
 _MOST_SPECS = 1024
 _NOT_THE_PROVIDERS = ("ok", "local_error")
 
@@ -84,6 +81,7 @@ class Gate(Managing):
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
         self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
         self._credentials = Credentials(self._settings, self._replica)
+        self._rounds = Rounds(self)
         self._beats = Beats(log, folder)
         if log.remote:
             self._beats.leave_to_thread()
@@ -124,11 +122,7 @@ class Gate(Managing):
         except BaseException:
             await self.close()
             raise
-        self._tasks = [
-            self._loop.create_task(self._poll()),
-            self._loop.create_task(self._upkeep()),
-            self._loop.create_task(self._beat()),
-        ]
+        self._tasks = self._rounds.begin(self._loop)
         return self
 
     def _listen(self) -> None:
@@ -345,7 +339,7 @@ class Gate(Managing):
                 yield seq, at, event
             if not told:
                 try:
-                    async with asyncio.timeout(POLL_S / 2):
+                    async with asyncio.timeout(rounds.POLL_S / 2):
                         await changed.wait()
                 except TimeoutError:
                     pass
@@ -437,7 +431,7 @@ class Gate(Managing):
         if self._unheard:
             self._look_for_the_unheard()
 
-    # Deadlines, wake-ups, polling, upkeep.
+    # Deadlines, wake-ups, questions.
 
     def _arm(self) -> None:
         if self._alarm is not None:
@@ -505,98 +499,6 @@ class Gate(Managing):
         finally:
             self._asking.discard((kind, pool))
 
-    async def _poll(self) -> None:
-        """The backstop: once a second while anybody waits here, every other second while anybody holds a lease.
-
-        The latter only looks whether the log is still the one that lent it (gate/recovery.py).
-        """
-        holds = False
-        while True:
-            await asyncio.sleep(POLL_S)
-            if self._commits.busy or not (self._requests.waiting or self._requests.in_doubt):
-                holds = not holds and bool(self._requests.mine)
-                if holds and not self._commits.busy:
-                    self._on_mail()
-                continue
-            if self._log.remote:
-                try:
-                    await self._commits.follow()
-                except (HeadgateError, LogReplaced):
-                    continue  # the store is in trouble
-            self._look_around()
-
-    def _look_around(self) -> None:
-        """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
-        if self._commits.busy or self._closed:
-            return
-        try:
-            if not self._log.remote:
-                self._take_in()
-            self._requests.compare()
-            gone = self._beats.lost(self._replica.state)
-            if gone is not None:
-                self._commits.put(gone)
-            observed = self._surroundings.observe(lambda: self._replica.state, self.host)
-            if observed is not None:
-                self._commits.put(observed)
-            for changed in self._credentials.news(self._replica.state):
-                self._commits.put(changed)
-            due = self._replica.due
-            if self._requests.in_doubt or (due is not None and self._log.now() - due > _OVERDUE_MS):
-                self._commits.put(cmd.Tick())
-        except (HeadgateError, OSError):
-            return  # the store is in trouble: those who ask are told; the poll goes on
-
-    async def _upkeep(self) -> None:
-        """Snapshots and pruning; and leases in our name that nobody here holds are given back."""
-        while True:
-            await asyncio.sleep(UPKEEP_S)
-            if not self._commits.busy:
-                self._commits.in_thread(self._maintain, self._maintained)
-
-    async def _beat(self) -> None:
-        """Say that this host is there, where others go by that."""
-        while True:
-            await asyncio.sleep(BEAT_S / 4)
-            try:
-                if self._log.remote:
-                    await self._look_at_hosts()
-                elif not self._commits.busy and self._beats.is_due(self._replica.state):
-                    self._commits.in_thread(self._beats.beat, _collect)
-            except (HeadgateError, OSError):
-                continue  # the store is in trouble
-
-    async def _look_at_hosts(self) -> None:
-        """Busy or not, since whoever waits for the lock is there: then with another connection."""
-        if self._commits.busy:
-            async with self._reader_lock:
-                await self._loop.run_in_executor(None, self._read_elsewhere, self._look_through)
-            return
-        looked = asyncio.Event()
-        self._commits.in_thread(lambda: self._look_through(self._log), lambda done: _collect(done, looked))
-        await looked.wait()
-
-    def _look_through(self, log: Log) -> None:
-        engine = self._replica.loaded
-        self._beats.look_up(log, engine.state if engine is not None else None)
-
-    def _maintain(self) -> None:
-        self._replica.catch_up()
-        self._replica.maintain(self._settings.keep_ms)
-
-    def _maintained(self, done: asyncio.Future[object]) -> None:
-        done.exception()  # the store is in trouble, or the log was replaced: next time
-        if self._closed:
-            return
-        try:
-            if self._log.remote:
-                self._after()  # the thread has taken it in
-            else:
-                self._take_in()
-        except HeadgateError:
-            return
-        self._requests.leave_strangers()
-
     def _why(self, command: cmd.Acquire) -> Reason:
         """Why a request of ours still waits."""
         if self._commits.busy:
@@ -607,9 +509,3 @@ class Gate(Managing):
         if view is not None:
             return view.reason
         return reason_for(self._replica.state, self._replica.state.queue(command.spec), self._now())
-
-
-def _collect(done: asyncio.Future[object], told: asyncio.Event | None = None) -> None:
-    done.exception()  # whatever came of it: the next one is soon
-    if told is not None:
-        told.set()

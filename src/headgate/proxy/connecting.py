@@ -11,14 +11,13 @@ import os
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
-from headgate.proxy.connection import CannotConnect, Connection, OnNews, Response, Silent
+from headgate.proxy.connection import CannotConnect, Connection, Request, Response, Silent
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
@@ -56,20 +55,11 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(
-        self,
-        method: bytes,
-        head: bytes,
-        body: bytes,
-        pieces: AsyncIterator[bytes] | None,
-        *,
-        twice: bool = False,
-        on_news: OnNews | None = None,
-    ) -> Response:
+    async def ask(self, request: Request, *, twice: bool = False) -> Response:
         """Send a request; back with the head of its answer. Failed, TimeoutError.
 
         `twice`: nothing is spoilt if it arrives twice. Then one that met a connection which the provider was just
-        closing is sent again by another. `on_news` is called, from the head of the answer on, when something has come.
+        closing is sent again by another.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -77,12 +67,12 @@ class Pool:
                 continue
             began = connection.loop.time()
             try:
-                return await connection.ask(method, head, body, pieces, on_news)
+                return await connection.ask(request)
             except Silent:
-                if not twice or pieces is not None or connection.loop.time() - began > _STALE_S:
+                if not twice or request.pieces is not None or connection.loop.time() - began > _STALE_S:
                     raise
         connection = await self._connect()
-        return await connection.ask(method, head, body, pieces, on_news)
+        return await connection.ask(request)
 
     @property
     def idle(self) -> int:

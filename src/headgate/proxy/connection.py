@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 
@@ -131,6 +131,16 @@ class Response:
             waiter.set_result(None)
 
 
+class Request(NamedTuple):
+    """A request as it is sent. Its head says how long its body is, or that it is chunked."""
+
+    method: bytes
+    head: bytes
+    body: bytes = b""
+    pieces: AsyncIterator[bytes] | None = None  # instead of a body
+    on_news: OnNews | None = None  # called, from the head of the answer on, when something has come
+
+
 class Connection(asyncio.Protocol):
     """A connection. `free` is called when it can be used again, `lost` when it is gone."""
 
@@ -171,15 +181,9 @@ class Connection(asyncio.Protocol):
 
     # Asking.
 
-    async def ask(
-        self,
-        method: bytes,
-        head: bytes,
-        body: bytes,
-        pieces: AsyncIterator[bytes] | None,
-        on_news: OnNews | None = None,
-    ) -> Response:
-        """Send a request; back with the head of its answer. `head` says how long the body is, or that it is chunked."""
+    async def ask(self, request: Request) -> Response:
+        """Send a request; back with the head of its answer."""
+        method, head, body, pieces, on_news = request
         early, self._early, self._asked = self._early, b"", True
         if not self.usable and not early:
             raise Silent("it hung up at once")

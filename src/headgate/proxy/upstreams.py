@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headgate.config.settings import Provider, Settings
 from headgate.proxy.connecting import Pool
-from headgate.proxy.connection import OnNews, Response
+from headgate.proxy.connection import OnNews, Request, Response
 from headgate.proxy.headers import Pairs
 
 # name: (base URL, API)
@@ -66,7 +66,7 @@ class Upstream:
         """Send a request; back with the head of the answer. Raises OSErrors: connection.Failed, TimeoutError.
 
         With `pieces` instead of a body, `headers` say how long they are together; else they are sent in chunks.
-        `twice`: nothing is spoilt if it arrives twice. `on_news`: as connection.Response has it.
+        `twice`: nothing is spoilt if it arrives twice. `on_news`: as connection.Request has it.
         """
         if self._pool is None:
             self._pool = Pool(self._url)
@@ -78,7 +78,7 @@ class Upstream:
         elif not any(name == b"content-length" for name, _ in headers):
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        return await self._pool.ask(method.encode(), b"".join(lines), body, pieces, twice=twice, on_news=on_news)
+        return await self._pool.ask(Request(method.encode(), b"".join(lines), body, pieces, on_news), twice=twice)
 
     def _first_lines(self, pool: Pool, method: str, path: bytes, query: bytes) -> bytes:
         """The request line, and what every request to this provider says."""

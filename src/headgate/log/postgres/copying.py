@@ -21,6 +21,7 @@ from headgate.log.postgres import statements as sql
 from headgate.log.postgres.address import Address
 from headgate.log.postgres.link import Link, Lost, Refused, explain, explain_lost
 from headgate.log.postgres.log import MOVED_TO, PostgresLog
+from headgate.log.postgres.rows import Row, rows_of
 from headgate.log.protocol import Stored, StoreError, StoreMoved
 from headgate.log.sqlite import SqliteLog
 
@@ -28,7 +29,6 @@ FILLING = "it is being filled by `headgate store copy`; if that was ended, do it
 _COMMITS = 1_000  # at once
 _SIDES = 500
 
-Row = tuple[int, str, int, int, int | None, str]  # number, id, at, seq, due, events
 SideRow = tuple[str, str, bytes]
 
 
@@ -131,9 +131,7 @@ class PostgresSource:
         self._log._link.ask("SET LOCAL idle_in_transaction_session_timeout = 0")
 
     def rows(self, after: int, limit: int) -> list[Row]:
-        from headgate.log.postgres.log import _rows
-
-        return _rows(self._log._ask(sql.READ.format(ns=self._log._ns, number=after + 1, limit=limit))[0])
+        return rows_of(self._log._ask(sql.READ.format(ns=self._log._ns, number=after + 1, limit=limit))[0])
 
     def sides(self) -> list[SideRow]:
         found = self._log._ask(

@@ -31,6 +31,9 @@ ANSWER_S = 60.0  # a server that says nothing for so long is gone
 HURRIED_S = 0.5  # the same for a thread that must not wait, such as an event loop's
 _CONNECT_S = 3
 _FIRST_PAUSE_S = 0.05
+_TRIES = 3  # of a round trip whose connection was lost: at least so many,
+_TRIES_S = 3.0  # and for so long
+_AGAIN_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _FATAL, _TUPLES, _DONE = 7, 2, 1  # libpq's ExecStatusType
 _SQLSTATE = ord("C")
@@ -294,6 +297,23 @@ def escaping(conn: Connection[Any]) -> Callable[[bytes], bytes]:
     """What makes a literal of text, for this connection."""
     escape: Callable[[bytes], bytes] = import_psycopg().pq.Escaping(conn.pgconn).escape_literal
     return escape
+
+
+class Tries:
+    """Of a round trip that may be made twice. Somebody may be ending connections faster than we can make them."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._began = monotonic()
+        self._lost = 0
+
+    def again(self, lost: Lost) -> None:
+        """Its connection was lost: once more, at once and then after a moment. StoreAway when that is no use."""
+        self._lost += 1
+        if self._lost >= _TRIES and monotonic() > self._began + _TRIES_S:
+            raise explain_lost(self._address, str(lost)) from lost
+        if self._lost > 1:
+            sleep(_AGAIN_S)
 
 
 def import_psycopg() -> Any:

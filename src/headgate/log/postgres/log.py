@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
@@ -30,7 +30,8 @@ from headgate.log.codec import decode, encode, new_id
 from headgate.log.postgres import schema
 from headgate.log.postgres import statements as sql
 from headgate.log.postgres.address import Address, parse
-from headgate.log.postgres.link import Link, Lost, Refused, connect, escaping, explain, explain_lost
+from headgate.log.postgres.link import Link, Lost, Refused, Tries, connect, escaping, explain
+from headgate.log.postgres.rows import Row, bytes_of, position_of, rows_of, side_writes, text_of
 from headgate.log.protocol import (
     START,
     Commit,
@@ -54,13 +55,8 @@ TAIL_COMMITS = 100  # read with the lock
 PRUNE_COMMITS = 2_000
 HISTORY_COMMITS = 500
 MOVED_TO = "it was moved to "  # so a namespace says that it is closed for good
-_TRIES = 3  # of a round trip whose connection was lost, and that may be made twice; at least so many,
-_TRIES_S = 3.0  # and for so long: somebody may be ending connections faster than we can make them
-_AGAIN_S = 0.02
 
 T = TypeVar("T")
-_Row = tuple[int, str, int, int, int | None, str]
-
 
 _INCARNATION = ("store", "incarnation")  # beside the log: the server that it was last seen on
 
@@ -81,7 +77,7 @@ class PostgresLog:
         self._begun = False
         self._durable = False
         self._known: Position | None = None  # the last position that was read or written
-        self._tail: list[_Row] = []  # what the log had from `_tail_from` on when the lock was had
+        self._tail: list[Row] = []  # what the log had from `_tail_from` on when the lock was had
         self._tail_from: int | None = None  # None when that is not all
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
@@ -193,13 +189,13 @@ class PostgresLog:
             for number, id, at, seq, due, events in (rows[1:] if after.commit else rows)
         ]
 
-    def _rows_from(self, after: Position, limit: int) -> list[_Row]:
+    def _rows_from(self, after: Position, limit: int) -> list[Row]:
         if self._locked and self._tail_from is not None and self._tail_from <= after.commit:
             return [row for row in self._tail if row[0] >= after.commit][:limit]
         read = sql.READ.format(ns=self._ns, number=after.commit, limit=limit)
         found, closed = self._ask(f"{read}; {sql.CLOSED.format(ns=self._ns)}")
         self._refuse_closed(closed)
-        return _rows(found)
+        return rows_of(found)
 
     def head(self) -> Head | None:
         last, clock, closed = self._ask(
@@ -207,14 +203,14 @@ class PostgresLog:
         )
         self._set_clock(clock)
         self._refuse_closed(closed)
-        for number, _, at, _, due, _ in _rows(last):
+        for number, _, at, _, due, _ in rows_of(last):
             return Head(number, at, due)
         return None
 
     def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
         found = self._ask(sql.COMMIT_AFTER.format(ns=self._ns, seq=since_seq))[0]
         number = int(found.get_value(0, 0) or 1) if found.ntuples else 1
-        while rows := _rows(self._ask(sql.READ.format(ns=self._ns, number=number, limit=HISTORY_COMMITS))[0]):
+        while rows := rows_of(self._ask(sql.READ.format(ns=self._ns, number=number, limit=HISTORY_COMMITS))[0]):
             for number, _, at, last_seq, _, text in rows:
                 events = decode(number, text)
                 for seq, event in enumerate(events, last_seq - len(events) + 1):
@@ -225,11 +221,11 @@ class PostgresLog:
     def side(self, table: str, key: str) -> bytes | None:
         literal = self._link.literal
         found = self._ask(sql.SIDE.format(ns=self._ns, table=literal(table), key=literal(key)))[0]
-        return _bytes(found.get_value(0, 0)) if found.ntuples else None
+        return bytes_of(found.get_value(0, 0)) if found.ntuples else None
 
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         found = self._ask(sql.SIDE_ITEMS.format(ns=self._ns, table=self._link.literal(table)))[0]
-        return [(_text(found.get_value(row, 0)), _bytes(found.get_value(row, 1))) for row in range(found.ntuples)]
+        return [(text_of(found.get_value(row, 0)), bytes_of(found.get_value(row, 1))) for row in range(found.ntuples)]
 
     # Whether it is still the server that it was.
 
@@ -253,7 +249,7 @@ class PostgresLog:
         literal = self._link.literal
         written = ", ".join(f"({self._ns}, {literal(beating.TABLE)}, {literal(row)}, {at})" for row in sorted(rows))
         old = [SideWrite(beating.TABLE, row, None) for row in beating.rows_to_forget(known, self.now())]
-        beat = f"{sql.SET_SIDE.format(rows=written)}{self._side_writes(old)}"
+        beat = f"{sql.SET_SIDE.format(rows=written)}{side_writes(self._ns, old, literal)}"
         self._ask(f"BEGIN; {sql.NOT_SYNCED}{beat}COMMIT")
 
     def beats(self, gap_ms: int = beating.GAP_MS) -> dict[str, int]:
@@ -264,7 +260,7 @@ class PostgresLog:
         found, clock = self._ask(f"{items}; {sql.CLOCK}")
         self._set_clock(clock)
         rows = range(found.ntuples)
-        return {_text(found.get_value(row, 0)): beating.read(_bytes(found.get_value(row, 1))) for row in rows}
+        return {text_of(found.get_value(row, 0)): beating.read(bytes_of(found.get_value(row, 1))) for row in rows}
 
     # Writing.
 
@@ -284,21 +280,18 @@ class PostgresLog:
 
     def _take(self, *, wait: bool) -> bool:
         """Open a transaction that has the lock, with the tail and the time."""
-        began = monotonic()
-        lost = 0
+        until = monotonic() + LOCK_PATIENCE_S
+        tries = Tries(self._address)
         while True:
             try:
                 return self._try_to_take(wait=wait)
-            except Lost as error:  # nothing was done yet: once more, with another connection
-                lost += 1
-                if lost >= _TRIES and monotonic() > began + _TRIES_S:
-                    raise explain_lost(self._address, str(error)) from error
-                sleep(_AGAIN_S)
+            except Lost as lost:  # nothing was done yet: once more, with another connection
+                tries.again(lost)
             except Refused as refused:
                 self._end()
                 if refused.code not in ("55P03", "40P01", "57014"):
                     raise explain(self._address, refused) from refused
-                if monotonic() > began + LOCK_PATIENCE_S:
+                if monotonic() > until:
                     raise StoreError(
                         f"the lock of the store at {self._address.shown} could not be had for {LOCK_PATIENCE_S:g} s: "
                         "who keeps it? (`headgate doctor`)"
@@ -329,12 +322,12 @@ class PostgresLog:
             self._end()
             raise
         self._set_clock(clock)
-        self._tail = _rows(found)
+        self._tail = rows_of(found)
         if known is None:
-            self._last = _position(self._tail[-1]) if self._tail else START
+            self._last = position_of(self._tail[-1]) if self._tail else START
         elif len(self._tail) < TAIL_COMMITS:
             self._tail_from = known.commit
-            self._last = _position(self._tail[-1]) if self._tail else None
+            self._last = position_of(self._tail[-1]) if self._tail else None
         return True
 
     def unlock(self) -> None:
@@ -409,20 +402,8 @@ class PostgresLog:
         # The lock is let go with the commit, and others go on while this one waits for the disk.
         sync = f"; {sql.SYNC}" if synced else ""
         tell = f"; {self._notify(self._telling)}" if self._telling else ""
-        return f"{add}{self._side_writes(side) if side else ''}{sql.NOT_SYNCED}COMMIT{tell}{sync}"
-
-    def _side_writes(self, side: Sequence[SideWrite]) -> str:
-        literal = self._link.literal
-        last = {(write.table, write.key): write.value for write in side}
-        kept, gone = [], []
-        for (table, key), value in last.items():
-            row = f"{literal(table)}, {literal(key)}"
-            if value is None:
-                gone.append(f"({row})")
-            else:
-                kept.append(f"({self._ns}, {row}, '\\x{value.hex()}'::bytea)")
-        written = sql.SET_SIDE.format(rows=", ".join(kept)) if kept else ""
-        return written + (sql.DELETE_SIDE.format(ns=self._ns, rows=", ".join(gone)) if gone else "")
+        beside = side_writes(self._ns, side, self._link.literal) if side else ""
+        return f"{add}{beside}{sql.NOT_SYNCED}COMMIT{tell}{sync}"
 
     def _commit(self, statements: str, position: Position) -> None:
         self._begun = False
@@ -482,8 +463,8 @@ class PostgresLog:
 
     def _check_last(self, after: Position) -> None:
         if self._last is None:
-            rows = _rows(self._ask(sql.LAST.format(ns=self._ns))[0])
-            self._last = _position(rows[-1]) if rows else START
+            rows = rows_of(self._ask(sql.LAST.format(ns=self._ns))[0])
+            self._last = position_of(rows[-1]) if rows else START
         if self._last != after:
             raise LogReplaced(f"commit {after.commit} with id {after.id} is not the last of the log")
 
@@ -546,8 +527,7 @@ class PostgresLog:
 
     def _again(self, ask: Callable[[], T]) -> T:
         in_transaction = self._serial != 0
-        began = monotonic()
-        lost_times = 0
+        tries = Tries(self._address)
         while True:
             try:
                 if in_transaction and not self._locked:
@@ -557,10 +537,7 @@ class PostgresLog:
                 if in_transaction:
                     self._serial = 0
                     raise self._transaction_lost() from lost
-                lost_times += 1
-                if lost_times >= _TRIES and monotonic() > began + _TRIES_S:
-                    raise explain_lost(self._address, str(lost)) from lost
-                sleep(_AGAIN_S)
+                tries.again(lost)
             except Refused as refused:
                 raise explain(self._address, refused) from refused
 
@@ -577,33 +554,3 @@ class PostgresLog:
 def _lends(event: Event) -> bool:
     """Whether somebody uses a seat because of this event. A grant that waits to be claimed is not used yet."""
     return isinstance(event, Claimed) or (isinstance(event, Granted) and event.claimed)
-
-
-def _rows(found: PGresult) -> list[_Row]:
-    value = found.get_value
-    rows = []
-    for row in range(found.ntuples):
-        due = value(row, 4)
-        rows.append(
-            (
-                int(value(row, 0) or 0),
-                _text(value(row, 1)),
-                int(value(row, 2) or 0),
-                int(value(row, 3) or 0),
-                None if due is None else int(due),
-                _text(value(row, 5)),
-            )
-        )
-    return rows
-
-
-def _position(row: _Row) -> Position:
-    return Position(row[0], row[1], row[3])
-
-
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode()
-
-
-def _bytes(value: bytes | None) -> bytes:
-    return bytes.fromhex(_text(value))
