@@ -477,6 +477,18 @@ def test_history_may_be_read_while_commits_are_made(log: Log, commit: Commits) -
     assert [seq for seq, _, _ in log.history(3)] == [4]
 
 
+def test_history_may_be_read_within_a_transaction(log: Log, commit: Commits) -> None:
+    """As one does who must know what became of a lease before it is claimed again (gate/recovery.py)."""
+    position = commit(log, [Returned(id="a"), Returned(id="b")])
+    log.lock()
+    log.begin()
+    assert log.read(position) == []
+    assert [seq for seq, _, _ in log.history(1)] == [2]
+    log.append(position, log.now(), [Returned(id="c")], None, [])
+    log.unlock()
+    assert [seq for seq, _, _ in log.history()] == [1, 2, 3]
+
+
 # Snapshots and pruning.
 
 

@@ -253,9 +253,9 @@ def delete(fleet: Fleet, what: str) -> None:
 def test_q2_runs_in_line_outlast_the_loss_of_the_database(fleet: Fleet, what: str):
     """The log is gone and with it the line: those who stand in it say so, and stand in the new one."""
     fleet.configure(ONE)
+    fleet.seats = 1
     held = fleet.occupy()
     runs = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 0.1)) for number in range(3)]
-    fleet.seats = 1
     delete(fleet, what)
     fleet.until(lambda: all("asking again" in run.err for run in runs), what="a word about it of each")
     fleet.until(lambda: held in fleet.state.leases, what="a seat for the one who has not lost anything but a row")

@@ -51,3 +51,20 @@ def test_l2_an_agent_that_runs_is_claimed_by_whoever_sees_it():
     store.restore(backup)
     theirs.decide([])
     assert set(theirs.state.leases) == {"one"}
+
+
+def test_l2_what_was_given_back_since_the_loss_is_not_claimed_by_one_who_hears_of_it_late():
+    """The first to notice counts the agent, which then ends its work; its process lives on."""
+    store, mine, theirs = pair()
+    late = Replica(MemoryLog(store=store), "h|b|n|1|1")
+    backup = store.backup()
+    acquire(mine, "one")
+    acquire(mine, "two")
+    late.catch_up()
+    theirs.catch_up()
+    store.restore(backup)
+    theirs.decide([])
+    assert set(theirs.state.leases) == {"one", "two"}
+    theirs.decide([cmd.Release("one")])
+    late.decide([])
+    assert set(late.state.leases) == {"two"}

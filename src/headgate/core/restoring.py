@@ -42,6 +42,7 @@ def exported(state: State, now: int) -> Snapshot:
         chosen={role: dict(sorted(models.items())) for role, models in sorted(state.chosen.items())},
         draining=dict(sorted(state.draining.items())),
         recovers_until=state.recovers_until,
+        recovers_since=state.recovers_since,
     )
 
 
@@ -63,7 +64,8 @@ def fill(state: State, snapshot: Snapshot) -> None:
     state.auto_caps = dict(snapshot.auto_caps)
     state.backoffs = {backoff.key: replace(backoff) for backoff in snapshot.backoffs}
     state.chosen = {role: dict(models) for role, models in snapshot.chosen.items()}
-    state.draining, state.recovers_until = dict(snapshot.draining), snapshot.recovers_until
+    state.recovers_until, state.recovers_since = snapshot.recovers_until, snapshot.recovers_since
+    state.draining = dict(snapshot.draining)
     for record in snapshot.pools:
         _restore_pool(state, record)
     state.attach()

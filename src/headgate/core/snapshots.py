@@ -80,3 +80,4 @@ class Snapshot(Struct, omit_defaults=True):
     chosen: dict[str, dict[str, int]] = field(default_factory=dict)
     draining: dict[str, int] = field(default_factory=dict)
     recovers_until: int = 0
+    recovers_since: int = 0

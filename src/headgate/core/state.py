@@ -62,6 +62,7 @@ class State:
         self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
         self.draining: dict[str, int] = {}  # hosts on which nobody new starts, and since when
         self.recovers_until = 0  # nobody enters until then
+        self.recovers_since = 0  # the number of the event that said so
         self.gates: list[Pool] = []  # those whose provider is asked
         self.shelf = Shelf(self.tickets)  # jobs that wait for a worker
         self.fresh: dict[Spec, Queue] = {}
@@ -334,7 +335,7 @@ class State:
     # Closed to all, or to those of a host.
 
     def _recovering(self, event: ev.Recovering, at: int) -> None:
-        self.recovers_until = event.until
+        self.recovers_until, self.recovers_since = event.until, self.seq
         self.look_at_all()
 
     def _draining(self, event: ev.Draining, at: int) -> None:

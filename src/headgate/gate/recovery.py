@@ -60,10 +60,11 @@ class Recovery:
         """The leases of those who run here, for the log that has forgotten them."""
         events: list[ev.Event] = []
         events += self._returns(engine, now)
-        for lease in self._held.values():
-            if lease.id in engine.state.leases:
+        missing = [lease for ident, lease in self._held.items() if ident not in engine.state.leases]
+        ended = self._ended_since(engine.state) if missing else set()
+        for lease in missing:
+            if lease.id in ended:
                 continue
-            # A program may have given it back since, and live on: then it is a stranger to it, and given back again.
             if is_known_here(lease, engine.me):
                 try:
                     events += engine.handle(adoption(lease, now, "log_lost"), now)
@@ -74,6 +75,13 @@ class Recovery:
             elif lease.claimed and lease.ticket.renew_ms and len(self._forgotten) < _MOST_FORGOTTEN:
                 self._forgotten[lease.id] = lease
         return events
+
+    def _ended_since(self, state: State) -> set[str]:
+        """Leases that somebody counted again before us, and that have ended by now though their processes live on."""
+        if self._known_at is None or state.recovers_until <= self._known_at:
+            return set()
+        told = (event for _, _, event in self._log.history(state.recovers_since))
+        return {event.id for event in told if isinstance(event, (ev.Released, ev.Reclaimed))}
 
     def forgotten(self, ident: str) -> Lease | None:
         """A client's lease that another service spoke for, when the log has lost it; asked once, for a renewal."""
