@@ -118,14 +118,20 @@ class Client(asyncio.Protocol):
             self._ask()
 
 
-async def load(port: int, path: str, clients: int, each: int) -> tuple[list[Client], float]:
-    """So many clients that each ask so often: the clients with what they measured, and seconds in all."""
+async def load(port: int, path: str, clients: int, each: int, over_s: float = 0.0) -> tuple[list[Client], float]:
+    """So many clients that each ask so often: the clients with what they measured, and seconds in all.
+
+    They begin one after another, `over_s` in all: those whose answers take the same time would stay in step for ever.
+    """
     loop = asyncio.get_running_loop()
     waits = [loop.create_future() for _ in range(clients)]
     began = perf_counter()
-    made = [
-        (await loop.create_connection(lambda wait=wait: Client(path, each, wait), "127.0.0.1", port))[1]  # type: ignore[misc]
-        for wait in waits
-    ]
+    made: list[Client] = []
+    for index, wait in enumerate(waits):
+        if over_s:
+            await asyncio.sleep(max(began + index * over_s / clients - perf_counter(), 0))
+        made.append(
+            (await loop.create_connection(lambda wait=wait: Client(path, each, wait), "127.0.0.1", port))[1]  # type: ignore[misc]
+        )
     await asyncio.gather(*waits)
     return made, perf_counter() - began
