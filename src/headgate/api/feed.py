@@ -24,7 +24,8 @@ POLL_S = 0.5
 _PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
 _PAUSE_EACH_S = 0.004  # and this for each who listens: writing to many takes its time
 _IDLE_PAUSE_S = 0.25
-_COMMITS_AT_ONCE = 100  # a millisecond or so in which nobody else is served
+_COMMITS_AT_ONCE = 100
+_EVENTS_AT_ONCE = 200  # a millisecond or so in which nobody else is served
 _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
 
@@ -113,6 +114,7 @@ class Feed:
     def __init__(self, gate: Node) -> None:
         self._gate = gate
         self._position: Position | None = None
+        self._at_once = _COMMITS_AT_ONCE  # commits: fewer where each has many events
         self._listeners: set[Listener] = set()
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -155,11 +157,11 @@ class Feed:
     async def _run(self) -> None:
         while True:
             try:
-                read = await self._read()
+                read, asked = await self._read()
                 if not read:
                     await self._gate.wait_for_change(POLL_S)
                 # More is there: go on at once, but let others have their turn.
-                await asyncio.sleep(0 if read >= _COMMITS_AT_ONCE else self._pause_s())
+                await asyncio.sleep(0 if read >= asked else self._pause_s())
             except LogReplaced:
                 self._position = await self._gate.position()
                 text = "the log was replaced, by a restored backup perhaps: read everything anew"
@@ -178,10 +180,11 @@ class Feed:
         listening = len(self._listeners)
         return min(_PAUSE_S + _PAUSE_EACH_S * listening, _IDLE_PAUSE_S) if listening else _IDLE_PAUSE_S
 
-    async def _read(self) -> int:
-        """Take in the next commits: how many there were."""
+    async def _read(self) -> tuple[int, int]:
+        """Take in the next commits: how many there were, and how many were asked for."""
         assert self._position is not None
-        commits = await self._gate.commits(self._position, _COMMITS_AT_ONCE)
+        before, asked = self._position.seq, self._at_once
+        commits = await self._gate.commits(self._position, asked)
         self._in_trouble = False
         moments = Moments(self._gate) if self._listeners else None
         told = []
@@ -197,7 +200,9 @@ class Feed:
             batch = Batch(told)
             for listener in self._listeners:
                 listener.tell(batch)
-        return len(commits)
+        each = max((self._position.seq - before) / len(commits), 1) if commits else 1
+        self._at_once = min(max(int(_EVENTS_AT_ONCE / each), 1), _COMMITS_AT_ONCE)
+        return len(commits), asked
 
     def _tell_all(self, notice: Notice) -> None:
         for listener in self._listeners:
