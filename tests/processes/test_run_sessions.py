@@ -322,17 +322,14 @@ def _to_be_probed(fleet: Fleet) -> None:
 def test_r5_the_seat_is_not_free_while_somebody_of_the_ended_group_lives(fleet: Fleet) -> None:
     """The agent's first process obeys TERM, one of its group does not; and the wrapper cannot speak."""
     fleet.configure("[agents]\nhost = 1\n")
-    body = (
-        "import os, signal, time\n"
-        "if os.fork() == 0:\n"
-        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "    open('deaf', 'w').write(str(os.getpid()))\n"
-        "    time.sleep(300)\n"
-        "while not os.path.exists('deaf'): time.sleep(0.01)\n"
-        'print(\'{"type":"text","sessionID":"ses_1","part":{}}\', flush=True)\n'
-        "time.sleep(300)\n"
+    program = fleet.script(
+        "opencode",
+        "#!/bin/sh\n"
+        """sh -c 'trap "" TERM; echo $$ >deaf; exec sleep 300' &\n"""
+        "while [ ! -s deaf ]; do sleep 0.05; done\n"
+        """echo '{"type":"text","sessionID":"ses_1","part":{}}'\n"""
+        "exec sleep 300\n",
     )
-    program = fleet.script("opencode", f"#!{sys.executable}\n{body}")
     run = fleet.run("--silence", "4s", "-m", OPUS, "--", program, "run", "--format", "json", "hi")
     (lease,) = fleet.until(lambda: [lease for lease in fleet.state.leases.values() if lease.child])
     agent = int(lease.child.split("|")[3])
@@ -351,13 +348,13 @@ def test_r5_the_seat_is_not_free_while_somebody_of_the_ended_group_lives(fleet: 
 
 def test_l2_a_deaf_agent_keeps_its_seat_when_the_wrapper_that_ends_it_is_killed(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
-    body = (
-        "import os, signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: open('told', 'w').close())\n"
-        'print(\'{"type":"text","sessionID":"ses_1","part":{}}\', flush=True)\n'
-        "while True: time.sleep(300)\n"
+    program = fleet.script(
+        "opencode",
+        "#!/bin/sh\n"
+        "trap ': >told' TERM\n"
+        """echo '{"type":"text","sessionID":"ses_1","part":{}}'\n"""
+        "while :; do sleep 300; done\n",
     )
-    program = fleet.script("opencode", f"#!{sys.executable}\n{body}")
     run = fleet.run("--silence", "4s", "-m", OPUS, "--", program, "run", "--format", "json", "hi")
     fleet.until(lambda: (fleet.folder / "told").exists())
     (lease,) = fleet.state.leases.values()
