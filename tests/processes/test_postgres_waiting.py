@@ -79,6 +79,20 @@ def waiting_elsewhere(other: DirectGate, tmp_path: Path, monkeypatch: pytest.Mon
             os.close(theirs)
 
 
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Link, str]]:
+    """Filled with every round trip from now on: by which connection, and what is asked."""
+    asked: list[tuple[Link, str]] = []
+    ask = Link.ask
+
+    def noting(link: Link, text: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
+        answer = ask(link, text, on=on, meanwhile=meanwhile)
+        asked.append((link, text))
+        return answer
+
+    monkeypatch.setattr(Link, "ask", noting)
+    return asked
+
+
 def test_a_waiter_on_another_machine_is_woken_by_a_release_and_not_by_its_poll(
     gates: tuple[DirectGate, DirectGate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,15 +110,8 @@ def test_between_a_release_and_a_seat_elsewhere_are_four_round_trips_and_one_tha
 ) -> None:
     one, other = gates
     one.decide([cmd.Acquire("held", SPEC, one.me)])
-    asked: list[tuple[object, str]] = []
-    ask = Link.ask
-
-    def noting(link: Link, text: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
-        asked.append((link, text))
-        return ask(link, text, on=on, meanwhile=meanwhile)
-
     with waiting_elsewhere(other, tmp_path, monkeypatch) as got:
-        monkeypatch.setattr(Link, "ask", noting)
+        asked = noted(monkeypatch)
         one.decide([cmd.Release("held")])
     assert isinstance(got[0], Lease)
     by = {gate: [text for link, text in asked if link is gate.log._link] for gate in gates}  # type: ignore[attr-defined]
@@ -123,8 +130,12 @@ def test_who_is_told_of_a_grant_that_is_not_there_waits_on(
     one.decide([cmd.Acquire("held", SPEC, one.me)])
     with waiting_elsewhere(other, tmp_path, monkeypatch) as got:
         ticket = one.replica.catch_up().tickets["next"]
+        looked = noted(monkeypatch)
         one.log.tell(far.written([far.Wake(ticket.wake, b"granted", ticket.holder)]))  # type: ignore[attr-defined]
-        sleep(0.3)
+        until = monotonic() + 25
+        while not any(link is other.log._link for link, _ in looked):  # type: ignore[attr-defined]
+            assert monotonic() < until, "it was not woken"
+            sleep(0.01)
         assert got == []
         one.decide([cmd.Release("held")])
     assert isinstance(got[0], Lease)
