@@ -283,8 +283,8 @@ def test_L5_a_child_that_overstays_is_told_to_end(tmp_path):
 
 def test_L5_a_child_that_does_not_listen_is_killed(tmp_path):
     file = tmp_path / "signals"
-    command = recorder(file, last="none")
-    with running(tmp_path, *command, WRAPPER_ENDS_IN="1.5", WRAPPER_KILL_AFTER="0.2") as wrapper:
+    deaf = f"trap 'echo SIGTERM >>{file}' TERM; echo ready >>{file}; while :; do sleep 100; done"
+    with running(tmp_path, "sh", "-c", deaf, WRAPPER_ENDS_IN="2", WRAPPER_KILL_AFTER="1") as wrapper:
         assert wrapper.code() == 137
         assert noted(file) == ["ready", "SIGTERM"]
         assert "overstayed=True" in wrapper.end()
