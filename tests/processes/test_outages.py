@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from headgate.core import events as ev
 from headgate.core.records import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there
+from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, state_of
 
 pytestmark = pytest.mark.processes
 
@@ -148,6 +149,42 @@ def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_
     leaves.signal(signal.SIGTERM)
     assert leaves.wait(60) in (128 + signal.SIGTERM, -signal.SIGTERM), leaves
     assert [life.name for life in reached.lives()] == ["before", "goes"]
+
+
+# `headgate run` that stops when it has a seat and a child that waits, and has not yet said whose seat it is.
+BEFORE_ITS_CLAIM = """
+import os, signal, sys
+from headgate.cli import run
+from headgate.cli.main import main
+prepare = run.Child.prepare
+once = [signal.SIGSTOP]
+
+def stopping(*args, **named):
+    child = prepare(*args, **named)
+    while once:
+        os.kill(os.getpid(), once.pop())
+    return child
+
+run.Child.prepare = stopping
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.postgres
+def test_q2_a_run_with_a_seat_whose_agent_has_not_begun_bears_with_a_restart_of_the_server(
+    far: Fleet, server: Server
+) -> None:
+    argv = [sys.executable, "-c", BEFORE_ITS_CLAIM, "run", "--", *far.sleeper("one", 0.1)]
+    run = far.start(argv, {"HEADGATE_TEST_BEAT_S": "1", "HEADGATE_TEST_AWAY_S": "60"})
+    far.until(lambda: state_of(run.pid) == "T", what="a run with a child that waits")
+    far.close_gate()
+    server.stop(signal.SIGINT)
+    run.signal(signal.SIGCONT)
+    far.until(lambda: "(trying for " in run.err or run.code is not None, what="a word that the store is away")
+    server.start()
+    assert run.wait(60) == 0, run
+    assert [life.name for life in far.lives()] == ["one"]
+    far.until(far.is_empty, what="an empty gate")
 
 
 @pytest.mark.postgres

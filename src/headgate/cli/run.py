@@ -34,6 +34,7 @@ from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
 
 if TYPE_CHECKING:
+    from headgate.cli.outage import Outage
     from headgate.cli.proxying import Proxying
     from headgate.runner.watching import Watch
 
@@ -72,7 +73,7 @@ def _run(options: RunOptions, status: Status) -> int:
     while isinstance(asked.lease, Lease):
         gate, lease = asked.gate, asked.lease
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
-        ended = _under_lease(gate, options, environment, lease, fresh, proxying)
+        ended = _under_lease(gate, options, environment, lease, fresh, proxying, request.outage())
         if ended is not None:
             end, watch = ended
             asked.gate = gate = watch.gate
@@ -153,6 +154,7 @@ def _under_lease(
     lease: Lease,
     fresh: bool,
     proxying: Proxying | None,
+    outage: Outage,
 ) -> tuple[End, Watch] | None:
     """Start the agent and stay with it. None when the lease was gone before it could start.
 
@@ -175,9 +177,8 @@ def _under_lease(
         taps = () if options.classify == "none" else tappable()
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
-        claimed = gate.decide([cmd.Claim(lease.id, identity)])[0]
-        held = gate.lease(lease.id)
-        if claimed.error is not None or held is None:
+        held = _claimed(gate, lease, identity, outage)
+        if held is None:
             child.abandon()
             return None
         credential = gate.credentials.used_for(lease.model)
@@ -215,6 +216,17 @@ def _under_lease(
     )
     watch.ended(end)
     return end, watch
+
+
+def _claimed(gate: SeatGate, lease: Lease, child: str, outage: Outage) -> Lease | None:
+    """The lease with its child, which waits meanwhile, if need be for the server's restart. None when it is gone."""
+    while True:
+        try:
+            claimed = gate.decide([cmd.Claim(lease.id, child)])[0]
+            return gate.lease(lease.id) if claimed.error is None else None
+        except StoreError as error:
+            if not outage.bears(error, known=True):
+                raise
 
 
 def _proxying(loaded: Loaded | None) -> Proxying:
