@@ -1,9 +1,9 @@
 # The commands of a working copy. Needs Python 3.11+ and make; tools/bootstrap brings the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
-TARGETS := help demo test check format bench soak agents clean
+TARGETS := help demo test check format bench soak agents compiled clean
 BIN := .venv/bin
-CODE := $(wildcard src tests benchmarks tools)
+CODE := $(wildcard src tests benchmarks tools setup.py)
 # Without compiled code kept, every process that a test starts would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 WORDS :=
@@ -30,7 +30,7 @@ check: ## Lint, format, types and layers
 	@sh tools/bootstrap dev
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy $(filter-out setup.py,$(CODE))
 	$(BIN)/lint-imports
 
 format: ## Put the code into its format, and fix what ruff can
@@ -49,6 +49,12 @@ soak: ## The tests that kill real processes, many rounds of them; and five minut
 agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev
 	HEADGATE_AGENTS=1 $(BIN)/python -m pytest tests/agents $(ARGS)
+
+compiled: ## The core compiled to C, into build/compiled, and its tests (needs a C compiler). To use it: PYTHONPATH=build/compiled
+	@sh tools/bootstrap dev
+	rm -rf build
+	HEADGATE_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/compiled .
+	PYTHONPATH=build/compiled $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation $(ARGS)
 
 clean: ## Remove caches and build products, but not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

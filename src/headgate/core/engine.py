@@ -185,7 +185,7 @@ class Engine:
                 if pool is not None and pool.timer_at == at:
                     pool.timer_at = 0
                     state.touch(pool)
-            elif timers.due(now) is not timer:
+            elif timers.due(now) != timer:
                 continue  # it meant nothing any more
             elif state.fresh or state.dirty:
                 self._line.settle(now)  # what freed up is lent before anything is taken away

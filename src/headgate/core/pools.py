@@ -90,7 +90,7 @@ class Lot:
         heap, ranks = self._heap, self._ranks
         while heap:
             known, flow = heap[0]
-            stands = ranks.get(flow) is known
+            stands = ranks.get(flow) == known
             queue = self.of_flow(flow) if stands else None
             if queue is None:
                 heappop(heap)
@@ -102,7 +102,7 @@ class Lot:
                 return queue
             ranks[flow] = actual
             heapreplace(heap, (actual, flow))
-            if heap[0][0] is actual:
+            if heap[0][0] == actual:
                 return queue
         return None
 

@@ -104,7 +104,7 @@ class Timers:
         timer = heappop(self.heap)
         if timer[1] >= _FAR:
             far = self._far
-            if far and far[0] is timer:
+            if far and far[0] == timer:
                 heappop(far)
             if far:
                 heappush(self.heap, far[0])
@@ -115,7 +115,7 @@ class Timers:
     def _push_far(self, at: int, what: int, name: str) -> None:
         far, timer = self._far, (at, what, name)
         heappush(far, timer)
-        if far[0] is timer:
+        if far[0] == timer:
             heappush(self.heap, timer)
 
     def first_to_act(self) -> Ticket | None:
