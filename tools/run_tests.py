@@ -22,11 +22,11 @@ CORE = ("tests/golden", "tests/unit/test_core_*.py")
 # What each lane runs, of tests/; a last lane has the rest.
 LANES = {
     "processes": ("processes/test_[a-i]*.py", "processes/test_run*.py", "processes/test_top.py"),
-    "hosts": ("processes/*.py", "simulation"),
+    "hosts": ("processes/*.py",),
     "service": ("api",),
     "proxy": ("proxy", "library"),
 }
-AFTER_CORE = ("property", "contract")
+AFTER_CORE = ("property", "contract", "simulation")
 LOOK_S = 15.0
 PYTEST = (sys.executable, "-m", "pytest", "--durations=12")
 
