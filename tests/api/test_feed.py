@@ -18,7 +18,7 @@ from headgate.core import commands as cmd
 from headgate.core.records import Rule
 from headgate.gate.node import Node
 from headgate.log.memory import MemoryLog
-from headgate.log.protocol import StoreError
+from headgate.log.protocol import Commit, Position, StoreError
 from headgate.log.sqlite import SqliteLog
 from headgate.testing import FakeClock
 
@@ -209,3 +209,38 @@ async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.Monke
     assert listener.behind
     assert not listener.pending
     assert listener.seq == 2
+
+
+async def test_h2_what_was_decided_together_is_read_in_slices_so_that_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeds, "_EVENTS_AT_ONCE", 10)
+    monkeypatch.setattr(feeds, "_IDLE_PAUSE_S", 0.01)
+    async with Node(MemoryLog()) as gate:
+        feed = Feed(gate)
+        slices: list[int] = []
+        read = gate.commits
+
+        async def commits(position: Position, most: int) -> list[Commit]:
+            found = await read(position, most)
+            slices.append(sum(len(commit.events) for commit in found))
+            return found
+
+        monkeypatch.setattr(gate, "commits", commits)
+        heard: list[object] = []
+        feed.hear(heard.append)
+        await feed.start()
+
+        async def until(number: int) -> None:
+            while len(heard) < number:
+                await asyncio.sleep(0.01)
+
+        for number in range(1, 6):  # commits of five: it learns how large they are
+            await asyncio.gather(*(cap(gate, 5 * number + each) for each in range(5)))
+            await until(5 * number)
+        slices.clear()
+        for number in range(6, 46):
+            await asyncio.gather(*(cap(gate, 5 * number + each) for each in range(5)))
+        await until(5 * 45)
+        await feed.stop()
+    assert 0 < max(slices) <= 10

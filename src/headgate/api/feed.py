@@ -114,7 +114,7 @@ class Feed:
     def __init__(self, gate: Node) -> None:
         self._gate = gate
         self._position: Position | None = None
-        self._at_once = _COMMITS_AT_ONCE  # commits: fewer where each has many events
+        self._at_once = _COMMITS_AT_ONCE // 10  # commits: more where each has few events, as those last read
         self._listeners: set[Listener] = set()
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -200,8 +200,9 @@ class Feed:
             batch = Batch(told)
             for listener in self._listeners:
                 listener.tell(batch)
-        each = max((self._position.seq - before) / len(commits), 1) if commits else 1
-        self._at_once = min(max(int(_EVENTS_AT_ONCE / each), 1), _COMMITS_AT_ONCE)
+        if commits:
+            each = max((self._position.seq - before) / len(commits), 1)
+            self._at_once = min(max(int(_EVENTS_AT_ONCE / each), 1), _COMMITS_AT_ONCE)
         return len(commits), asked
 
     def _tell_all(self, notice: Notice) -> None:
