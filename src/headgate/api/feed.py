@@ -26,6 +26,7 @@ _PAUSE_EACH_S = 0.004  # and this for each who listens: writing to many takes it
 _IDLE_PAUSE_S = 0.25
 _COMMITS_AT_ONCE = 100
 _EVENTS_AT_ONCE = 200  # a millisecond or so in which nobody else is served
+_TOLD_AT_ONCE = 2_000  # what was read in several turns is written to each who listens in one
 _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
 
@@ -115,6 +116,7 @@ class Feed:
         self._gate = gate
         self._position: Position | None = None
         self._at_once = _COMMITS_AT_ONCE // 10  # commits: more where each has few events, as those last read
+        self._untold: list[Told] = []
         self._listeners: set[Listener] = set()
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -163,7 +165,7 @@ class Feed:
                 # More is there: go on at once, but let others have their turn.
                 await asyncio.sleep(0 if read >= asked else self._pause_s())
             except LogReplaced:
-                self._position = await self._gate.position()
+                self._position, self._untold = await self._gate.position(), []
                 text = "the log was replaced, by a restored backup perhaps: read everything anew"
                 self._tell_all(Notice("reset", {"seq": self.seq, "text": text}))
             except StoreError as error:
@@ -187,17 +189,16 @@ class Feed:
         commits = await self._gate.commits(self._position, asked)
         self._in_trouble = False
         moments = Moments(self._gate) if self._listeners else None
-        told = []
         for commit in commits:
             first = commit.seq - len(commit.events) + 1
             for seq, event in enumerate(commit.events, first):
                 for hearer in self._hearers:
                     hearer(event)
                 if moments is not None:
-                    told.append(words(seq, commit.at, event, moments))
+                    self._untold.append(words(seq, commit.at, event, moments))
             self._position = commit.position
-        if told:
-            batch = Batch(told)
+        if self._untold and (len(commits) < asked or len(self._untold) >= _TOLD_AT_ONCE):
+            batch, self._untold = Batch(self._untold), []
             for listener in self._listeners:
                 listener.tell(batch)
         if commits:
