@@ -6,6 +6,8 @@ BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools setup.py)
 # Without compiled code kept, every process that a test starts would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
+# A core that was compiled, as it is where Headgate is installed.
+COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 WORDS :=
 
 .DEFAULT_GOAL := help
@@ -40,7 +42,8 @@ format: ## Put the code into its format, and fix what ruff can
 
 bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes options
 	@sh tools/bootstrap dev,bench
-	$(BIN)/python -m benchmarks $(WORDS) $(ARGS)
+	@sh tools/compiled
+	$(COMPILED) $(BIN)/python -m benchmarks $(WORDS) $(ARGS)
 
 soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service
 	@sh tools/bootstrap dev
@@ -50,11 +53,9 @@ agents: ## The real agents against a fake provider; downloads them (into .cache)
 	@sh tools/bootstrap dev
 	HEADGATE_AGENTS=1 $(BIN)/python -m pytest tests/agents $(ARGS)
 
-compiled: ## The core compiled to C, into build/compiled, and its tests (needs a C compiler). To use it: PYTHONPATH=build/compiled
-	@sh tools/bootstrap dev
-	rm -rf build
-	HEADGATE_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/compiled .
-	PYTHONPATH=build/compiled $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation $(ARGS)
+compiled: ## What `pip install .` makes, into build/compiled, and the tests of the core on it
+	@sh tools/compiled
+	$(COMPILED) $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation $(ARGS)
 
 clean: ## Remove caches and build products, but not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

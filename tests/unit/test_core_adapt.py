@@ -23,6 +23,7 @@ from headgate.core.limits.adapt import (
 from headgate.core.limits.belief import LAG_MS, Belief
 from headgate.core.pools import Pool
 from headgate.core.records import Rule, Spec
+from headgate.core.restoring import belief_record
 from headgate.core.state import State
 from headgate.core.views import pool_views
 
@@ -112,7 +113,7 @@ class Calls:
             if self.lent(ident):
                 return ident
             self.wait(500)
-        raise AssertionError(f"{ident} does not enter: {self.belief}")
+        raise AssertionError(f"{ident} does not enter: {belief_record(self.belief)}")
 
     def prove(self, level: int) -> list[str]:
         """So many calls in flight, all accepted."""
@@ -151,6 +152,13 @@ class Calls:
 
 
 # Climbing.
+
+
+def _believing(**said: object) -> Adapt:
+    belief = Belief()
+    for name, value in said.items():
+        setattr(belief, name, value)
+    return Adapt(belief)
 
 
 def test_p4_at_first_calls_climb_one_proven_level_at_a_time() -> None:
@@ -215,7 +223,7 @@ def test_p4_where_calls_come_seldom_those_at_the_edge_are_apart_and_nobody_is_wo
 
 
 def test_p4_a_try_waits_for_a_moment_at_which_nothing_cools_and_for_ten_seconds_at_most() -> None:
-    adapt = Adapt(Belief(proven=3, proven_at=START, tried_at=START, sent_at=START))
+    adapt = _believing(proven=3, proven_at=START, tried_at=START, sent_at=START)
     adapt.configure(8, explore=False, fixed_lag_ms=None)
     due = adapt.admits_at(4, 8, START + 5_000, live=2, cooling=1)
     assert due == START + 10_000
@@ -226,7 +234,7 @@ def test_p4_a_try_waits_for_a_moment_at_which_nothing_cools_and_for_ten_seconds_
 
 @pytest.mark.parametrize(("ago", "ghosts"), [(499, 0), (500, 2), (1_999, 2), (2_000, 0)])
 def test_p4_a_release_is_a_ghost_from_the_lag_on_and_for_two_seconds(ago: int, ghosts: int) -> None:
-    adapt = Adapt(Belief(freed=[(START - 2_900, 1), (START - ago, 2)]))
+    adapt = _believing(freed=[(START - 2_900, 1), (START - ago, 2)])
     adapt.configure(8, explore=False, fixed_lag_ms=None)
     adapt.admitted("a", 1, START)
     call = adapt.belief.calls["a"]

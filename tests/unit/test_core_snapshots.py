@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from headgate.core import commands as cmd
@@ -10,8 +11,9 @@ from headgate.core import events as ev
 from headgate.core.engine import Engine
 from headgate.core.errors import InternalError
 from headgate.core.invariants import check_invariants
+from headgate.core.limits.belief import Belief, Call
 from headgate.core.records import Rule, Spec
-from headgate.core.snapshots import PoolRecord, Snapshot
+from headgate.core.snapshots import BeliefRecord, CallRecord, PoolRecord, Snapshot
 from headgate.core.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench, through_json
 
@@ -52,6 +54,11 @@ def test_p5_a_snapshot_restores_the_state_also_through_json():
     assert restored.export(bench.now) == snapshot
     assert State.restore(through_json(snapshot)).export(bench.now) == snapshot
     check_invariants(restored)
+
+
+@pytest.mark.parametrize(("kept", "record"), [(Belief(), BeliefRecord), (Call(1, 1, 1, bold=False), CallRecord)])
+def test_p5_all_that_was_learned_is_in_its_record(kept: object, record: type[Struct]):
+    assert {name for name in dir(kept) if not name.startswith("_")} == set(record.__struct_fields__)
 
 
 def test_p5_a_restored_gate_goes_on_as_if_nothing_had_happened():

@@ -7,6 +7,8 @@ ticket, while the others wait for its verdict.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from headgate.core.errors import BadName
@@ -15,10 +17,10 @@ from headgate.core.names import DEFAULT_ACCOUNT, Model, account_of, glob, parse_
 CAUSES = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
 NEEDS_A_PERSON = ("auth", "quota")
 _DEFAULT_MS = {"rate_limited": 60_000, "auth": 3_600_000, "quota": 3_600_000}
-_OTHER_MS = 300_000
-MOST_MS = 35 * 86_400_000
-PROBE_AFTER_MS = 6 * 3_600_000
-VERDICT_MS = 60_000  # a probe that has not failed for so long has succeeded
+_OTHER_MS: Final = 300_000
+MOST_MS: Final = 35 * 86_400_000
+PROBE_AFTER_MS: Final = 6 * 3_600_000
+VERDICT_MS: Final = 60_000  # a probe that has not failed for so long has succeeded
 
 
 class Backoff(Struct, omit_defaults=True):

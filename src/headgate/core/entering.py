@@ -7,6 +7,7 @@ comes to the head of the line later enters through the same door (core/settling.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from headgate.core import events as ev
 from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.core.checks import check_cap
 from headgate.core.errors import BadRequest
+from headgate.core.events import Granted, Queued
 from headgate.core.line import Candidate, Queue
 from headgate.core.names import KINDS, parse_model, parse_selector, shown
 from headgate.core.order import MAX_PRIORITY, order_key
@@ -25,8 +27,8 @@ from headgate.core.settling import Settling
 from headgate.core.state import DEFAULT_HOLD_MS, State
 from headgate.core.timers import Timers, keep_ms
 
-EXPIRES_MS = 24 * 3_600_000
-MOST_RENEW_MS = 86_400_000
+EXPIRES_MS: Final = 24 * 3_600_000
+MOST_RENEW_MS: Final = 86_400_000
 
 
 class Entering:
@@ -59,7 +61,7 @@ class Entering:
                 return
         if command.job and command.wait:
             ticket = self._ticket(command, queue, now)
-            self._emit(ev.Queued(ticket, reason_of_job(state, queue, now, ticket)))
+            self._emit(Queued(ticket, reason_of_job(state, queue, now, ticket)))
             return
         if not queue.waiting:
             candidate = self.line.choose(queue, now)
@@ -70,7 +72,7 @@ class Entering:
         if not command.wait or (not queue.usable and self.needs_a_person(queue, now)):
             self._emit(ev.Deferred(command.id, spec, command.holder, reason, command.command))
             return
-        self._emit(ev.Queued(self._ticket(command, queue, now), reason))
+        self._emit(Queued(self._ticket(command, queue, now), reason))
 
     def adopt(self, command: cmd.Adopt, now: int) -> None:
         """Count a process that runs already. Nobody asks whether there is room: it is there."""
@@ -125,7 +127,7 @@ class Entering:
             ticket = replace(ticket, expires_at=old.expires_at)
         most = candidate.max_hold_ms
         self._emit(
-            ev.Granted(
+            Granted(
                 id=old.id,
                 model=command.model,
                 charge_ms=state.expected_hold_ms(spec),
@@ -255,7 +257,7 @@ class Entering:
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
         probes = tuple(sorted([backoff.key for backoff in state.holding(candidate)])) if state.backoffs else ()
         self._emit(
-            ev.Granted(
+            Granted(
                 ticket.id,
                 candidate.model,
                 state.holds.get(candidate.hold_key, DEFAULT_HOLD_MS),

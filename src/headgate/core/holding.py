@@ -10,6 +10,7 @@ from headgate.core import events as ev
 from headgate.core.backing_off import BackingOff
 from headgate.core.backoffs import CAUSES
 from headgate.core.errors import BadRequest, NotFound
+from headgate.core.events import Released
 from headgate.core.gating import Gating
 from headgate.core.names import shown
 from headgate.core.order import MAX_PRIORITY, order_key
@@ -81,7 +82,7 @@ class Holding:
         else:
             self._failed(command, lease, now)
         self._emit(
-            ev.Released(  # by their places, as in Entering
+            Released(  # by their places, as in Entering
                 ident,
                 outcome,
                 lease.model,

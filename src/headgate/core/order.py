@@ -8,8 +8,10 @@ queued later than seniority + 12 s x (difference in priority) after a ticket can
 
 from __future__ import annotations
 
-PRIORITY_MS = 12_000
-MAX_PRIORITY = 100
+from typing import Final
+
+PRIORITY_MS: Final = 12_000
+MAX_PRIORITY: Final = 100
 
 
 def order_key(since: int, priority: int, queued_at: int, seniority_ms: int | None) -> int:

@@ -7,7 +7,7 @@ Time enters only as `now`: seats whose cooldown has passed are dropped when some
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.core.limits import NEVER, Adapt, Policy, plain
 from headgate.core.rules import UNLIMITED, Need
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # Where levels are learned there is no gate for calls that end so soon, nor where seats are given back more often than
 # answers come, each of which lets one in: the line would wait for answers.
-SHORT_MS = 3_000
-TURN_MS = 700
+SHORT_MS: Final = 3_000
+TURN_MS: Final = 700
 
 # Who is first: virtual start of the flow (-1: moved to the front), order and arrival of the ticket.
 Rank = tuple[int, int, int]

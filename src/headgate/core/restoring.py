@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headgate.core.limits import Adapt
-from headgate.core.limits.belief import Belief, copied
+from headgate.core.limits.belief import Belief, Call
 from headgate.core.pools import Pool
-from headgate.core.snapshots import FORMAT, PoolRecord, ShareRecord, Snapshot, UpstreamRecord
+from headgate.core.snapshots import FORMAT, BeliefRecord, CallRecord, PoolRecord, ShareRecord, Snapshot, UpstreamRecord
 from headgate.core.usage import Upstream
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _restore_pool(state: State, record: PoolRecord) -> None:
         own.latest, own.latest_at = share.latest, share.latest_at
     pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
     if pool.adapt is not None and record.adapt is not None:
-        pool.adapt = Adapt(copied(record.adapt))
+        pool.adapt = Adapt(_believed(record.adapt))
         pool.refresh()
 
 
@@ -125,7 +125,7 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         hold_mean_ms=pool.hold_mean_ms,
         hold_dev_ms=pool.hold_dev_ms,
         upstream=_upstream_record(pool.upstream),
-        adapt=copied(pool.adapt.belief) if pool.adapt is not None and pool.adapt.belief != Belief() else None,
+        adapt=belief_record(pool.adapt.belief) if pool.adapt is not None else None,
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record
 
@@ -133,3 +133,22 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
 def _upstream_record(upstream: Upstream) -> UpstreamRecord | None:
     record = UpstreamRecord(**{name: getattr(upstream, name) for name in UpstreamRecord.__struct_fields__})
     return None if record == UpstreamRecord() else record
+
+
+def belief_record(belief: Belief) -> BeliefRecord | None:
+    record = BeliefRecord(**{name: getattr(belief, name) for name in BeliefRecord.__struct_fields__})
+    record.freed, record.rejected = list(belief.freed), list(belief.rejected)
+    record.calls = {
+        ident: CallRecord(*[getattr(call, name) for name in CallRecord.__struct_fields__])
+        for ident, call in belief.calls.items()
+    }
+    return None if record == BeliefRecord() else record
+
+
+def _believed(record: BeliefRecord) -> Belief:
+    belief = Belief()
+    for name in BeliefRecord.__struct_fields__:
+        setattr(belief, name, getattr(record, name))
+    belief.freed, belief.rejected = list(record.freed), list(record.rejected)
+    belief.calls = {ident: Call(*astuple(call)) for ident, call in record.calls.items()}
+    return belief

@@ -10,7 +10,7 @@ account says goes first.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from headgate.core.records import Rule, Spec
 
 T = TypeVar("T")
 
-UNLIMITED = 1 << 60
+UNLIMITED: Final = 1 << 60
 
 BUILT_IN = (Rule("agents", "host", cap=3), Rule("agents", "*/claude-opus-*", cap=4))
 _BUILT_IN = {(rule.kind, rule.selector): rule for rule in BUILT_IN}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
+from typing import Final
 
 from headgate.core import events as ev
 from headgate.core.line import Candidate, Queue
@@ -16,8 +17,8 @@ from headgate.core.records import Ticket
 from headgate.core.state import State
 from headgate.core.timers import POOL, Timers
 
-RESERVE_AFTER_MS = 30_000  # whoever is still overtaken after so long has seats kept for it
-FOREVER = 1 << 53  # a pause without an end; fits every JSON reader
+RESERVE_AFTER_MS: Final = 30_000  # whoever is still overtaken after so long has seats kept for it
+FOREVER: Final = 1 << 53  # a pause without an end; fits every JSON reader
 
 
 class Settling:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from headgate.core.backoffs import Backoff
-from headgate.core.limits.belief import Belief
+from headgate.core.limits.belief import LAG_MS
 from headgate.core.records import Lease, Rule, Ticket
 
 FORMAT = 1
@@ -35,6 +35,58 @@ class UpstreamRecord(Struct, omit_defaults=True):
     lent: int = 0
 
 
+class CallRecord(Struct, array_like=True, gc=False):
+    """What `adapt` knows of an admission (limits/belief.py says what each field means)."""
+
+    epoch: int
+    level: int
+    at: int
+    bold: bool
+    ghosts: int
+    ghost_age: int
+    decided: bool = False
+    refused: bool = False
+    live: int = 0
+
+
+class BeliefRecord(Struct, omit_defaults=True):
+    """What `adapt` has learned about one pool."""
+
+    limit: int = 0
+    proven: int = 0
+    firm: int = 0
+    proven_at: int = 0
+    held_at: int = 0
+    failed: int = 0
+    good: int = 0
+    lag_ms: int = LAG_MS
+    lag_was: int = 0
+    clean: int = 0
+    epoch: int = 1
+    in_a_row: int = 0
+    next_probe: int = 0
+    interval_ms: int = 0
+    probing: bool = False
+    unproven: str = ""
+    sent_at: int = 0
+    tried_at: int = 0
+    tried: int = 0
+    freed_at: int = 0
+    hold_ms: int = 1_800
+    gap_ms: int = 4_000 * 16
+    freed: list[tuple[int, int]] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
+    ghost_age: int = 0
+    drops: int = 0
+    before: tuple[int, int] = (0, 0)
+    failed_before: int = 0
+    probe_before: int = 0
+    last_why: str = ""
+    last_level: int = 0
+    last_at: int = 0
+    calls: dict[str, CallRecord] = field(default_factory=dict)
+
+
 class PoolRecord(Struct, omit_defaults=True):
     """What of a pool cannot be derived from rules, leases and tickets."""
 
@@ -51,7 +103,7 @@ class PoolRecord(Struct, omit_defaults=True):
     hold_mean_ms: int = 0
     hold_dev_ms: int = 0
     upstream: UpstreamRecord | None = None
-    adapt: Belief | None = None  # what was learned of the provider's limit
+    adapt: BeliefRecord | None = None  # what was learned of the provider's limit
 
 
 class Snapshot(Struct, omit_defaults=True):

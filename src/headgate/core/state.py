@@ -10,7 +10,7 @@ The engine works them off (core/engine.py); replaying only adds to them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -30,7 +30,7 @@ from headgate.core.shelf import Shelf
 from headgate.core.snapshots import Snapshot
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
-DEFAULT_HOLD_MS = 10_000  # what a flow is charged for a seat before anything was observed
+DEFAULT_HOLD_MS: Final = 10_000  # what a flow is charged for a seat before anything was observed
 
 
 class State:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Final
 
 from headgate.core import events as ev
 from headgate.core.backoffs import VERDICT_MS
@@ -20,16 +20,27 @@ from headgate.core.pools import Pool
 from headgate.core.records import Ticket
 from headgate.core.state import State
 
-CLAIM_MS = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
+CLAIM_MS: Final = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
 
-KEEP_MS = 300_000
-_MANY = 4096  # timers kept apart; beyond this, those that mean nothing any more are dropped now and then
+KEEP_MS: Final = 300_000
+_MANY: Final = 4096  # timers kept apart; beyond this, those that mean nothing any more are dropped now and then
 
 # What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
-POOL, USAGE, BACKOFF, PROBE, VERDICT, ACCEPT, OPENING, RESERVE, CLAIM, HOLD, RENEWAL, EXPIRY = range(12)
-_FAR = HOLD  # this and those after it are kept apart
+POOL: Final = 0
+USAGE: Final = 1
+BACKOFF: Final = 2
+PROBE: Final = 3
+VERDICT: Final = 4
+ACCEPT: Final = 5
+OPENING: Final = 6
+RESERVE: Final = 7
+CLAIM: Final = 8
+HOLD: Final = 9
+RENEWAL: Final = 10
+EXPIRY: Final = 11
+_FAR: Final = HOLD  # this and those after it are kept apart
 
-_ENDLESS = 1 << 62
+_ENDLESS: Final = 1 << 62
 
 Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
 

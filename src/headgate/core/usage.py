@@ -14,11 +14,13 @@ then half a second apart.
 
 from __future__ import annotations
 
-EVERY_MS = 1_000  # while anybody waits
-APART_MS = 500  # between questions where their answers tell levels
-ARRIVE_MS = 250  # between questions where the answer to the first has let somebody in
-ANSWER_MS = 6_000  # a question, or one that nobody asks, is given up then: decide without the gate
-WITHDRAWN = "withdrawn"  # the process that asked is gone: another asks at once
+from typing import Final
+
+EVERY_MS: Final = 1_000  # while anybody waits
+APART_MS: Final = 500  # between questions where their answers tell levels
+ARRIVE_MS: Final = 250  # between questions where the answer to the first has let somebody in
+ANSWER_MS: Final = 6_000  # a question, or one that nobody asks, is given up then: decide without the gate
+WITHDRAWN: Final = "withdrawn"  # the process that asked is gone: another asks at once
 
 
 class Upstream:

@@ -10,9 +10,10 @@ from functools import cache
 from math import exp, log
 from random import Random
 from statistics import NormalDist
+from typing import Final
 
-BITS = 12
-_SIZE = 1 << BITS
+BITS: Final = 12
+_SIZE: Final = 1 << BITS
 
 Table = tuple[int, ...]
 

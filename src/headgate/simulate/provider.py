@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Final
 
 from headgate.simulate.scenario import Provider
 
-MINUTE = 60_000
+MINUTE: Final = 60_000
 
 
 class Upstream:

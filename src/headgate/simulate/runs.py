@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
@@ -22,7 +23,13 @@ class Run(Struct, frozen=True):
 
 def one(run: Run, progress: Callable[[float], None] | None = None) -> Result:
     world = World(run.scenario, plan(run.policy), run.seed)
-    world.run(progress)
+    collects = gc.isenabled()
+    gc.disable()  # a run makes a few hundred thousand objects, keeps some of them, and leaves no rings behind
+    try:
+        world.run(progress)
+    finally:
+        if collects:
+            gc.enable()
     return world.result(run.policy, run.seed, series=run.series)
 
 

@@ -9,9 +9,8 @@ that move the cap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Final
 
 from headgate.core import commands as cmd
 from headgate.core.commands import Acquire, Release
@@ -21,23 +20,21 @@ from headgate.core.order import PRIORITY_MS
 from headgate.core.pools import Pool
 from headgate.core.records import Spec
 from headgate.simulate import draws
+from headgate.simulate.agenda import Agenda
 from headgate.simulate.draws import BITS
 from headgate.simulate.policies import Aimd, Plan
 from headgate.simulate.provider import MINUTE, Upstream
 from headgate.simulate.result import Result
 from headgate.simulate.scenario import Project, Scenario
 
-START = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
-ME = "sim"
-MODEL = "sim/model"
-POOL = "requests sim"
-_NETWORK = draws.uniform(30, 81)
-_REFUSAL = draws.uniform(40, 151)
-_HEADERS = draws.uniform(400, 1501)
+START: Final = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
+ME: Final = "sim"
+MODEL: Final = "sim/model"
+POOL: Final = "requests sim"
+_NETWORK: Final = draws.uniform(30, 81)
+_REFUSAL: Final = draws.uniform(40, 151)
+_HEADERS: Final = draws.uniform(400, 1501)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
-_ORDER = 32  # bits
-
-Step = Callable[[Any, int], None]  # what happens: to an agent, if any, with a value of its own
 
 
 class Group:
@@ -99,10 +96,8 @@ class World:
         self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
         self.wants_word = self.engine.wants_word
-        # Moments are numbers: the time, and then how many were set before, so that those of one time keep their order.
-        self.moments = [(self.end << _ORDER) + (1 << _ORDER) - 1]  # heap; the last one is the end
-        self.steps: dict[int, tuple[Step, Agent | None, int]] = {}  # what happens then
-        self.pushed = self.asked = 0
+        self.agenda = Agenda(self.end)
+        self.asked = 0
         self.net = draws.stream(seed, "answers", 0).getrandbits
         self.lag = draws.uniform(*scenario.provider.lag_ms)
         self.lags = draws.stream(seed, "lags", 0).getrandbits
@@ -153,18 +148,12 @@ class World:
             seniority_ms = int(scenario.seniority_s * 1000)
             self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
         for at, _ in self.upstream.changes[1:]:
-            self.push(START + at, self._change)
+            self.agenda.push(START + at, self._change)
         if plan.cap != "none":
             self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
         for agent in self.agents:
             think = agent.thinks[agent.work(BITS)] if agent.project.think_first else 0
-            self.push(START + think, self._ask, agent)
-
-    def push(self, at: int, step: Step, agent: Agent | None = None, value: int = 0) -> None:
-        self.pushed = number = self.pushed + 1
-        moment = (at << _ORDER) + number
-        self.steps[moment] = (step, agent, value)
-        heappush(self.moments, moment)
+            self.agenda.push(START + think, self._ask, agent)
 
     def _set_cap(self, cap: int) -> None:
         cap = max(cap, 1)
@@ -196,7 +185,7 @@ class World:
 
     def _granted(self, agent: Agent) -> None:
         now = agent.sent_at = self.now
-        self.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
+        self.agenda.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
         line = agent.line
         line.pop(agent.ident, None)
         for other in line.values():  # the first of those who still wait
@@ -207,35 +196,36 @@ class World:
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""
-        moments, steps, timers, asks = self.moments, self.steps, self.engine.timers.heap, bool(self.asks)
+        agenda, timers, asks = self.agenda, self.engine.timers.heap, bool(self.asks)
         due = self.engine.timers.due
         tick = cmd.Tick()
+        taken = 0
         while True:
             if asks and self.decided:  # else nothing has changed there
                 self._ask_usage()
-            at = moments[0] >> _ORDER
+            at = agenda.next_at()
             if timers and timers[0][0] <= at and due(at) is not None:
                 if timers[0][0] > self.now:
                     self.now = timers[0][0]
                 self.handle(tick)
                 continue
-            moment = heappop(moments)
-            happens = steps.pop(moment, None)
+            happens = agenda.pop()
             if happens is None:
                 break  # the end
             step, agent, value = happens
             self.now = at
             step(agent, value)
-            if progress is not None and not moment & 0x3FFF:
+            taken += 1
+            if progress is not None and not taken & 0x3FFF:
                 progress((at - START) / (self.end - START))
-        if moments or self.engine.state.tickets:
+        if agenda.steps or self.engine.state.tickets:
             self.now = self.end
 
     def _ask_usage(self) -> None:
         """After a decision: is there a question that somebody should ask?"""
         if self.engine.questions(self.now):
             self.handle(cmd.AskUsage("requests", "sim", ME))
-            self.push(self.now + _NETWORK[self.net(BITS)], self._question)
+            self.agenda.push(self.now + _NETWORK[self.net(BITS)], self._question)
         self.decided = False
 
     # What happens.
@@ -258,7 +248,7 @@ class World:
         if not upstream.takes(now):
             upstream.refuses(now)
             self.refused_at.append(now)
-            self.push(at + _REFUSAL[agent.network(BITS)], self._refused, agent)
+            self.agenda.push(at + _REFUSAL[agent.network(BITS)], self._refused, agent)
             return
         work = agent.service_ms
         duration = work if now >= upstream.slowed_until else upstream.slowed(work)
@@ -272,10 +262,10 @@ class World:
         if self.wants_word(agent.ident):
             headers = at + _HEADERS[agent.network(BITS)]
             if headers < finish:
-                self.push(headers, self._headers, agent, int(agent.ident))
-        self.push(finish, self._finish, agent)
+                self.agenda.push(headers, self._headers, agent, int(agent.ident))
+        self.agenda.push(finish, self._finish, agent)
         if self.plan.sees_lag:
-            self.push(finish + lag, self._free, agent, int(agent.ident))
+            self.agenda.push(finish + lag, self._free, agent, int(agent.ident))
 
     def _headers(self, agent: Agent, ident: int) -> None:
         if agent.ident == str(ident) and self.wants_word(agent.ident):
@@ -283,7 +273,7 @@ class World:
 
     def _finish(self, agent: Agent, _: int) -> None:
         if agent.left:
-            self.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
+            self.agenda.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
         if self.aimd is not None:
             self.aimd.accepted()
         if not self.plan.sees_lag:
@@ -308,7 +298,7 @@ class World:
         wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
         agent.retries = min(agent.retries + 1, 8)
         wait -= wait * agent.network(BITS) >> (BITS + 2)
-        self.push(self.now + wait, self._ask, agent, 1)
+        self.agenda.push(self.now + wait, self._ask, agent, 1)
 
     def _change(self, agent: Agent | None, _: int) -> None:
         now = self.now - START
@@ -318,7 +308,7 @@ class World:
 
     def _question(self, agent: Agent | None, _: int) -> None:
         """The usage question has come to the provider, which counts and answers."""
-        self.push(self.now + _NETWORK[self.net(BITS)], self._answer, None, self.upstream.told(self.now - START))
+        self.agenda.push(self.now + _NETWORK[self.net(BITS)], self._answer, None, self.upstream.told(self.now - START))
 
     def _answer(self, agent: Agent | None, count: int) -> None:
         self.handle(cmd.AnswerUsage("requests", "sim", ME, count))

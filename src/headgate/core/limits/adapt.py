@@ -18,44 +18,45 @@ Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered`
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Final
 
 from headgate.core.limits.belief import LAG_MS, Belief, Call
 from headgate.core.limits.protocol import Verdict
 
-FLOOR = 1
-LOOK_MS = 10_000  # an answer to a usage question so soon after a drop tells why
-MOST_LAG_MS = 2_000
-KEPT_MS = MOST_LAG_MS + 1_000  # releases are remembered for so long
-GRACE_MS = 2_000  # a call that was not refused for so long was accepted
-REORDER_MS = 300  # calls sent closer together may arrive in another order
-CALM_MS = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
-SPACING_MS = 250  # between calls at the edge...
-SELDOM_MS = 1_000  # ...where seats are released no more often
-HASTE_MS = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
-SHORT_MS = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
-SHORT_HASTE_MS = 2_000  # the same wait where calls are short; and four calls more
-FRESH_MS = 150  # what was released so lately is still counted by any provider that counts finished calls at all
-TOGETHER_MS = 50  # calls sent so close together arrive in any order
-MOST_HOLD_MS = 10_000  # of one call in the mean: a single long one does not hide that the others are short
-BLAME_MS = 1_000  # an unproven call sent so recently may be why another was refused
-PROOF_MS = 15 * 60_000
-HELD_MS = 5 * 60_000
-CLEAN = 20  # seats lent again without trouble: the lag is long enough
-DROP = (1, 2)  # what is left of a level that was refused though it had been proven
-BUSY_DROP = (19, 20)
-CLIMB = (3, 4)  # how far up to climb again at once; from there on by probes
-REPROBE_MS = 10 * 60_000
-MOST_REPROBE_MS = 40 * 60_000
-FOUND_REPROBE_MS = 3 * 3_600_000  # a limit that was found by climbing, and has never moved
-EXPLORE_MS = 60_000
-PATIENCE_MS = 30_000  # how long a probe waits for a quiet moment
-WAIT_MS = 1_000
-MOST_WAIT_MS = 30_000
-ALONE_WAIT_MS = 60_000  # half of it and more: see `_wait_ms`
-MOST_ALONE_WAIT_MS = 30 * 60_000
-MOST_CEILING = 1_000_000
-NEVER = 1 << 60
-_ANY = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
+FLOOR: Final = 1
+LOOK_MS: Final = 10_000  # an answer to a usage question so soon after a drop tells why
+MOST_LAG_MS: Final = 2_000
+KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered for so long
+GRACE_MS: Final = 2_000  # a call that was not refused for so long was accepted
+REORDER_MS: Final = 300  # calls sent closer together may arrive in another order
+CALM_MS: Final = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
+SPACING_MS: Final = 250  # between calls at the edge...
+SELDOM_MS: Final = 1_000  # ...where seats are released no more often
+HASTE_MS: Final = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
+SHORT_MS: Final = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
+SHORT_HASTE_MS: Final = 2_000  # the same wait where calls are short; and four calls more
+FRESH_MS: Final = 150  # what was released so lately is still counted by any provider that counts finished calls at all
+TOGETHER_MS: Final = 50  # calls sent so close together arrive in any order
+MOST_HOLD_MS: Final = 10_000  # of one call in the mean: a single long one does not hide that the others are short
+BLAME_MS: Final = 1_000  # an unproven call sent so recently may be why another was refused
+PROOF_MS: Final = 15 * 60_000
+HELD_MS: Final = 5 * 60_000
+CLEAN: Final = 20  # seats lent again without trouble: the lag is long enough
+DROP: Final = (1, 2)  # what is left of a level that was refused though it had been proven
+BUSY_DROP: Final = (19, 20)
+CLIMB: Final = (3, 4)  # how far up to climb again at once; from there on by probes
+REPROBE_MS: Final = 10 * 60_000
+MOST_REPROBE_MS: Final = 40 * 60_000
+FOUND_REPROBE_MS: Final = 3 * 3_600_000  # a limit that was found by climbing, and has never moved
+EXPLORE_MS: Final = 60_000
+PATIENCE_MS: Final = 30_000  # how long a probe waits for a quiet moment
+WAIT_MS: Final = 1_000
+MOST_WAIT_MS: Final = 30_000
+ALONE_WAIT_MS: Final = 60_000  # half of it and more: see `_wait_ms`
+MOST_ALONE_WAIT_MS: Final = 30 * 60_000
+MOST_CEILING: Final = 1_000_000
+NEVER: Final = 1 << 60
+_ANY: Final = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
 
 
 class Adapt:

@@ -1,28 +1,45 @@
-"""What `adapt` believes of a provider: plain integers, part of the pool's snapshot. Changed by limits/adapt.py only."""
+"""What `adapt` believes of a provider: plain integers, part of the pool's snapshot. Changed by limits/adapt.py only.
+
+These are working copies: a decision reads them dozens of times, so they are classes that can be compiled. What is
+written down is a record with the same fields (core/snapshots.py).
+"""
 
 from __future__ import annotations
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from typing import Final
 
-LAG_MS = 500  # a finished call is counted by the provider for so long, until we know better
+LAG_MS: Final = 500  # a finished call is counted by the provider for so long, until we know better
 
 
-class Call(Struct, array_like=True, gc=False):
+class Call:
     """An admission whose lease is still there."""
 
-    epoch: int
-    level: int  # seats in flight or cooling with it
-    at: int
-    bold: bool  # above what was proven then
-    ghosts: int  # seats of the last release a little longer ago than the lag; 0: none
-    ghost_age: int
-    decided: bool = False  # known to be accepted or refused
-    refused: bool = False
-    live: int = 0  # seats in flight with it, without those that cool down
+    __slots__ = ("at", "bold", "decided", "epoch", "ghost_age", "ghosts", "level", "live", "refused")
+
+    def __init__(
+        self,
+        epoch: int,
+        level: int,
+        at: int,
+        bold: bool,
+        ghosts: int = 0,
+        ghost_age: int = 0,
+        decided: bool = False,
+        refused: bool = False,
+        live: int = 0,
+    ) -> None:
+        self.epoch = epoch
+        self.level = level  # seats in flight or cooling with it
+        self.at = at
+        self.bold = bold  # above what was proven then
+        self.ghosts = ghosts  # seats of the last release a little longer ago than the lag; 0: none
+        self.ghost_age = ghost_age
+        self.decided = decided  # known to be accepted or refused
+        self.refused = refused
+        self.live = live  # seats in flight with it, without those that cool down
 
 
-class Belief(Struct, omit_defaults=True):
+class Belief:
     """All that was learned about one pool."""
 
     limit: int = 0  # 0: as far as the cap goes
@@ -46,21 +63,17 @@ class Belief(Struct, omit_defaults=True):
     tried: int = 0  # and its level
     freed_at: int = 0  # the last release
     hold_ms: int = 1_800  # how long calls take, on average
-    gap_ms: int = 4_000 * 16  # mean time between releases, times 16
-    freed: list[tuple[int, int]] = field(default_factory=list)  # (when, seats) of the last seconds
-    rejected: list[int] = field(default_factory=list)  # when the calls were sent that this incident refused
+    gap_ms: int = 64_000  # mean time between releases, times 16
     ghost_age: int = 0  # of the last drop: perhaps it was lag; 0: no
     drops: int = 0
-    before: tuple[int, int] = (0, 0)  # limit and proven level before the last cut, until the provider's count is seen
     failed_before: int = 0
     probe_before: int = 0
     last_why: str = ""  # the last refusal: what it meant, where, when
     last_level: int = 0
     last_at: int = 0
-    calls: dict[str, Call] = field(default_factory=dict)
 
-
-def copied(belief: Belief) -> Belief:
-    """The same, sharing nothing that changes."""
-    calls = {ident: replace(call) for ident, call in belief.calls.items()}
-    return replace(belief, freed=list(belief.freed), rejected=list(belief.rejected), calls=calls)
+    def __init__(self) -> None:
+        self.before = (0, 0)  # limit and proven level before the last cut, until the provider's count is seen
+        self.freed: list[tuple[int, int]] = []  # (when, seats) of the last seconds
+        self.rejected: list[int] = []  # when the calls were sent that this incident refused
+        self.calls: dict[str, Call] = {}
