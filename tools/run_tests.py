@@ -26,7 +26,8 @@ LANES = {
     "service": ("api",),
     "proxy": ("proxy", "library"),
 }
-AFTER_CORE = ("property", "contract", "simulation")
+# On the core as it is installed, compiled where there is a C compiler; the other lanes run the sources.
+ON_COMPILED = ("golden", "property/test_core_*.py", "simulation")
 LOOK_S = 15.0
 PYTEST = (sys.executable, "-m", "pytest", "--durations=12")
 
@@ -36,8 +37,11 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was started in the background
     core = _found(CORE, set())
     taken = {*core, *map(str, Path("tests/agents").glob("test_*.py"))}  # the latter: `make agents`
-    after_core = _found((f"tests/{each}" for each in AFTER_CORE), taken)
-    commands = {"check and core": [["make", "check"], [*PYTEST, *core, "--cov"], [*PYTEST, *after_core]]}
+    compiled = _found((f"tests/{each}" for each in ON_COMPILED), set())
+    taken.update(compiled)
+    installed = ["env", f"PYTHONPATH={Path('build/compiled').absolute()}", *PYTEST, "tests/unit/test_core_compiled.py"]
+    commands = {"check and core": [["make", "check"], [*PYTEST, *core, "--cov"]]}
+    commands["compiled"] = [["sh", "tools/compiled"], [*installed, *compiled]]
     for name, parts in LANES.items():
         commands[name] = [[*PYTEST, *_found((f"tests/{each}" for each in parts), taken)]]
     commands["the rest"] = [[*PYTEST, *_found(("tests/*",), taken)]]

@@ -100,12 +100,15 @@ def _draw(findings: list[Finding]) -> None:
 def versions() -> Findings:
     from importlib.metadata import PackageNotFoundError, version
 
+    from headgate.core.compiled import COMPILED
+
     try:
         own = version("headgate")
     except PackageNotFoundError:
         own = "(not installed)"
     python = f"Python {platform.python_version()} ({sys.executable})"
-    yield Finding("versions", "ok", f"headgate {own}, SQLite {sqlite3.sqlite_version}, {python}")
+    core = "compiled" if COMPILED else "plain Python"
+    yield Finding("versions", "ok", f"headgate {own} (core: {core}), SQLite {sqlite3.sqlite_version}, {python}")
 
 
 def environment() -> Findings:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from time import perf_counter
 
 import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
 from headgate.cli.targets import json_option, tell
+from headgate.core.compiled import COMPILED
 from headgate.core.errors import BadRequest
 from headgate.simulate import plot as plots
 from headgate.simulate.policies import DEFAULT, plan, plans
@@ -71,7 +73,9 @@ def command(
         for policy in wanted
         for seed in range(first_seed, first_seed + seeds)
     ]
+    began = perf_counter()
     results = list(every(runs, jobs or os.cpu_count() or 1, None if as_json else _progress()))
+    took_s = perf_counter() - began
     means = [mean(results[at : at + seeds]) for at in range(0, len(results), seeds)]
     if as_json:
         say_json({"results": [{name: getattr(each, name) for name in each.__struct_fields__} for each in means]})
@@ -80,11 +84,21 @@ def command(
         _table(aligned(*compared(means)))
         tell("")
         _table(aligned(*waits(means)))
+        _tell_speed(sum(each.requests for each in results), took_s)
     if plot is not None:
         panels = [(run.scenario, result) for run, result in zip(runs, results, strict=True) if run.series]
         _write(plot, plots.svg(panels))
         print(f"headgate: drawn to {plot}", file=sys.stderr)
     return exits.OK
+
+
+def _tell_speed(requests: int, took_s: float) -> None:
+    """On what took a while: of a short run it would be the time to start."""
+    if took_s < 2:
+        return
+    how = "" if COMPILED else "; twice that with a compiled core, which `pip install` makes"
+    rate = f"{requests / took_s:,.0f} a second{how}"
+    print(f"headgate: {requests:,} requests played in {took_s:.1f} s, {rate}", file=sys.stderr)
 
 
 def _table(text: str) -> None:
