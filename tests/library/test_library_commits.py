@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from time import monotonic
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 import headgate
 from headgate.core import events as ev
 from headgate.gate import rounds, transaction
+from headgate.log.sqlite import SqliteLog
 from tests.library.helpers import (
     CODER,
+    PATIENCE_S,
     LockHolder,
     in_flight,
     in_line,
@@ -176,6 +179,31 @@ async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, m
             held.let_go()
         await nothing_is_left(gate)
         within(slept, 1, "s that the loop stood still")
+
+
+async def test_decisions_do_not_wait_for_upkeep_that_waits_for_the_disk(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow_disk(log: SqliteLog) -> None:
+        begun.set()
+        assert go.wait(PATIENCE_S)
+
+    monkeypatch.setattr(rounds, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(transaction, "_SNAPSHOT_EVERY", 1)
+    monkeypatch.setattr(SqliteLog, "_checkpoint", slow_disk)
+    async with headgate.open_gate(sqlite) as gate:
+        await gate.set_cap("umans", 1, cooldown_s=0, on_429="step")
+        await until(begun.is_set)
+        try:
+            for _ in range(3):
+                async with gate.lease(CODER, timeout_s=PATIENCE_S / 4):
+                    pass
+        finally:
+            go.set()
+        await until(lambda: gate._log.snapshot() is not None)
+        await nothing_is_left(gate)
 
 
 # The store fails.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
 from headgate.log.beats import BEAT_S
-from headgate.log.protocol import Log, LogReplaced
+from headgate.log.protocol import Log, LogReplaced, Stored
 
 if TYPE_CHECKING:
     from headgate.gate.service import Gate
@@ -77,8 +78,44 @@ class Rounds:
         gate = self._gate
         while True:
             await asyncio.sleep(UPKEEP_S)
-            if not gate._commits.busy:
+            if gate._commits.busy:
+                continue
+            connect = None if gate._log.remote else getattr(gate._log, "connect", None)
+            if connect is not None:
+                await self._upkeep_apart(connect)
+            else:
                 gate._commits.in_thread(self._maintain, self._maintained)
+
+    async def _upkeep_apart(self, connect: Callable[[], Log]) -> None:
+        """With a connection of its own: decisions wait until the state was read, and not for the disk."""
+        gate = self._gate
+        read: asyncio.Future[Stored | None] = gate._loop.create_future()
+
+        def was_read(done: asyncio.Future[object]) -> None:
+            self._maintained(done)
+            if not read.done():
+                read.set_result(done.result() if done.exception() is None else None)  # type: ignore[arg-type]
+
+        gate._commits.in_thread(self._read_state, was_read)
+        due = await read
+        try:
+            await gate._loop.run_in_executor(None, self._write_down, connect, due)
+        except (HeadgateError, LogReplaced, OSError):
+            return  # the store is in trouble, or the log was replaced: next time
+
+    def _read_state(self) -> Stored | None:
+        gate = self._gate
+        gate._replica.catch_up()
+        return gate._replica.due_snapshot()
+
+    def _write_down(self, connect: Callable[[], Log], due: Stored | None) -> None:
+        log = connect()
+        try:
+            if due is not None:
+                log.save_snapshot(due.data, due.position)
+            log.maintain(self._gate._settings.keep_ms)
+        finally:
+            log.close()
 
     async def _beat(self) -> None:
         """Say that this host is there, where others go by that."""

@@ -25,7 +25,7 @@ from headgate.core.state import State
 from headgate.gate.far import Wake, elsewhere, written
 from headgate.gate.liveness import still_lost
 from headgate.gate.recovery import Recovery
-from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, StoreError, TransactionLost
+from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, Stored, StoreError, TransactionLost
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
 JOB_ENDS = (
@@ -330,15 +330,22 @@ class Replica:
 
     def maintain(self, keep_ms: int = KEEP_MS) -> bool:
         """Write a snapshot when enough has happened (whether it has), checkpoint and prune."""
+        due = self.due_snapshot()
+        if due is not None:
+            self.log.save_snapshot(due.data, due.position)
+        self.log.maintain(keep_ms)
+        return due is not None
+
+    def due_snapshot(self) -> Stored | None:
+        """The state as it is to be written down, when enough has happened; if that fails, when as much has again."""
         state = self.state
         size = len(state.tickets) + len(state.leases)
-        enough = self._since_snapshot > max(_SNAPSHOT_EVERY, size // 2)
-        if enough:
-            self.log.save_snapshot(_encode(state.export()), self.position)
-            self._since_snapshot = 0
-            self._sweep_told(state)
-        self.log.maintain(keep_ms)
-        return enough
+        if self._since_snapshot <= max(_SNAPSHOT_EVERY, size // 2):
+            return None
+        due = Stored(_encode(state.export()), self.position)
+        self._since_snapshot = 0
+        self._sweep_told(state)
+        return due
 
     def _sweep_told(self, state: State) -> None:
         """Rows of waiters that never came to read them."""

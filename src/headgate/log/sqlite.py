@@ -81,7 +81,7 @@ class SqliteLog:
 
     def connect(self) -> SqliteLog:
         """Another log on the same store."""
-        return SqliteLog(self._db.folder)
+        return SqliteLog(self._db.folder, None if self._anchors else self._clock)
 
     # Reading.
 
