@@ -1,7 +1,7 @@
 """`make check` and all tests, in lanes at once: python tools/run_tests.py
 
-Each lane waits a good part of its time for real processes and browsers, so two cores can do six of them. A lane is one
-command after another; its output is shown when it has ended, and if one fails, so does this. At the end it is told
+Each lane waits a good part of its time for real processes and browsers, so two cores can do seven of them. A lane is
+one command after another; its output is shown when it has ended, and if one fails, so does this. At the end it is told
 what each took: what counts is the processor time of all together, and that no lane is left alone in the end.
 """
 
@@ -21,11 +21,12 @@ from threading import Thread
 CORE = ("tests/golden", "tests/unit/test_core_*.py")
 # What each lane runs, of tests/; a last lane has the rest.
 LANES = {
-    "processes": ("processes/test_[a-i]*.py", "processes/test_run*.py", "processes/test_top.py"),
+    "processes": ("processes/test_run*.py", "processes/test_top.py"),
     "hosts": ("processes/*.py",),
     "service": ("api",),
     "proxy": ("proxy", "library"),
 }
+AFTER_CORE = ("processes/test_[a-i]*.py",)
 # On the core as it is installed, compiled where there is a C compiler; the other lanes run the sources.
 ON_COMPILED = ("golden", "property/test_core_*.py", "simulation")
 LOOK_S = 15.0
@@ -40,7 +41,8 @@ def main() -> int:
     compiled = _found((f"tests/{each}" for each in ON_COMPILED), set())
     taken.update(compiled)
     installed = ["env", f"PYTHONPATH={Path('build/compiled').absolute()}", *PYTEST, "tests/unit/test_core_compiled.py"]
-    commands = {"check and core": [["make", "check"], [*PYTEST, *core, "--cov"]]}
+    after_core = _found((f"tests/{each}" for each in AFTER_CORE), taken)
+    commands = {"check and core": [["make", "check"], [*PYTEST, *core, "--cov"], [*PYTEST, *after_core]]}
     commands["compiled"] = [["sh", "tools/compiled"], [*installed, *compiled]]
     for name, parts in LANES.items():
         commands[name] = [[*PYTEST, *_found((f"tests/{each}" for each in parts), taken)]]
