@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import active_children
 
 from msgspec import Struct
 
@@ -40,7 +42,20 @@ def every(runs: list[Run], jobs: int, progress: Callable[[float], None] | None =
         for number, run in enumerate(runs):
             yield one(run, lambda part, done=number: tell((done + part) / len(runs)))  # type: ignore[misc]
         return
-    with ProcessPoolExecutor(min(jobs, len(runs))) as pool:
+    pool = ProcessPoolExecutor(min(jobs, len(runs)), initializer=_leave_ctrl_c_to_us)
+    over = False
+    try:
         for number, result in enumerate(pool.map(one, runs), 1):
             tell(number / len(runs))
             yield result
+        over = True
+    finally:
+        if not over:  # interrupted, for example: what was begun would go on to its end
+            for worker in active_children():
+                worker.terminate()
+        pool.shutdown(wait=over, cancel_futures=True)
+
+
+def _leave_ctrl_c_to_us() -> None:
+    """A worker would take it for the end of one run, and go on with the next; compiled, it would not even notice."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
