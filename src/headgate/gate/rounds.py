@@ -92,9 +92,9 @@ class Rounds:
         read: asyncio.Future[Stored | None] = gate._loop.create_future()
 
         def was_read(done: asyncio.Future[object]) -> None:
-            self._maintained(done)
             if not read.done():
                 read.set_result(done.result() if done.exception() is None else None)  # type: ignore[arg-type]
+            self._maintained(done)
 
         gate._commits.in_thread(self._read_state, was_read)
         due = await read

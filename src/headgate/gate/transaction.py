@@ -343,8 +343,8 @@ class Replica:
         if self._since_snapshot <= max(_SNAPSHOT_EVERY, size // 2):
             return None
         due = Stored(_encode(state.export()), self.position)
-        self._since_snapshot = 0
         self._sweep_told(state)
+        self._since_snapshot = 0
         return due
 
     def _sweep_told(self, state: State) -> None:
