@@ -21,7 +21,7 @@ from threading import Thread
 CORE = ("tests/golden", "tests/unit/test_core_*.py")
 # What each lane runs, of tests/; a last lane has the rest.
 LANES = {
-    "processes": ("processes/test_run*.py", "processes/test_top.py"),
+    "processes": ("processes/test_run*.py", "processes/test_jobs_*.py", "processes/test_[st]*.py"),
     "hosts": ("processes/*.py",),
     "service": ("api",),
     "proxy": ("proxy", "library"),
