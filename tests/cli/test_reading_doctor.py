@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core import commands as cmd
+from headgate.core.compiled import COMPILED
 from headgate.core.errors import InternalError
 from headgate.core.records import Rule, Spec
 from headgate.gate import processes, wake
@@ -53,6 +54,11 @@ def found(cli: Cli, check: str, code: int = 0) -> list[tuple[str, str, str | Non
     assert said.code == code, said
     assert said.err == ""
     return [(each["level"], each["text"], each["do"]) for each in said.json["checks"] if each["check"] == check]
+
+
+def test_the_versions_say_which_core_this_is(cli: Cli):
+    (found_one,) = found(cli, "versions")
+    assert f"(core: {'compiled' if COMPILED else 'plain Python'})" in found_one[1]
 
 
 def test_a_healthy_gate_is_well(cli: Cli):

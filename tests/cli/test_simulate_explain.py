@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,20 @@ def test_simulate_prints_a_comparison_of_policies(cli: Cli, mine: str) -> None:
     head, row = text.splitlines()[1:3]
     assert head.split() == ["step", "adapt"]
     assert row.startswith("mine")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_simulate_tells_its_speed_where_it_took_a_while(
+    cli: Cli, mine: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ("simulate", mine, "--policy", "adapt", "--jobs", "1")
+    moments = iter((10.0, 11.9, 20.0, 24.0))
+    monkeypatch.setattr("headgate.cli.simulate.perf_counter", lambda: next(moments))
+    monkeypatch.setattr("headgate.cli.simulate.COMPILED", compiled)
+    assert cli(*ask).err == ""
+    said = cli(*ask).err
+    assert re.fullmatch(r"headgate: [0-9,]+ requests played in 4\.0 s, [0-9,]+ a second(; twice that .*)?\n", said)
+    assert ("compiled core" in said) is not compiled
 
 
 def test_simulate_tells_programs_the_same_and_one_seed_gives_one_result(cli: Cli, mine: str) -> None:
