@@ -209,6 +209,9 @@ class DirectGate:
     def is_probe(self, ident: str) -> bool:
         return is_probe(self.state, ident)
 
+    def has_waiting_calls(self, ident: str) -> bool:
+        return has_waiting_calls(self.replica.catch_up(), ident)
+
     def side(self, table: str, key: str) -> bytes | None:
         return self.log.side(table, key)
 
@@ -345,6 +348,11 @@ def has_other_candidate(state: State, lease: Lease) -> bool:
 def is_probe(state: State, ident: str) -> bool:
     """Whether a lease is to try out the end of a backoff."""
     return any(backoff.probing == ident for backoff in state.backoffs.values())
+
+
+def has_waiting_calls(state: State, ident: str) -> bool:
+    """Whether a model call of this run waits in the queue."""
+    return any(ticket.client == ident for ticket in state.tickets.values())
 
 
 def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:

@@ -116,6 +116,7 @@ class Answer(Struct, omit_defaults=True):
     until: int = 0
     other: bool = False
     probe: bool = False
+    calls_wait: bool = False
     questions: list[tuple[str, str, str]] = []  # kind, pool, account
     busy: bool = False
     silent_ms: int = 0
