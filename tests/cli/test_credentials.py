@@ -97,7 +97,7 @@ def test_b3_what_a_person_sets_for_auth_ends_with_the_credential_that_was_there_
     assert "or new login" in cli.ok("backoff", "ls")
     login(cli, "another")
     assert keys(cli) == []
-    cli.ok("backoff", "set", "nobody/x", "auth")
+    cli.ok("backoff", "set", "nobody@work/x", "auth")
     assert cli.json("backoff", "ls")["backoffs"][0]["ends_with_credential"] is False
 
 

@@ -241,6 +241,17 @@ def test_b3_a_rate_limit_does_not_end_because_a_token_was_refreshed() -> None:
     assert gate(cmd.Credential("anthropic", "h2")) == []
 
 
+def test_of_several_credentials_a_new_one_ends_an_auth_backoff_and_one_that_went_away_does_not() -> None:
+    gate = Gate()
+    gate.fail(OPUS, "auth", credential="h1,h2")
+    assert gate(cmd.Credential("anthropic", "h2")) == []
+    assert gate(cmd.Credential("anthropic", "none")) == []
+    assert gate(cmd.Credential("anthropic", "h2,h3")) == [ev.BackoffEnded("anthropic", "credential")]
+    gate.fail(OPUS, "auth", credential="none")
+    assert gate(cmd.Credential("anthropic", "none")) == []
+    assert gate(cmd.Credential("anthropic", "h3")) == [ev.BackoffEnded("anthropic", "credential")]
+
+
 def test_b3_all_backoffs_of_an_account_end_when_the_credential_names_another_account() -> None:
     gate = Gate()
     running = [gate.ask(model) for model in (OPUS, SONNET, "anthropic/claude-haiku-4-5", "anthropic@work/x", OTHER)]

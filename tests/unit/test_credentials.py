@@ -13,6 +13,7 @@ import pytest
 
 from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
+from headgate.core.backoffs import NO_CREDENTIAL
 from headgate.core.records import Spec
 from headgate.gate import credentials as subject
 from headgate.gate.credentials import SALT, WELL_KNOWN, Credentials, Held
@@ -26,8 +27,14 @@ SECRET = "sk-umans-0123456789"
 OLD = 1_600_000_000  # long ago: what a file says of itself then can be trusted
 
 
+NONE = Held(NO_CREDENTIAL)
+
+
 @pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
     for name in {name for names in WELL_KNOWN.values() for name in names}:
         monkeypatch.delenv(name, raising=False)
 
@@ -119,18 +126,21 @@ def test_b3_another_key_is_another_hash_and_has_no_known_owner(monkeypatch: pyte
     assert first.identity == second.identity == ""
 
 
-def test_b3_unset_empty_and_unknown_places_are_unknown_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b3_a_known_place_that_is_empty_holds_no_credential_and_an_unknown_place_an_unknown_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = MemoryLog()
     look = by_variable(log)
+    assert look.used_for("umans@work/x") == look.used_for("") == Held()
+    assert log.side(*SALT) is None, "where there is nothing to know, nothing is written"
     monkeypatch.delenv("UMANS_KEY", raising=False)
-    assert look.used_for("umans/x") == Held()
+    assert look.used_for("umans/x") == NONE
     monkeypatch.setenv("UMANS_KEY", "")
-    assert look.used_for("umans/x") == Held()
+    assert look.used_for("umans/x") == NONE
     monkeypatch.setenv("UMANS_KEY", SECRET)
     assert look.used_for("umans@work/x") == Held(), "the config names the default account's key"
-    assert look.used_for("nobody/x") == Held()
+    assert look.used_for("another/x") == NONE, "opencode keeps logins of any provider"
     assert look.used_for("") == Held()
-    assert log.side(*SALT) is None, "where there is nothing to hash, nothing is written"
 
 
 @pytest.mark.parametrize("provider", WELL_KNOWN)
@@ -151,7 +161,7 @@ def test_b3_what_the_config_names_counts_and_not_the_usual_variable(monkeypatch:
     look = looking(MemoryLog(), openai=Provider(key_env="MY_KEY"))
     monkeypatch.setenv("OPENAI_API_KEY", "something else")
     monkeypatch.delenv("MY_KEY", raising=False)
-    assert look.used_for("openai/x") == Held()
+    assert look.used_for("openai/x") == NONE
     assert "MY_KEY is not set" in look.missing("openai/x")
 
 
@@ -227,7 +237,8 @@ def test_b3_hostile_places_neither_block_nor_fail(tmp_path: Path, monkeypatch: p
     file = written(tmp_path / "file", "x")
     places = ["fifo", "folder", "dangling", "loop", "nothing", "file/below", "x" * 300]
     for path in [*(str(tmp_path / place) for place in places), "/dev/zero", "/dev/tty"]:
-        assert looking(MemoryLog(), umans=Provider(credential_file=path)).used_for("umans/x") == Held(), path
+        used = looking(MemoryLog(), umans=Provider(credential_file=path)).used_for("umans/x")
+        assert used == (Held() if os.path.lexists(path) else NONE), path
     states = [by_file(MemoryLog(), tmp_path / place).place("umans").state for place in places]
     assert states == ["unreadable", "unreadable", "missing", "unreadable", "missing", "missing", "unreadable"]
     monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
@@ -245,6 +256,103 @@ def test_b3_a_home_that_is_not_known_makes_it_unknown(monkeypatch: pytest.Monkey
     assert look.used_for("umans/x") == Held()
     assert look.place("umans").state == "unreadable"
     assert look.missing("umans/x") == ""
+
+
+# Login files of agents, which nobody configured.
+
+CLAUDE_FILE, CODEX_FILE = ".claude/.credentials.json", ".codex/auth.json"
+GEMINI_FILE, OPENCODE_FILE = ".gemini/oauth_creds.json", ".local/share/opencode/auth.json"
+
+
+def logged_in(path: Path, login: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written(path, json.dumps(login))
+
+
+@pytest.mark.parametrize(
+    ("provider", "file", "part"),
+    [
+        ("anthropic", CLAUDE_FILE, "claudeAiOauth"),
+        ("openai", CODEX_FILE, "tokens"),
+        ("google", GEMINI_FILE, "x"),
+        ("gemini", GEMINI_FILE, "x"),
+        ("gemini", OPENCODE_FILE, "google"),
+        *((provider, OPENCODE_FILE, provider) for provider in ("anthropic", "openai", "google", "some-other")),
+    ],
+)
+def test_a_new_login_in_an_agents_own_file_ends_the_backoff_of_a_refused_login(
+    provider: str, file: str, part: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "home" / file
+    replica = Replica(MemoryLog(), "me")
+    look = Credentials(Settings(), replica)
+    for before in ({}, {part: {"access": "t1"}}):
+        if before:
+            logged_in(path, before)
+        failing(replica, f"{provider}/x", "auth", look.used_for(f"{provider}/x"))
+        assert look.news(replica.state) == [], "the same login, or none"
+        logged_in(path, {part: {"access": f"t2 after {before}"}})
+        replica.decide(look.news(replica.state))
+        assert not replica.state.backoffs
+    assert look.place(provider) == (f"{path} is there", "found")
+    assert look.used_for(f"{provider}@work/x") == Held(), "they are of the default account"
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "provider"),
+    [
+        ("CLAUDE_CONFIG_DIR", ".credentials.json", "anthropic"),
+        ("CODEX_HOME", "auth.json", "openai"),
+        ("GEMINI_CLI_HOME", ".gemini/oauth_creds.json", "google"),
+        ("XDG_DATA_HOME", "opencode/auth.json", "xai"),
+    ],
+)
+def test_a_login_file_is_looked_for_where_the_agents_variable_says(
+    variable: str, file: str, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
+    logged_in(tmp_path / "elsewhere" / file, {"claudeAiOauth": {"a": 1}, "xai": {"type": "api", "key": "k"}})
+    assert looking(MemoryLog()).used_for(f"{provider}/x") != NONE
+    monkeypatch.delenv(variable)
+    assert looking(MemoryLog()).used_for(f"{provider}/x") == NONE
+
+
+def test_of_several_logins_a_new_one_counts_and_one_that_went_away_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude, opencode = (tmp_path / "home" / file for file in (CLAUDE_FILE, OPENCODE_FILE))
+    logged_in(claude, {"claudeAiOauth": {"accessToken": "t1"}, "organizationUuid": "o1"})
+    replica = Replica(MemoryLog(), "me")
+    look = Credentials(Settings(), replica)
+    alone = look.used_for("anthropic/x")
+    assert alone.identity.startswith("organizationUuid:")
+    logged_in(opencode, {"anthropic": {"type": "oauth", "access": "t2"}, "openai": {"access": "t3"}})
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    used = look.used_for("anthropic/x")
+    assert used.identity == "", "which of them an agent uses is not known"
+    failing(replica, "anthropic/x", "auth", used)
+    logged_in(opencode, {"anthropic": {"type": "oauth", "access": "t2"}, "openai": {"access": "t4"}})
+    logged_in(claude, {"claudeAiOauth": {"accessToken": "t1"}, "mcpOAuth": {"other": "login"}})
+    assert look.news(replica.state) == [], "others' logins"
+    claude.unlink()
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    assert look.news(replica.state) == [], "logged out is not logged in"
+    logged_in(opencode, {"openai": {"access": "t4"}})
+    assert look.news(replica.state) == []
+    logged_in(opencode, {"anthropic": {"type": "api", "key": "t5"}})
+    replica.decide(look.news(replica.state))
+    assert not replica.state.backoffs
+
+
+def test_a_login_file_that_is_half_written_or_hostile_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "home" / OPENCODE_FILE
+    path.parent.mkdir(parents=True)
+    for content in (b"", b"[1]", b'{"anthropic": {"acc', b'{"anthropic": "text"}', b"{" * 100_000):
+        assert looking(MemoryLog()).used_for("anthropic/x").digest in ("", NO_CREDENTIAL)
+        written(path, content)
+    path.unlink()
+    os.mkfifo(path)
+    assert looking(MemoryLog()).used_for("anthropic/x") == Held()
 
 
 # Whose account it is.
@@ -353,7 +461,7 @@ def test_b3_each_account_has_the_credential_that_the_config_names_for_it(monkeyp
     monkeypatch.setenv("UMANS_KEY", SECRET)
     monkeypatch.delenv("WORK_KEY", raising=False)
     assert look.used_for("umans/x").digest
-    assert look.used_for("umans@work/x") == Held()
+    assert look.used_for("umans@work/x") == NONE
     assert look.missing("umans/x") == ""
     assert 'correct key_env of [providers."umans@work"]' in look.missing("umans@work/x")
     monkeypatch.setenv("WORK_KEY", SECRET)

@@ -37,7 +37,9 @@ def providers(gate: DirectGate) -> Findings:
             text = f"{name}: {place.where}, so Headgate cannot see when its credential changes"
             yield Finding("providers", "warn", text)
     if not named:
-        yield Finding("providers", "ok", "none is configured; well-known ones are found by their usual variables")
+        yield Finding(
+            "providers", "ok", "none is configured; well-known ones are found by their usual variables and login files"
+        )
 
 
 def backoffs(gate: DirectGate) -> Findings:

@@ -20,6 +20,7 @@ _DEFAULT_MS = {"rate_limited": 60_000, "auth": 3_600_000, "quota": 3_600_000}
 _OTHER_MS: Final = 300_000
 MOST_MS: Final = 35 * 86_400_000
 PROBE_AFTER_MS: Final = 6 * 3_600_000
+NO_CREDENTIAL: Final = "none"  # as the credential that was refused: there was none where one could be
 VERDICT_MS: Final = 60_000  # a probe that has not failed for so long has succeeded
 
 
@@ -70,11 +71,15 @@ def ended_by(backoff: Backoff, digest: str, identity: str) -> str:
     """Why a backoff is over when its account has this credential now (SPEC B3); "" when it is not.
 
     A rate limit does not end because a token was refreshed; but it was another account's if the account is another one.
+    A credential has one hash for each place that holds something: one that was not refused is new. One that went away
+    proves nothing.
     """
     if not backoff.manual and _is_another(backoff.identity, identity):
         return "account"
     refused = backoff.credential if backoff.reason == "auth" else ""
-    return "credential" if refused and digest and digest != refused else ""
+    known = refused.split(",")
+    is_new = bool(refused) and any(part not in known for part in digest.split(",") if part and part != NO_CREDENTIAL)
+    return "credential" if is_new else ""
 
 
 def _is_another(before: str, now: str) -> bool:

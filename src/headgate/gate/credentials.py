@@ -4,6 +4,9 @@ Nobody is ever told a secret. What goes to the engine is a hash, salted with a r
 its log: it tells that a credential has changed, and nothing else. A file is read when its stat has changed, and only
 if it is an ordinary one of reasonable size; whatever else is found there is an unknown credential. So is one in a place
 that nobody named: unknown is neither "none" nor "another one".
+
+Where the config names no place, the usual variables and the login files of agents (`gate/login_files.py`) count
+together, as an agent may use any of them. Each gives one hash, so a new login is told from one that went away.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from headgate.config.errors import ConfigError
 from headgate.config.paths import expand_home
 from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
-from headgate.core.backoffs import ended_by
+from headgate.core.backoffs import NO_CREDENTIAL, ended_by
 from headgate.core.names import account_of, parse_model
+from headgate.gate.login_files import LoginFile, login_files
 from headgate.log.protocol import StoreError
 
 if TYPE_CHECKING:
@@ -64,7 +68,7 @@ class Beside(Protocol):
 class Held(NamedTuple):
     """A credential as the engine is told it; what is "" is unknown."""
 
-    digest: str = ""
+    digest: str = ""  # one hash for each place that has something, with commas between them
     identity: str = ""  # whose account it names, as `kind:hash`
 
 
@@ -84,7 +88,7 @@ class Credentials:
     def __init__(self, settings: Settings, replica: Beside) -> None:
         self._providers = settings.providers
         self._replica = replica
-        self._read: dict[str, tuple[object, Held]] = {}  # by account: what the file's stat was, and what it held
+        self._read: dict[tuple[str, LoginFile], tuple[object, Held]] = {}  # what a file's stat was, and what it held
 
     def news(self, state: State) -> list[cmd.Credential]:
         """What the engine should know: credentials by which some backoff is over. Looks at nothing else."""
@@ -104,13 +108,21 @@ class Credentials:
         return [cmd.Credential(account, *known) for account, known in held if known.digest]
 
     def used_for(self, model: str) -> Held:
-        """The credential that an agent which is started now would use. Never fails: what cannot be had is unknown."""
+        """The credential that an agent which is started now would use, NO_CREDENTIAL where all known places are empty.
+
+        Never fails: what cannot be had is unknown.
+        """
         if not model:
             return _UNKNOWN
+        account = account_of(parse_model(model))
         try:
-            return self._of(account_of(parse_model(model)), make_salt=True)
+            held = self._of(account, make_salt=True)
+            if held != _UNKNOWN or not self._is_empty(account):
+                return held
+            self._salt(make=True)  # to know the next one by
         except StoreError:
             return _UNKNOWN
+        return Held(NO_CREDENTIAL)
 
     def missing(self, model: str) -> str:
         """What is known to be missing for a model, in words; "" when something is there, or nobody knows."""
@@ -141,6 +153,9 @@ class Credentials:
         there = [name for name in self._variables(account, given) if os.environ.get(name)]
         if there:
             return Place(f"the variable {there[0]} is set", "found")
+        files = [file.path for file in self._files(account, given) if os.path.isfile(file.path)]
+        if files:
+            return Place(f"{files[0]} is there", "found")
         return Place("nobody told Headgate where it is", "unknown")
 
     def _given(self, account: str) -> Provider:
@@ -148,32 +163,49 @@ class Credentials:
         return self._providers.get(account, Provider())
 
     def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
-        return (given.key_env,) if given.key_env else WELL_KNOWN.get(account, ())
+        return (given.key_env,) if given.key_env else () if given.credential_file else WELL_KNOWN.get(account, ())
+
+    def _files(self, account: str, given: Provider) -> list[LoginFile]:
+        if given.credential_file:
+            try:
+                return [LoginFile(expand_home(given.credential_file))]
+            except ConfigError:
+                return []
+        return [] if given.key_env or "@" in account else login_files(account)
+
+    def _is_empty(self, account: str) -> bool:
+        """Whether it is known where a credential would be, and nothing is there. An unreadable file is there."""
+        given = self._given(account)
+        variables, files = self._variables(account, given), self._files(account, given)
+        nothing = not any(os.environ.get(name) for name in variables) and not any(_is_there(file) for file in files)
+        return bool(variables or files) and nothing
 
     def _of(self, account: str, *, make_salt: bool) -> Held:
+        """What the places of an account hold together. Whose account it is, only one place alone can say."""
         given = self._given(account)
-        if given.credential_file:
-            return self._in_file(account, given.credential_file, make_salt)
         values = [value for name in self._variables(account, given) if (value := os.environ.get(name))]
         salt = self._salt(make_salt) if values else b""
-        return Held(_digest(salt, b"credential", os.fsencode("\0".join(values)))) if salt else _UNKNOWN
+        found = [Held(_digest(salt, b"credential", os.fsencode(value))) for value in values] if salt else []
+        for file in self._files(account, given):
+            if (held := self._in_file(account, file, make_salt)).digest:
+                found.append(held)
+        return Held(",".join(held.digest for held in found), found[0].identity if len(found) == 1 else "")
 
-    def _in_file(self, account: str, named: str, make_salt: bool) -> Held:
+    def _in_file(self, account: str, file: LoginFile, make_salt: bool) -> Held:
         try:
-            path = expand_home(named)
-            seen = os.stat(path)
-        except (OSError, ConfigError):
+            seen = os.stat(file.path)
+        except OSError:
             return _UNKNOWN
         salt = self._salt(make_salt) if S_ISREG(seen.st_mode) else b""
         if not salt:
             return _UNKNOWN
         look = (salt, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-        known = self._read.get(account)
+        known = self._read.get((account, file))
         if known is not None and known[0] == look:
             return known[1]
-        held = _held(salt, account, _content(path))
+        held = _held(salt, account, file.key, _content(file.path))
         if abs(time() - seen.st_mtime) > _YOUNG_S:
-            self._read[account] = (look, held)
+            self._read[account, file] = (look, held)
         return held
 
     def _salt(self, make: bool) -> bytes:
@@ -186,10 +218,21 @@ def marked_accounts(state: State) -> list[str]:
     return list(dict.fromkeys(each.key.partition("/")[0] for each in marked))
 
 
-def _held(salt: bytes, account: str, content: bytes) -> Held:
-    from headgate.gate.identity import read_credential
+def _is_there(file: LoginFile) -> bool:
+    """Whether a file may hold a login: one for several providers without this one's part does not."""
+    if not os.path.lexists(file.path):
+        return False
+    from headgate.gate.identity import read_login
 
-    material, kind, name = read_credential(content, account.partition("@")[0])
+    content = _content(file.path) if file.key else b""
+    return not content or bool(read_login(content, file.key).material)
+
+
+def _held(salt: bytes, account: str, key: str, content: bytes) -> Held:
+    from headgate.gate.identity import read_credential, read_login
+
+    provider = account.partition("@")[0]
+    material, kind, name = read_login(content, key) if key else read_credential(content, provider)
     if not material:
         return _UNKNOWN
     identity = f"{kind}:{_digest(salt, b'identity', name.encode())}" if name else ""

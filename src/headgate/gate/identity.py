@@ -7,6 +7,7 @@ all that follows from a difference is that a backoff ends.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,6 +51,19 @@ def read_credential(content: bytes, provider: str) -> Read:
         material, own = msgspec.json.encode(part, order="deterministic"), part
     kind, name = next(_names(own), ("", ""))
     return Read(material, kind, name)
+
+
+def read_login(content: bytes, key: str) -> Read:
+    """What the part under `key` of an agent's login file holds; the rest of the file may be others' logins."""
+    try:
+        document = msgspec.json.decode(content)
+    except (ValueError, RecursionError):
+        return Read()
+    part = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(part, dict):
+        return Read()
+    kind, name = next(chain(_names(part), _names(document)), ("", ""))
+    return Read(msgspec.json.encode(part, order="deterministic"), kind, name)
 
 
 def _names(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
