@@ -65,7 +65,7 @@ class Beside:
         for name, value in scope["headers"]:
             if name == b"host":
                 hosts.append(value)
-            elif name == b"origin" or name == b"sec-fetch-site":
+            elif name == b"origin" or name.startswith(b"sec-fetch-"):
                 hosts.append(b"")  # a browser: look closely
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             self._guard.check_source(scope)

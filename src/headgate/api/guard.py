@@ -129,7 +129,12 @@ class Guard:
             raise Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
 
     def check_source(self, scope: Scope) -> None:
-        """Only that it is meant for us and does not come from a page elsewhere. Refused."""
+        """Only that it is meant for us and comes from a program, or from a script of our own page. Refused."""
+        for name, value in scope["headers"]:
+            if (name == b"sec-fetch-mode" and value == b"navigate") or (
+                name == b"sec-fetch-dest" and value != b"empty"
+            ):
+                raise _browser_page()
         found = {name: value for name, value in scope["headers"] if name in _HEADERS}
         self._check_host(found.get(b"host", b""))
         self._check_origin(scope, scope["path"], found)
@@ -196,6 +201,7 @@ async def refuse(error: Exception, send: Send, *, close: bool = False) -> None:
         (b"content-length", str(len(body)).encode()),
         *((name.encode(), value.encode()) for name, value in extra.items()),
         *SECURE_HEADERS,
+        (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
     ]
     if close:
         headers.append((b"connection", b"close"))
@@ -249,6 +255,15 @@ def _wrong_host(found: str) -> Refused:
         "wrong_host",
         f"Host {found[:100]!r} is not this service: valid are its addresses, localhost, and `hosts` under [serve] "
         "in the config",
+    )
+
+
+def _browser_page() -> Refused:
+    return Refused(
+        403,
+        "browser_page",
+        "the proxy answers programs: a browser cannot open or embed what a provider sends, "
+        "which could act on the dashboard",
     )
 
 

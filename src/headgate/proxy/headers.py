@@ -27,7 +27,65 @@ _HOP_BY_HOP = frozenset(
 )
 # Of a request also what the client of the next hop says anew.
 _NOT_SENT = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
-_NOT_PASSED_BACK = _HOP_BY_HOP | {b"date"}  # the server says it
+# A browser applies these to the origin that an answer came from. That is our origin, and the dashboard's.
+_ACT_ON_ORIGIN = frozenset(
+    (
+        b"accept-ch",
+        b"access-control-allow-credentials",
+        b"access-control-allow-headers",
+        b"access-control-allow-methods",
+        b"access-control-allow-origin",
+        b"access-control-allow-private-network",
+        b"access-control-expose-headers",
+        b"access-control-max-age",
+        b"activate-storage-access",
+        b"alt-svc",
+        b"clear-site-data",
+        b"content-security-policy",
+        b"content-security-policy-report-only",
+        b"critical-ch",
+        b"cross-origin-embedder-policy",
+        b"cross-origin-opener-policy",
+        b"cross-origin-resource-policy",
+        b"document-policy",
+        b"expect-ct",
+        b"feature-policy",
+        b"integrity-policy",
+        b"link",
+        b"nel",
+        b"origin-agent-cluster",
+        b"origin-trial",
+        b"permissions-policy",
+        b"public-key-pins",
+        b"public-key-pins-report-only",
+        b"refresh",
+        b"report-to",
+        b"reporting-endpoints",
+        b"service-worker-allowed",
+        b"set-cookie",
+        b"set-cookie2",
+        b"set-login",
+        b"sourcemap",
+        b"speculation-rules",
+        b"strict-transport-security",
+        b"supports-loading-mode",
+        b"timing-allow-origin",
+        b"use-as-dictionary",
+        b"x-content-type-options",
+        b"x-dns-prefetch-control",
+        b"x-frame-options",
+        b"x-permitted-cross-domain-policies",
+        b"x-sourcemap",
+        b"x-xss-protection",
+    )
+)
+_NOT_PASSED_BACK = _HOP_BY_HOP | _ACT_ON_ORIGIN | {b"date"}  # the server says the date
+# On every answer of the proxy: a browser that shows it runs nothing in it, and treats it as a page of no origin.
+ISOLATED: Pairs = [
+    (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+]
+_SESSION_COOKIE = (b"headgate_session", b"__Host-headgate_session")
 _OURS = b"x-headgate-"
 KEYS = (b"x-api-key", b"x-goog-api-key", b"api-key", b"authorization")  # the first that is there counts
 
@@ -61,6 +119,10 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
         else:
             if name == b"content-type":
                 asked.content_type = value
+            elif name == b"cookie":
+                value = _without_session(value)
+                if not value:
+                    continue
             asked.sent.append((name, value))
     return asked
 
@@ -118,6 +180,12 @@ def passed_back(raw: Sequence[tuple[bytes, bytes]]) -> tuple[Pairs, bool]:
             event_stream = value[:17].lower() == b"text/event-stream"
         pairs.append((small, value))
     return ([pair for pair in pairs if pair[0] not in named] if named else pairs), event_stream
+
+
+def _without_session(cookies: bytes) -> bytes:
+    """A Cookie header without the dashboard's session, which is not for providers."""
+    parts = [part.strip() for part in cookies.split(b";")]
+    return b"; ".join(part for part in parts if part and not part.startswith(_SESSION_COOKIE))
 
 
 def _named(value: bytes) -> set[bytes]:

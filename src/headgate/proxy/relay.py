@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from headgate.proxy.connection import Response
 from headgate.proxy.errors import Refusal, shape_of
 from headgate.proxy.exchange import Exchange
-from headgate.proxy.headers import Pairs, passed_back
+from headgate.proxy.headers import ISOLATED, Pairs, passed_back
 from headgate.proxy.holding import told_of
 from headgate.proxy.streams import Events
 from headgate.signals.http import pools_hint
@@ -194,9 +194,10 @@ async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool
 
 
 def told(x: Exchange) -> Pairs:
-    """What became of the request on its way (SPEC X7)."""
+    """What became of the request on its way, and what keeps a browser from running the answer."""
     line_ms, upstream_ms = x.line_s * 1000, x.upstream_s * 1000
     return [
+        *ISOLATED,
         (b"x-headgate-waited-ms", b"%d" % line_ms),
         (b"x-headgate-model", x.model.encode("latin-1", "replace")),
         (b"x-headgate-attempts", b"%d" % x.attempts),
