@@ -47,7 +47,7 @@ bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes opti
 
 soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service
 	@sh tools/bootstrap dev
-	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
+	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_storm.py tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
 
 agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev
