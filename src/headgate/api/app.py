@@ -24,7 +24,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.core import MsgspecDIPlugin
 
-from headgate.api import concurrency, files, health, job_routes, lease_routes, managing, reading, stream
+from headgate.api import concurrency, files, health, job_routes, lease_routes, managing, reading, session_routes, stream
 from headgate.api.beside import Beside
 from headgate.api.errors import ErrorShape, Refused, complain, refusal
 from headgate.api.guard import App, Guard
@@ -89,7 +89,14 @@ def _documented() -> list[Any]:
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
     handlers: list[Any] = [*concurrency.ROUTES, *files.ROUTES]
-    documented = (*reading.ROUTES, *managing.ROUTES, *lease_routes.ROUTES, *job_routes.ROUTES, *health.ROUTES)
+    documented = (
+        *reading.ROUTES,
+        *session_routes.ROUTES,
+        *managing.ROUTES,
+        *lease_routes.ROUTES,
+        *job_routes.ROUTES,
+        *health.ROUTES,
+    )
     for handler in (*documented, stream.events):
         handler.responses = {**common, **(handler.responses or {})}
         handlers.append(handler)

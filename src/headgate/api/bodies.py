@@ -325,6 +325,23 @@ class LinkAnswer(Struct):
     valid_s: int
 
 
+class SignInBody(Struct, forbid_unknown_fields=True):
+    """The code of a one-time link."""
+
+    code: Annotated[str, Meta(max_length=200)]
+
+
+class SignInAnswer(Struct):
+    """`secret` goes into the header `x-headgate-session`, beside the cookie that came with this answer."""
+
+    secret: str
+    ends_at: Time
+
+
+class SignOutAnswer(Struct):
+    signed_out: bool
+
+
 class HistoryAnswer(Struct):
     """`events` as `headgate history --json`, with `text`; `more`: ask again with the last one's `seq`."""
 

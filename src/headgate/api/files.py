@@ -1,4 +1,4 @@
-"""The dashboard's files, `/login`, and `/docs`: read once, served with an ETag and a policy that lets nothing out.
+"""The dashboard's files and `/docs`: read once, served with an ETag and a policy that lets nothing out.
 
 Where there is no dashboard in the package, `/` says what there is instead.
 """
@@ -6,17 +6,15 @@ Where there is no dashboard in the package, `/` says what there is instead.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Request, Response, get
-from litestar.params import Parameter
 
 from headgate.api.docs_page import docs_page
 from headgate.api.errors import Refused
-from headgate.api.service import Service
-from headgate.api.tokens import COOKIE, COOKIE_S
 
 FOLDER = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/dashboard"
 
@@ -109,14 +107,18 @@ async def favicon(request: Request[Any, Any, Any]) -> Content:
 
 @get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request[Any, Any, Any]) -> Content:
-    document = msgspec.json.encode(request.app.openapi_schema.to_schema())
-    return _sent(request, _made(document, "application/json"))
+    def make(document: dict[str, Any]) -> File:
+        return _made(msgspec.json.encode(document), "application/json")
+
+    return _sent(request, _kept(request, "openapi_file", make))
 
 
 @get("/docs", include_in_schema=False)
 async def docs(request: Request[Any, Any, Any]) -> Content:
-    page = docs_page(request.app.openapi_schema.to_schema())
-    return _sent(request, _made(page.encode(), TYPES[".html"]))
+    def make(document: dict[str, Any]) -> File:
+        return _made(docs_page(document).encode(), TYPES[".html"])
+
+    return _sent(request, _kept(request, "docs_file", make))
 
 
 @get("/docs.css", include_in_schema=False)
@@ -126,24 +128,14 @@ async def docs_style(request: Request[Any, Any, Any]) -> Content:
     return _sent(request, _made(STYLE.encode(), TYPES[".css"]))
 
 
-@get("/login", include_in_schema=False)
-async def login(service: Service, code: Annotated[str, Parameter(max_length=100)] = "") -> Content:
-    """Exchange a one-time link for a cookie."""
-    tokens = service.access.tokens
-    if not tokens.redeem(code):
-        page = _PLAIN_PAGE.replace(
-            "<p>The service runs.",
-            "<p><strong>This link was used, or is too old.</strong> <code>headgate open</code> makes another.</p>"
-            "<p>The service runs.",
-        )
-        return Response(
-            page.encode(), status_code=403, media_type=TYPES[".html"], headers={"cache-control": "no-store"}
-        )
-    cookie = f"{COOKIE}={tokens.session()}; Path=/; Max-Age={COOKIE_S}; HttpOnly; SameSite=Strict"
-    # Not a redirect: a cookie that is Strict is not sent along one that began elsewhere.
-    page = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><a href="/">Headgate</a>'
-    headers = {"set-cookie": cookie, "cache-control": "no-store", "content-security-policy": POLICY}
-    return Response(page.encode(), media_type=TYPES[".html"], headers=headers)
+def _kept(request: Request[Any, Any, Any], name: str, make: Callable[[dict[str, Any]], File]) -> File:
+    """What is made of the API's description: once, as anybody may ask for it."""
+    state = request.app.state
+    file: File | None = state.get(name)
+    if file is None:
+        file = make(request.app.openapi_schema.to_schema())
+        state[name] = file
+    return file
 
 
 def _made(data: bytes, kind: str) -> File:
@@ -157,4 +149,4 @@ def _sent(request: Request[Any, Any, Any], file: File) -> Content:
     return Response(file.data, media_type=file.type, headers=headers)
 
 
-ROUTES = [index, asset, favicon, openapi, docs, docs_style, login]
+ROUTES = [index, asset, favicon, openapi, docs, docs_style]

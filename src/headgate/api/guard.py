@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headgate.api.errors import Refused, refusal
+from headgate.api.sessions import HEADER
 from headgate.api.tokens import Tokens
 
 Scope = MutableMapping[str, Any]
@@ -28,10 +29,13 @@ PATH_BYTES = 4 * 1024
 
 _MOST_HOSTS = 16
 _HEALTH = frozenset(("/healthz", "/readyz"))
-_PAGES = frozenset(("/", "/login", "/docs"))  # what a link from elsewhere may lead to
+_PAGES = frozenset(("/", "/docs"))  # what a link from elsewhere may lead to
+# The page itself, without any data: it says how to sign in.
+_PUBLIC = frozenset(("/", "/favicon.ico", "/docs", "/docs.css", "/openapi.json"))
+_SIGN_IN = ("POST", "/v1/session")  # its code is what counts
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _HEADERS = frozenset(
-    (b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie", b"content-length", b"content-type")
+    (b"host", b"origin", b"sec-fetch-site", b"authorization", b"cookie", HEADER, b"content-length", b"content-type")
 )
 
 SECURE_HEADERS = (
@@ -173,12 +177,14 @@ class Guard:
                 )
             scope["headgate.may_change"] = True
             return
-        cookie = found.get(b"cookie")
-        if cookie is not None and access.tokens.is_session(cookie):
+        secret = found.get(HEADER)
+        if secret is not None and access.tokens.sessions.is_open(found.get(b"cookie", b""), secret):
             scope["headgate.may_change"] = True
             return
-        if path == "/login":
-            return  # its code is what counts
+        if scope["method"] in _SAFE and (path in _PUBLIC or path.startswith("/assets/")):
+            return
+        if (scope["method"], path) == _SIGN_IN:
+            return
         if access.loopback:
             if scope["method"] in _SAFE:
                 return
@@ -188,7 +194,7 @@ class Guard:
             401,
             "token_needed",
             "this needs the token, as `Authorization: Bearer …`: it is in the file `token` of the state folder; "
-            "for a browser, `headgate open` makes a link",
+            "in a browser, `headgate open` signs you in",
         )
 
 

@@ -69,7 +69,7 @@ async def output(
     wait_s: Wait = 0.0,
 ) -> OutputShape:
     if not request.scope.get("headgate.may_change"):
-        raise Refused(401, "token_needed", "what jobs print needs the token, or the cookie that `headgate open` brings")
+        raise Refused(401, "token_needed", "job output needs the token, or a browser that `headgate open` signed in")
     if after and tail is not None:
         raise Refused(400, "bad_request", "after and tail: valid is one of the two", field="tail")
     return await service.jobs.output(ident, after, limit, tail, stream, wait_s, service.stopping)

@@ -25,7 +25,6 @@ from headgate.api.bodies import (
     ImportBody,
     ImportedCap,
     Kind,
-    LinkAnswer,
     PauseAnswer,
     PauseBody,
     PausedPool,
@@ -42,7 +41,6 @@ from headgate.api.bodies import (
 from headgate.api.errors import conflict
 from headgate.api.reading import Selector, candidates, cooldown_of, lacking, selected, some_candidates
 from headgate.api.service import Service
-from headgate.api.tokens import LINK_S
 from headgate.config.environment import Environment
 from headgate.config.errors import BadValue
 from headgate.config.import_caps import parse_caps
@@ -357,11 +355,6 @@ async def select(service: Service, data: SelectBody) -> SelectAnswer:
     return selected(state, models, chosen, missing, moments)
 
 
-@post("/v1/login-links", summary="A one-time link for a browser")
-async def login_link(service: Service) -> LinkAnswer:
-    return LinkAnswer(f"{service.url}/login?code={service.access.tokens.new_link()}", LINK_S)
-
-
 ROUTES = [
     cancel_one,
     cancel,
@@ -379,5 +372,4 @@ ROUTES = [
     set_backoff,
     clear_backoffs,
     select,
-    login_link,
 ]

@@ -21,12 +21,12 @@ from headgate.api.bodies import (
     LeasesAnswer,
     OverviewAnswer,
     SelectAnswer,
-    SessionShape,
     TicketsAnswer,
     ValueShape,
 )
 from headgate.api.series import SeriesShape
 from headgate.api.service import Service
+from headgate.api.session_routes import session_of
 from headgate.api.shared import Begun
 from headgate.config.environment import Environment
 from headgate.config.schema import read_cap_selector
@@ -100,23 +100,6 @@ def _leases(held: list[LeaseView], moments: Moments) -> Raw:
 
 def _encode(shape: object) -> Raw:
     return Raw(msgspec.json.encode(shape))
-
-
-@get("/v1/session", summary="What this client may do, and which service it talks to")
-async def session(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
-    return session_of(service, request)
-
-
-def session_of(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
-    return SessionShape(
-        version=service.version,
-        may_change=bool(request.scope.get("headgate.may_change")),
-        loopback=service.access.loopback,
-        host=service.gate.host,
-        seq=service.feed.seq,
-        started_at=service.started_at,
-        dashboard=service.dashboard,
-    )
 
 
 @get("/v1/tickets", summary="The line, by position")
@@ -333,7 +316,6 @@ async def config(service: Service) -> ConfigAnswer:
 ROUTES = [
     status,
     overview,
-    session,
     tickets,
     ticket,
     leases,

@@ -1,23 +1,16 @@
-"""Who may change something (SPEC H5): the token, the browser's cookie, and the one-time link that makes the cookie.
-
-The cookie is signed with the token and says when it ends, so it is good across restarts and ends with the token.
-"""
+"""The service's token, which may change everything: in a file that only its owner can read, or in the environment."""
 
 from __future__ import annotations
 
 import hmac
 import os
 import secrets
-from time import monotonic, time
 
+from headgate.api.sessions import Sessions
 from headgate.core.errors import HeadgateError
 from headgate.log.files import make_folder
 
-COOKIE = "headgate_session"
-COOKIE_S = 30 * 86_400
-LINK_S = 300
 LEAST_LENGTH = 16
-_MOST_LINKS = 100
 
 
 class NoToken(HeadgateError):
@@ -72,45 +65,9 @@ class Tokens:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self._key = hmac.digest(self._token, b"headgate session", "sha256")
-        self._links: dict[str, float] = {}
+        self.sessions = Sessions(self._token)
 
     def is_token(self, authorization: bytes) -> bool:
         """Whether an Authorization header has it."""
         scheme, _, given = authorization.partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
-
-    def is_session(self, cookies: bytes) -> bool:
-        """Whether a Cookie header has a session that we signed and that has not ended."""
-        for part in cookies.split(b";"):
-            name, _, value = part.strip().partition(b"=")
-            if name == COOKIE.encode() and self._is_signed(value.decode("latin-1")):
-                return True
-        return False
-
-    def session(self) -> str:
-        """A new cookie's value."""
-        ends = str(int(time()) + COOKIE_S)
-        return f"{ends}.{self._sign(ends)}"
-
-    def new_link(self) -> str:
-        """A code that can be exchanged for a session once, soon."""
-        now = monotonic()
-        self._links = {code: until for code, until in self._links.items() if until > now}
-        if len(self._links) >= _MOST_LINKS:
-            del self._links[next(iter(self._links))]
-        code = secrets.token_urlsafe(24)
-        self._links[code] = now + LINK_S
-        return code
-
-    def redeem(self, code: str) -> bool:
-        """Whether a code is good; it is not any more after this."""
-        return self._links.pop(code, 0.0) > monotonic()
-
-    def _is_signed(self, value: str) -> bool:
-        ends, _, signature = value.partition(".")
-        good = hmac.compare_digest(signature.encode(), self._sign(ends).encode())
-        return good and ends.isdecimal() and len(ends) < 15 and int(ends) > time()
-
-    def _sign(self, ends: str) -> str:
-        return hmac.digest(self._key, ends.encode(), "sha256").hex()

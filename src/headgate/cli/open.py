@@ -18,29 +18,64 @@ class NotServed(HeadgateError):
     exit_code = 69
 
 
+_PATIENCE_S = 10.0
+_SECRET = "this link is a secret: it signs in the first browser that opens it, within five minutes"
+_NOT_YET = (
+    "the browser has not signed in yet. If it cannot open the file (a browser from snap or flatpak may not), "
+    "type `headgate open --print` and paste the link"
+)
+
+
 @click.command(short_help="Open the dashboard in a browser.")
-@click.option("--print", "only_print", is_flag=True, help="Print the link and open nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the link and open nothing. The link is a secret.")
 @json_option
 def command(only_print: bool, as_json: bool) -> int:
-    """Open the dashboard of the service that runs: makes a link that signs one browser in, once, within five minutes.
+    """Open the dashboard of the running service in a browser, signed in.
+
+    The browser gets a file that only you can read. It leads to a link that signs in one browser, once, within five
+    minutes. --print prints that link instead, for a browser on another machine or one that cannot read your files.
 
     \b
     headgate open
     headgate open --print
 
-    Exit: 0; 69 when no service runs, or its token cannot be read.
+    Exit: 0; 69 when no service is running, its token cannot be read, or no browser can be started; 73 when the file
+    cannot be written.
     """
     link = _link()
     if as_json:
         say_json(link)
         return exits.OK
-    tell(str(link["url"]))
-    if not only_print:
-        import webbrowser
-
-        if not webbrowser.open(str(link["url"])):
-            note("no browser could be opened: open the link yourself, within five minutes")
+    if only_print:
+        tell(str(link["url"]))
+        note(_SECRET)
+        return exits.OK
+    _open(str(link["url"]))
     return exits.OK
+
+
+def _open(url: str) -> None:
+    """Hand the link to a browser, in a file: every user of this machine can read its command line."""
+    import os
+    import webbrowser
+    from pathlib import Path
+    from time import monotonic, sleep
+
+    from headgate.api.link_files import remove_link_file, remove_old_link_files, write_link_file
+
+    folder, code = state_folder(), url.partition("#code=")[2]
+    remove_old_link_files(folder)
+    path = write_link_file(folder, url, code)
+    if not webbrowser.open(Path(path).absolute().as_uri()):
+        remove_link_file(folder, code)
+        raise NotServed("no browser could be started: `headgate open --print` prints a link to open yourself")
+    until = monotonic() + _PATIENCE_S
+    while os.path.exists(path):  # the service removes it when the browser has signed in
+        if monotonic() > until:
+            note(_NOT_YET)
+            return
+        sleep(0.1)
+    note("the browser is signed in")
 
 
 def _link() -> dict[str, object]:

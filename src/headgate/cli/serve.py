@@ -28,7 +28,7 @@ class NotInstalled(HeadgateError):
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=int, default=4180, show_default=True, help="The port; 0 takes any that is free.")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, metavar="N", help="Also run jobs, up to N at once.")
-@click.option("--new-token", is_flag=True, help="Make a new token first; the old one and all cookies end with it.")
+@click.option("--new-token", is_flag=True, help="Make a new token first; ends the old one and all browser sessions.")
 def command(host: str, port: int, workers: int, new_token: bool) -> int:
     """Serve the HTTP API, the stream of events, the metrics and the dashboard, until it is told to stop.
 

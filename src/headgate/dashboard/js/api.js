@@ -1,4 +1,5 @@
 // Asking the service. An answer that is an error is thrown as the service's own sentence.
+import { sessionHeaders } from "./session.js";
 
 const TIMEOUT_MS = 20_000;
 
@@ -18,7 +19,8 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 export const send = (method, path, body) => ask(method, path, body);
 
 async function ask(method, path, body, signal) {
-  const given = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const headers = { ...sessionHeaders(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  const given = body === undefined ? { headers } : { headers, body: JSON.stringify(body) };
   const late = new AbortController();
   const end = () => late.abort();
   const timer = setTimeout(end, TIMEOUT_MS);

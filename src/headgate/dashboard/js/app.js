@@ -14,6 +14,7 @@ import { setUpPools } from "./pools.js";
 import { calmly, poke, readNow } from "./refresh.js";
 import { readSeries } from "./series.js";
 import { onChange, store, update } from "./store.js";
+import { setUpSession } from "./sign_in.js";
 import { Stream } from "./stream.js";
 import { drawPlace, setUpSummary } from "./summary.js";
 import { setUpTheme } from "./theme.js";
@@ -79,4 +80,4 @@ async function start() {
   }
 }
 
-readNow();
+setUpSession().then(readNow);

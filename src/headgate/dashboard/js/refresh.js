@@ -2,6 +2,7 @@
 // service in one answer, at most a few times a second, less often when answers are slow.
 import { get } from "./api.js";
 import { learn, now } from "./clock.js";
+import { refuse, sessionHeaders } from "./session.js";
 import { store, update } from "./store.js";
 
 export const PAGE = 25;
@@ -48,6 +49,7 @@ async function read() {
   busy = true;
   again = false;
   const started = performance.now();
+  const shown = sessionHeaders();
   try {
     const view = store.view;
     const filtered = Boolean(view.query || view.pool);
@@ -59,6 +61,7 @@ async function read() {
     ]);
     const { status, session, leases } = all;
     learn(status.at);
+    if (!session.may_change) refuse(shown);
     update({
       phase: "ready", problem: null, trouble: "", session, leases,
       pools: status.pools, backoffs: status.backoffs, running: status.running, waiting: status.waiting,
@@ -67,6 +70,7 @@ async function read() {
     else again = true;
   } catch (error) {
     const status = error.status ?? -1;
+    if (status === 401) refuse(shown);
     if (store.phase !== "ready" || status === 401) update({ phase: "error", problem: { status, error: error.message } });
     else if (status !== 0) update({ trouble: `${error.message}. What you see is how it was last.` });
     setTimeout(poke, 3_000);

@@ -1,5 +1,6 @@
 // The stream of events, resumed where it broke off. Read by hand, so that a refusal's status, heartbeats and the time of
 // the next attempt are known; the browser's own EventSource tells none of them.
+import { sessionHeaders } from "./session.js";
 
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000];
 const SILENCE_MS = 40_000; // the service speaks every 15 s
@@ -43,7 +44,7 @@ export class Stream {
     alive();
     try {
       const answer = await fetch(`/v1/events?since=${this.seq}`, {
-        headers: { Accept: "text/event-stream" }, cache: "no-store", signal: controller.signal,
+        headers: { Accept: "text/event-stream", ...sessionHeaders() }, cache: "no-store", signal: controller.signal,
       });
       if (!answer.ok || !answer.body) throw new Error(`status ${answer.status}`);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
