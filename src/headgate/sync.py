@@ -2,6 +2,8 @@
 
 From any thread. One background thread runs the asyncio gate, so that leases of all threads share transactions. A
 thread that is interrupted while it waits (Ctrl-C) gives up what it asked for; what it gives back is given back.
+
+A gate belongs to the process that opened it. A forked child (multiprocessing's `fork`) opens one of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from headgate.core.views import PoolView, TicketView
 from headgate.gate import handles, opening, service
 from headgate.gate.handles import Deferred, RateLimited
 from headgate.gate.usage import UsageCallable
+from headgate.log import forks
 
 T = TypeVar("T")
 
@@ -48,11 +51,18 @@ class Gate:
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()  # nothing is handed to the loop once it was told to stop
         self._closed = False
+        self._why_closed = _CLOSED
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
+        forks.on_fork(self, Gate._leave)
+
+    def _leave(self) -> None:
+        """In a forked child, which has neither the thread nor the leases."""
+        self._thread, self._mutex = None, threading.Lock()
+        self._closed, self._why_closed = True, forks.BEFORE_FORK
 
     def __enter__(self) -> Self:
-        if self._thread is not None:
+        if self._thread is not None or self._closed:
             raise HeadgateError("a gate is opened once: make another with `headgate.sync.open_gate(…)`")
         ready: Future[service.Gate] = Future()
         self._thread = threading.Thread(target=self._serve, args=(ready,), name="headgate", daemon=True)
@@ -98,7 +108,7 @@ class Gate:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise HeadgateError(_CLOSED)
+            raise HeadgateError(self._why_closed)
         if self._thread is None:
             raise HeadgateError(_UNOPENED)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 
 PRELUDE = """
 import os, sys
-from headgate.core.errors import InternalError
+from headgate.core.errors import HeadgateError
 from headgate.core.events import Returned
 from headgate.log.protocol import START, LogReplaced, SideWrite, StoreError
 from headgate.log.sqlite import SqliteLog
@@ -330,10 +330,9 @@ log = SqliteLog(folder)
 log.lock()
 child = os.fork()
 if child == 0:
-    log._db.holds = False
     try:
         log.lock()
-    except InternalError as error:
+    except HeadgateError as error:
         say(error)
     os._exit(0)
 os.waitpid(child, 0)

@@ -217,9 +217,9 @@ def profile(frame, event, arg):
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
+os.register_at_fork(after_in_child=lambda: sys.setprofile(None))  # before Headgate's own
 from headgate.cli import asking, run, run_options  # noqa: not of interest
 from headgate.cli.main import main
-os.register_at_fork(after_in_child=lambda: sys.setprofile(None))
 sys.setprofile(profile)
 main(sys.argv[3:])
 """

@@ -11,6 +11,7 @@ from time import monotonic
 import msgspec
 
 from headgate.gate import meeting, wire
+from headgate.log import forks
 
 ANSWER_S = 5.0  # a node that says nothing for so long is stopped, or waits for one who is
 PROBE_S = 3.0  # after so long without an answer it is looked whether the node lives at all
@@ -37,6 +38,8 @@ class NodeLink:
     def __init__(self, path: str, sock: _socket.socket | None = None) -> None:
         self.path = path
         self._sock = sock
+        self._asked: _socket.socket | None = None  # the one that an answer is awaited on
+        forks.on_fork(self, NodeLink._leave)
 
     def ask(self, call: wire.Call, within_s: float = ANSWER_S) -> wire.Answer:
         """The answer; NodeGone when there is nobody to give one, or it takes too long."""
@@ -54,7 +57,7 @@ class NodeLink:
         sock = self._sock or meeting.connect(self.path)
         if sock is None:
             raise NodeGone(f"no node listens at {self.path}")
-        self._sock = None
+        self._sock, self._asked = None, sock
         try:
             sock.settimeout(within_s)
             sock.sendall(wire.frame(wire.Question(wire.VERSION, call)))
@@ -70,6 +73,8 @@ class NodeLink:
         except BaseException:
             sock.close()
             raise
+        finally:
+            self._asked = None
         self._sock = sock
         if answer.wrong is not None and answer.wrong.kind == "Version":
             self.close()
@@ -105,6 +110,13 @@ class NodeLink:
         finally:
             other.close()
         return True
+
+    def _leave(self) -> None:
+        """In a forked child: the connection is the parent's, and ends with it."""
+        for sock in (self._sock, self._asked):
+            if sock is not None:
+                sock.close()
+        self._sock = None
 
     def close(self) -> None:
         if self._sock is not None:

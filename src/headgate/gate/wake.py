@@ -20,6 +20,7 @@ import time
 from binascii import crc32
 
 from headgate.gate import processes
+from headgate.log import forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ class Mailbox:
     """A socket that others wake this process through. Raises OSError where there can be none: poll instead."""
 
     def __init__(self, folder: str) -> None:
-        self._pid = os.getpid()
         self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
@@ -47,6 +47,7 @@ class Mailbox:
         except BaseException:
             self._socket.close()
             raise
+        forks.on_fork(self, Mailbox._leave)
 
     def __enter__(self) -> Self:
         return self
@@ -74,11 +75,14 @@ class Mailbox:
         return messages
 
     def close(self) -> None:
-        """Stop listening. In a forked child only the copy is closed; the name belongs to the parent."""
+        """Stop listening."""
         if self._socket.fileno() >= 0:
-            if os.getpid() == self._pid:
-                _remove(self.address)
+            _remove(self.address)
             self._socket.close()
+
+    def _leave(self) -> None:
+        """In a forked child: only the copy is closed; the name belongs to the parent."""
+        self._socket.close()
 
     def _bind(self, folder: str) -> str:
         like = os.stat(folder)

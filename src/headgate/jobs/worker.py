@@ -38,8 +38,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OpenGate = Callable[[], DirectGate]
 Say = Callable[[str], None]
 
-_kept: list[object] = []  # what a forked hand has of its parent's, and must not close
-
 
 class Worker:
     """`headgate worker`. With `now`, it hands jobs back when it is told to stop.
@@ -84,7 +82,6 @@ class Worker:
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _nothing)
         old_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         gate = self._open_gate()
-        _kept.append(gate)
         try:
             self._stay(gate, wake_read)
         finally:
@@ -97,7 +94,6 @@ class Worker:
                 if fd >= 0:
                     os.close(fd)
             gate.close()
-            _kept.remove(gate)
         return _UNAVAILABLE if self._moved else 0
 
     def _stay(self, gate: DirectGate, wake_fd: int) -> None:

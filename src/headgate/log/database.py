@@ -7,6 +7,9 @@ differ; the log then finds out from the commit's id whether it is still the log 
 
 The write lock is a blocking file lock, for fairness. SQLite's own lock is taken as well and alone keeps the data
 right; but waiting for it means sleeping and trying again, which starves writers for seconds.
+
+A forked child has no part in any of this: its copies of the lock's files are closed at once, and its copy of the
+connection before it opens a store of its own. (SQLite keeps books of a process's locks, which a child does not have.)
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from time import sleep, time_ns
 
 from headgate.core.errors import HeadgateError, InternalError
+from headgate.log import forks
 from headgate.log.filesystems import refuse_network
 from headgate.log.protocol import StoreError
 
@@ -50,13 +54,16 @@ class Database:
         self._stale = False
         self._inodes: tuple[int, ...] = (0,)
         self._settled = 0  # the folder's ctime, when all was found in place some time after it
+        self._forked = False
+        self.reads = False  # a thread is in SQLite, without the write lock
+        forks.on_fork(self, Database._leave)
 
     # The write lock.
 
     def take(self, *, wait: bool) -> bool:
         """Take the write lock on what is in place now."""
-        if self.holds or self._pid != os.getpid():
-            raise InternalError("the write lock is already held here, or the log was opened before a fork")
+        if self.holds:
+            raise InternalError("the write lock is already held here")
         try:
             if self._stale:
                 self.reopen()
@@ -138,6 +145,7 @@ class Database:
     def open(self) -> None:
         """Open the store in the folder, made if need be."""
         refuse_network(self.folder)
+        _close_inherited(self.path)
         fd = folder_fd = -1
         try:
             fd = self._open_lock_file()
@@ -178,6 +186,8 @@ class Database:
 
     def reopen(self) -> None:
         """Open what is in place now; drops the lock, whose file may be another."""
+        if self._forked:
+            raise HeadgateError(forks.BEFORE_FORK)
         if self._closed:
             raise InternalError(f"the store in {self.folder} was closed")
         self._let_go()
@@ -202,8 +212,17 @@ class Database:
             self._let_go()
             self._stale = True
 
-    def _let_go(self) -> None:
+    def _leave(self) -> None:
+        """In a forked child: let go of the copies. The parent's lock and transaction are not touched."""
+        self._forked = self._stale = True
+        if self._lock_fd < 0:
+            return
+        _close(self._lock_fd, self._folder_fd)
+        self._lock_fd = self._folder_fd = -1
+        _inherited.append((self.conn, self._inodes[1:3], not self.holds and not self.reads))
         self.holds = False
+
+    def _let_go(self) -> None:
         if self._lock_fd < 0:
             return
         try:
@@ -213,6 +232,7 @@ class Database:
         if not same:
             _skip_checkpoint(self.conn)
         self.conn.close()
+        self.drop()  # closing the file would do, if no other process could have a copy of it
         _close(self._lock_fd, self._folder_fd)
         self._lock_fd = self._folder_fd = -1
 
@@ -283,6 +303,35 @@ class Database:
         from headgate.log.explain import damaged
 
         return damaged(self.folder, "it is not a headgate store")
+
+
+# The connections of the process that this one was forked from, their files, and whether they were idle at that moment.
+_inherited: list[tuple[sqlite3.Connection, tuple[int, ...], bool]] = []
+
+
+def _close_inherited(path: str) -> None:
+    """Close the copies of a parent's connections: with them SQLite would take the parent's locks for ours."""
+    while _inherited:
+        conn, file, idle = _inherited[-1]
+        if idle:
+            _skip_checkpoint(conn)
+            conn.close()
+        elif _identity(path) == file:
+            raise StoreError(
+                f"this process was forked while another thread of its parent was at work on {path}: fork before a "
+                "gate is opened, or start processes by `spawn`"
+            )
+        else:
+            forks.keep(conn)
+        _inherited.pop()
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return ()
+    return facts.st_dev, facts.st_ino
 
 
 def _close(*fds: int) -> None:

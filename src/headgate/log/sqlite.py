@@ -317,8 +317,7 @@ class SqliteLog:
         size = os.stat(self._db.wal_path).st_size
         if size < CHECKPOINT_BYTES:
             return
-        conn = self._db.conn
-        conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._rows("PRAGMA wal_checkpoint(PASSIVE)")
         if size < TRUNCATE_BYTES:
             return
         self.lock()
@@ -363,9 +362,12 @@ class SqliteLog:
         try:
             if not db.holds and not db.in_place():
                 db.reopen()
+            db.reads = True
             return db.conn.execute(sql, values).fetchall()
         except (sqlite3.Error, OSError) as error:
             raise db.failed(error) from error
+        finally:
+            db.reads = False
 
     def _opened(self) -> None:
         self._full = False

@@ -18,6 +18,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from headgate.core.errors import HeadgateError, InternalError
+from headgate.log import forks
 from headgate.log.postgres.address import Address
 from headgate.log.protocol import StoreAway, StoreError
 
@@ -85,10 +86,11 @@ class Link:
         self.serial = 0  # how often it was made
         self._escape: Callable[[bytes], bytes]
         self._poll = select.poll()
-        self._pid = os.getpid()
+        self._forked = False
         self._closed = False
         self.hurried: int | None = None  # a thread that must not wait long, nor connect
         self._down: tuple[float, StoreError] | None = None  # when to try again, and what to say until then
+        forks.on_fork(self, Link._leave)
 
     @property
     def alive(self) -> bool:
@@ -141,6 +143,10 @@ class Link:
             except Exception:
                 pass  # the socket is gone already
             conn.close()
+
+    def _leave(self) -> None:
+        """In a forked child: the connection is the parent's."""
+        self._forked, self._conn = True, None
 
     # One exchange.
 
@@ -210,8 +216,8 @@ class Link:
 
     def connect(self) -> None:
         """Connect if need be, trying for a while; StoreError when the server cannot be reached."""
-        if self._pid != os.getpid():
-            raise InternalError("the log was opened before a fork")
+        if self._forked:
+            raise HeadgateError(forks.BEFORE_FORK)
         if not self.alive:
             self._connect()
 
@@ -286,7 +292,15 @@ def connect(address: Address) -> Connection[Any]:
         conn: Connection[Any] = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise Lost(address.hide(str(error))) from None
+    forks.on_fork(conn, _leave_open)
     return conn
+
+
+def _leave_open(conn: Connection[Any]) -> None:
+    """In a forked child: let go of the copy without a word to the server, which would end the parent's connection."""
+    forks.keep(conn)
+    if conn.pgconn.status == 0:  # not closed yet
+        forks.hide(conn.pgconn.socket)
 
 
 def _defaults() -> dict[str, str]:
