@@ -241,6 +241,17 @@ def test_b3_a_rate_limit_does_not_end_because_a_token_was_refreshed() -> None:
     assert gate(cmd.Credential("anthropic", "h2")) == []
 
 
+def test_who_is_refused_and_calls_again_keeps_its_slot_and_others_are_held_back() -> None:
+    gate = Gate()
+    ident = gate.ask(OPUS)
+    gate(cmd.Release(ident, "rate_limited", 45_000, evidence="429", keeps=True))
+    state = gate.engine.state
+    assert ident in state.leases
+    assert state.backoffs[OPUS].until == state.backoffs[OPUS].since + 45_000
+    gate(cmd.Release(ident))
+    assert not state.leases
+
+
 def test_of_several_credentials_a_new_one_ends_an_auth_backoff_and_one_that_went_away_does_not() -> None:
     gate = Gate()
     gate.fail(OPUS, "auth", credential="h1,h2")

@@ -113,8 +113,10 @@ def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Stat
         say(f"ended after {limit}, the longest hold of its pool")
     elif end.ended_because in _SILENT:
         say(f"ended: {_SILENT[end.ended_because]}")
-    if end.ended_because or watch.limited:
+    if end.ended_because or (watch.limited and not end.interrupted):
         code = exits.DEFERRED
+    elif end.interrupted and not code and (watch.interrupted or watch.limited):
+        code = 128 + end.interrupted
     status.write(exit_code=code, signal=end.signal, outcome=watch.facts)
     gate.maintain()
     return code
@@ -133,6 +135,7 @@ def _check_watching(options: RunOptions) -> None:
         agent_for(options.command, options.classify)
     if options.silence:
         _silence_s(options)
+    _patience_s(options, 0)
 
 
 def _silence_s(options: RunOptions) -> float | None:
@@ -145,6 +148,15 @@ def _silence_s(options: RunOptions) -> float | None:
     if not ms:
         raise BadRequest("--silence 0: valid is a duration longer than zero, for example 20m")
     return ms / 1000
+
+
+def _patience_s(options: RunOptions, configured_ms: int) -> float:
+    if not options.patience:
+        return configured_ms / 1000
+    try:
+        return parse_duration_ms(options.patience) / 1000
+    except ValueError as error:
+        raise BadRequest(f"--patience: {error}") from error
 
 
 def _under_lease(
@@ -198,11 +210,13 @@ def _under_lease(
         command,
         classify=options.classify,
         silence_s=silence_s,
+        patience_s=_patience_s(options, gate.settings.patience_ms),
         read=bool(taps),
         credential=credential,
         say=say,
         session=session,
         follow=lambda moved: follow(moved, gate.loaded),
+        proxied=proxying is not None,
     )
     end = supervise(
         child,

@@ -38,6 +38,12 @@ OPTIONS = (
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
     Option(("--classify",), "classify", "Whose output this is, if not guessed: claude, codex, …, none.", "AGENT"),
     Option(("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"),
+    Option(
+        ("--patience",),
+        "patience",
+        "Let an agent that met a rate limit call again by itself for so long (default 2m; 0: end it).",
+        "DURATION",
+    ),
     Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `headgate serve`."),
     Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
     Option(("--fail-open",), "fail_open", "Without a store, go ahead without a seat, and be counted when it is back."),
@@ -65,6 +71,7 @@ class RunOptions(Struct):
     role: str = ""
     classify: str = ""
     silence: str = ""
+    patience: str = ""
     proxied: bool = False
     supervisor: bool = False
     fail_open: bool = False

@@ -75,9 +75,11 @@ match = 'opencode.*-m (?P<model>\\S+)'
 [[census]]
 match = 'claude .*--model (?P<model>\\S+)'
 
-# A command put before every agent's own; and what becomes of agents whose host is cut off from the store.
+# A command put before every agent's own; how long a refused agent may call again by itself; and what becomes of agents
+# whose host is cut off from the store.
 [run]
 wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
+patience = "5m"
 on_cutoff = "end"
 
 # The HTTP service: whether changes under /concurrency/ need the token too, the names that it is called by, whether

@@ -343,6 +343,14 @@ SCHEMA = Table(
                         "none",
                     ),
                     Key(
+                        "patience",
+                        _DURATION,
+                        "How long an agent that met a rate limit may call again by itself, without progress, before it "
+                        'is ended. "0": it is ended when it says that it was refused.',
+                        '"5m"',
+                        format_duration(Settings().patience_ms),
+                    ),
+                    Key(
                         "on_cutoff",
                         Scalar('"keep" or "end"', v.read_on_cutoff),
                         "What becomes of an agent whose host cannot reach a PostgreSQL store for 30 s: it goes on, "

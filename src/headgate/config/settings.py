@@ -73,6 +73,7 @@ class Settings(Struct, frozen=True):
     providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one
     census: tuple[str, ...] = ()  # patterns that compile
     wrap: tuple[str, ...] = ()
+    patience_ms: int = 120_000  # how long an agent that was refused may call again by itself; 0: not at all
     on_cutoff: str = "keep"  # or "end": agents of a host that cannot reach the store for long
     keep_ms: int = 30 * 86_400_000
     serve: Serve = Serve()

@@ -122,7 +122,10 @@ class Renew(Struct, tag="renew", omit_defaults=True):
 
 
 class Release(Struct, tag="release", omit_defaults=True, gc=False):
-    """Give the seats back. Harmless when the lease is gone (SPEC L1)."""
+    """Give the seats back. Harmless when the lease is gone (SPEC L1).
+
+    `keeps`: not yet. The agent was refused and calls again by itself: only others are held back by what it met.
+    """
 
     id: str
     outcome: str = "ok"
@@ -136,6 +139,7 @@ class Release(Struct, tag="release", omit_defaults=True, gc=False):
     credential: str = ""  # salted hash of the credential that was used
     holder: str = ""  # only if the lease is this process's: a job's id is lent again and again
     identity: str = ""  # whose account it names, see Credential
+    keeps: bool = False
 
 
 class Reclaim(Struct, tag="reclaim", omit_defaults=True):

@@ -81,6 +81,8 @@ class Holding:
                 self._backing_off.probe_succeeded(ident)
         else:
             self._failed(command, lease, now)
+            if command.keeps:
+                return
         self._emit(
             Released(  # by their places, as in Entering
                 ident,

@@ -209,8 +209,8 @@ class DirectGate:
     def is_probe(self, ident: str) -> bool:
         return is_probe(self.state, ident)
 
-    def has_waiting_calls(self, ident: str) -> bool:
-        return has_waiting_calls(self.replica.catch_up(), ident)
+    def has_open_calls(self, ident: str) -> bool:
+        return has_open_calls(self.replica.catch_up(), ident)
 
     def side(self, table: str, key: str) -> bytes | None:
         return self.log.side(table, key)
@@ -350,9 +350,10 @@ def is_probe(state: State, ident: str) -> bool:
     return any(backoff.probing == ident for backoff in state.backoffs.values())
 
 
-def has_waiting_calls(state: State, ident: str) -> bool:
-    """Whether a model call of this run waits in the queue."""
-    return any(ticket.client == ident for ticket in state.tickets.values())
+def has_open_calls(state: State, ident: str) -> bool:
+    """Whether a model call of this run waits in the queue, or is in flight."""
+    waits = any(ticket.client == ident for ticket in state.tickets.values())
+    return waits or any(lease.ticket.client == ident for lease in state.leases.values())
 
 
 def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:

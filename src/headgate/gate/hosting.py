@@ -24,7 +24,7 @@ from headgate.core.records import Lease
 from headgate.core.state import State
 from headgate.gate import processes, wake, wire
 from headgate.gate.credentials import marked_accounts
-from headgate.gate.direct import backed_off_until, has_other_candidate, has_waiting_calls, is_probe
+from headgate.gate.direct import backed_off_until, has_open_calls, has_other_candidate, is_probe
 from headgate.gate.far import ALL, heard, mark, message_of
 from headgate.gate.node import Node
 from headgate.gate.recovery import adoption, is_ours
@@ -197,7 +197,7 @@ class HostNode(Node):
         if call.lease:
             lease = answer.lease = state.leases.get(call.lease)
             answer.probe = is_probe(state, call.lease)
-            answer.calls_wait = has_waiting_calls(state, call.lease)
+            answer.has_calls = has_open_calls(state, call.lease)
             answer.other = lease is not None and has_other_candidate(state, lease)
         if call.model:
             answer.until = backed_off_until(state, call.model)

@@ -153,8 +153,8 @@ class LateGate:
     def is_probe(self, ident: str) -> bool:
         return False
 
-    def has_waiting_calls(self, ident: str) -> bool:
-        return self._gate is not None and self._gate.has_waiting_calls(ident)
+    def has_open_calls(self, ident: str) -> bool:
+        return self._gate is not None and self._gate.has_open_calls(ident)
 
     def side(self, table: str, key: str) -> bytes | None:
         return None

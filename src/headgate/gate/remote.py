@@ -336,12 +336,12 @@ class RemoteGate:
         except HeadgateError:
             return False
 
-    def has_waiting_calls(self, ident: str) -> bool:
+    def has_open_calls(self, ident: str) -> bool:
         answer = self._about(wire.About(lease=ident))
         if answer is not None:
-            return answer.calls_wait
+            return answer.has_calls
         assert self.direct is not None
-        return self.direct.has_waiting_calls(ident)
+        return self.direct.has_open_calls(ident)
 
     def side(self, table: str, key: str) -> bytes | None:
         if self.direct is None:

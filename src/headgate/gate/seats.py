@@ -112,8 +112,11 @@ class SeatGate(Protocol):
     def is_probe(self, ident: str) -> bool:
         """Whether a lease is to try out the end of a backoff."""
 
-    def has_waiting_calls(self, ident: str) -> bool:
-        """Whether a model call of this run waits in the gate's own queue now (`run --proxied`). Reads the store."""
+    def has_open_calls(self, ident: str) -> bool:
+        """Whether a model call of this run waits in the gate's own queue or is in flight (`run --proxied`).
+
+        Reads the store.
+        """
 
     def side(self, table: str, key: str) -> bytes | None:
         """A value beside the log."""

@@ -55,7 +55,7 @@ class Wishes(Ending):
         records_read = reader.mode == "stream"
         silence_s = silence_ms / 1000 if silence_ms else SILENCE_S if records_read else None
         if records_read:
-            super().__init__(reader, silence_s=silence_s)
+            super().__init__(reader, silence_s=silence_s, patience=watch.patience)
         else:
             super().__init__(reader, early_s=None, record_s=None, silence_s=silence_s)
         self.wish = ""
@@ -239,6 +239,7 @@ class Attempt:
     def _tick(self, watch: Watch) -> None:
         self._ticks += 1
         self.look_for_wishes()
+        watch.hold_back_others()
         if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
             self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
@@ -273,12 +274,14 @@ class _Watch(Watch):
             command,
             classify=spec.classify,
             silence_s=SILENCE_S,
+            patience_s=attempt._gate.settings.patience_ms / 1000,
             read=True,
             credential=credential,
             say=attempt._say,
             session=session,
         )
         self._attempt = attempt
+        self.holder = attempt._gate.me
 
     def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
         judged = self.outcome

@@ -8,10 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headgate.jobs.records import Job
-from headgate.signals.outcome import AUTH, KINDS, OVERLOADED, QUOTA, RATE_LIMITED, USAGE_WINDOW
-
-# Not the job's fault, and no reason to give it up: the model or account is backed off, and the job waits for that.
-LIMITS = (RATE_LIMITED, OVERLOADED, USAGE_WINDOW, QUOTA, AUTH)
+from headgate.signals.outcome import KINDS, LIMITS
 
 FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 600_000
@@ -56,7 +53,7 @@ def verdict(job: Job, ended: Ended, chance: float) -> Verdict:
     what = told(ended)
     if ended.stale_session:
         return Verdict("limit", "its session was gone: once more without it")
-    if ended.outcome in LIMITS:
+    if ended.outcome in LIMITS:  # no reason to give it up: its model or account is backed off, and it waits for that
         return Verdict("limit", what, 0 if ended.model else ended.wait_ms or UNNAMED_LIMIT_MS)
     if ended.hopeless or job.failures >= job.spec.retries or not _retried(job.spec.retry_on, ended):
         return Verdict("fail", what)

@@ -2,7 +2,8 @@
 
 | why | when |
 | --- | --- |
-| `rate_limited` | it said so in its first 30 s, and has done nothing since |
+| `rate_limited` | it was refused, and its patience is over (`runner/patience.py`) |
+| `rate_limited` | without patience: it said so in its first 30 s, and has done nothing since |
 | `no_record` | not one record came within 3 min of its start |
 | `silent` | it wrote nothing at all for 20 min, or what `--silence` says |
 
@@ -21,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from headgate.runner.patience import Patience
+
     class Told(Protocol):
         """What the agent's records told up to now; see `signals.process.Reader`."""
 
@@ -38,13 +41,25 @@ SILENT = "silent"
 
 # From some output until its records are looked at: once for many pieces, and the activity that may follow is seen.
 _SETTLE_MS = 200
+_SETTLE_ACTIVE_MS = 2_000  # of one that has worked, more has to be read again
 _NEVER = float("inf")
 
 
 class Ending:
     """Watches one agent. A rule whose time is None does not apply."""
 
-    __slots__ = ("_early_until", "_look_at", "_record_by", "_silence_ms", "_silent_since", "_told", "_waits", "failed")
+    __slots__ = (
+        "_early_until",
+        "_look_at",
+        "_patience",
+        "_patient_until",
+        "_record_by",
+        "_silence_ms",
+        "_silent_since",
+        "_told",
+        "_waits",
+        "failed",
+    )
 
     def __init__(
         self,
@@ -53,12 +68,14 @@ class Ending:
         early_s: float | None = 30,
         record_s: float | None = 180,
         silence_s: float | None = 1200,
+        patience: Patience | None = None,
     ) -> None:
         self.failed: Exception | None = None  # what reading the records raised, if it did
         self._told = told
         self._waits = (early_s, record_s)
+        self._patience = patience
         self._silence_ms = _NEVER if silence_s is None else silence_s * 1000
-        self._early_until = self._record_by = self._look_at = _NEVER
+        self._early_until = self._record_by = self._look_at = self._patient_until = _NEVER
         self._silent_since = 0.0
 
     def begin(self, now_ms: float) -> None:
@@ -71,8 +88,16 @@ class Ending:
     def wrote(self, now_ms: float) -> None:
         """The agent wrote something."""
         self._silent_since = now_ms
-        if now_ms <= self._early_until and self._look_at == _NEVER:
+        if self._look_at != _NEVER:
+            return
+        if self._patience is not None:
+            self._look_at = now_ms + (_SETTLE_ACTIVE_MS if self._told.activity else _SETTLE_MS)
+        elif now_ms <= self._early_until:
             self._look_at = now_ms + _SETTLE_MS
+
+    def silent_ms(self, now_ms: float) -> float:
+        """For how long the agent has written nothing."""
+        return now_ms - self._silent_since
 
     def held_up(self, now_ms: float) -> None:
         """The agent may be waiting for the reader of its output."""
@@ -84,14 +109,18 @@ class Ending:
         self._record_by += for_ms
         self._look_at += for_ms
         self._silent_since += for_ms
+        self._patient_until += for_ms
+        if self._patience is not None:
+            self._patience.stood_still(for_ms)
 
     def records_unread(self) -> None:
         """From here on nobody reads the records."""
         self._early_until, self._record_by, self._look_at = -_NEVER, _NEVER, _NEVER
+        self._patience, self._patient_until = None, _NEVER
 
     def next_deadline(self) -> float:
         """When to ask for the verdict next, if nothing happens before."""
-        return min(self._look_at, self._record_by, self._silent_since + self._silence_ms)
+        return min(self._look_at, self._patient_until, self._record_by, self._silent_since + self._silence_ms)
 
     def verdict(self, now_ms: float) -> str:
         """Why the agent is to be ended now; empty if it is not."""
@@ -105,7 +134,12 @@ class Ending:
         return why
 
     def _by_records(self, now_ms: float) -> str:
-        if now_ms >= self._look_at:
+        if self._patience is not None and now_ms >= min(self._look_at, self._patient_until):
+            self._look_at = _NEVER
+            self._patient_until = self._patience.deadline(now_ms)
+            if now_ms >= self._patient_until:
+                return RATE_LIMITED
+        elif now_ms >= self._look_at:
             self._look_at = _NEVER
             if self._told.activity:
                 self._early_until = -_NEVER

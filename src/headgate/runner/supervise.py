@@ -53,15 +53,18 @@ _NEVER = float("inf")
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
 
 
+_INTERRUPTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
 class End:
     """How a child ended: with an exit code, or by a signal.
 
     `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent" or
-    "cut_off".
+    "cut_off". `interrupted` is the signal by which somebody else told it to end, 0 if none did.
     `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
     """
 
-    __slots__ = ("ended_because", "exit_code", "not_passed", "not_read", "signal")
+    __slots__ = ("ended_because", "exit_code", "interrupted", "not_passed", "not_read", "signal")
 
     def __init__(
         self, exit_code: int | None, signal: int | None, overstayed: bool = False, ended_because: str = ""
@@ -69,6 +72,7 @@ class End:
         self.exit_code = exit_code
         self.signal = signal
         self.ended_because = "overstayed" if overstayed else ended_because
+        self.interrupted = 0
         self.not_passed: OSError | None = None
         self.not_read: Exception | None = None
 
@@ -169,6 +173,7 @@ class _Watch:
         self._on_ending: Callable[[str], None] | None = None
         self._on_lingering: Callable[[], None] | None = None
         self._because = ""
+        self._interrupted = 0
         self._end: End | None = None
         self._stopped_by = 0
         self._stopped_at = 0.0  # in _awake_ms
@@ -282,6 +287,7 @@ class _Watch:
 
     def _told(self, end: End) -> End:
         """The end, when everything that the child wrote was shown."""
+        end.interrupted = self._interrupted
         if self.taps is not None:
             self.taps.take_the_rest()
             end.not_read = self.taps.not_read
@@ -344,6 +350,9 @@ class _Watch:
     def _pass_on(self, one: Signal) -> None:
         if one.number == signal.SIGCHLD:
             return  # the child is looked at after every wait
+        if one.number in _INTERRUPTS and self._end is None and not self._because:
+            by_family = one.sender and _descends(one.sender, self._child.pid)
+            self._interrupted = self._interrupted if by_family else one.number
         if self._end is not None:
             self._signal_child(one.number)
         elif one.number == signal.SIGCONT:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import time_ns
+from time import monotonic, time_ns
 
+from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
 from headgate.core.names import account_of, parse_model
@@ -20,10 +21,11 @@ from headgate.gate.seats import SeatGate
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
 from headgate.present.times import local_and_utc, utc
 from headgate.runner.ending import Ending
+from headgate.runner.patience import Patience
 from headgate.runner.resuming import Session
 from headgate.runner.supervise import End
 from headgate.signals.agents import agent_for
-from headgate.signals.outcome import AUTH, LOCAL_ERROR, OVERLOADED, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
+from headgate.signals.outcome import AUTH, LIMITS, LOCAL_ERROR, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from headgate.signals.process import Reader, judge_by_exit_only
 
 TYPE_CHECKING = False
@@ -34,7 +36,8 @@ SILENCE_S = 20 * 60.0
 CUT_OFF = "cut_off"
 _FOLLOW_S = 30.0
 _STARTING_MS = 1000  # the agent was started a little before it is watched
-_LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)
+_QUIET_MS = 5_000  # an agent that printed nothing for so long may be waiting for one of its calls
+_TELL_AGAIN_S = 5.0  # of refusals in a row, the gate is told so often
 _TROUBLE = (HeadgateError, LogReplaced, OSError)  # with the store
 _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
 
@@ -50,11 +53,13 @@ class Watch:
         *,
         classify: str,
         silence_s: float,
+        patience_s: float,
         read: bool,
         say: Callable[[str], None],
         credential: Held,
         session: Session | None = None,
         follow: Callable[[StoreMoved], SeatGate] | None = None,
+        proxied: bool = False,
     ) -> None:
         self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
@@ -66,11 +71,20 @@ class Watch:
         self._agent = agent_for(argv, classify)
         self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
         self._by_files = False  # what the agent wrote down decided
+        self.interrupted = False  # somebody told it to end, and it did without having finished, with exit code 0
         self._left = False  # it was on a terminal, and ended well: whoever sat there left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
         self.ending: Ending | None = None
+        self.patience: Patience | None = None
+        self._patience_s = patience_s
         if self.reader is not None and self.reader.mode == "stream":
-            self.ending = Ending(self.reader, silence_s=silence_s)
+            if patience_s:
+                self.patience = Patience(self.reader, patience_s, self._has_other_candidate)
+            self.ending = Ending(self.reader, silence_s=silence_s, patience=self.patience)
+        self._proxied = proxied
+        self._ticked_at = monotonic()
+        self._told_refusal = (0.0, -1)  # when the gate was told of one, and how much output there was then
+        self.holder = ""  # who must hold the lease, where its id is used again and again
         self._session = session
         self._probes = gate.is_probe(lease.id)
         self._tied = False
@@ -88,10 +102,14 @@ class Watch:
             self.reader.feed(stream, data)
             if self._probes:
                 self._report_activity()
+            if stream == 1 and self.reader.mode == "stream" and not self.reader.activity:
+                self.hold_back_others()
 
     def tick(self) -> str:
         """Now and then; why the agent is to be ended, if it is."""
         self._report_activity()
+        self.hold_back_others()
+        self._look_for_calls()
         try:
             self._gate.tick(self._lease)
         except StoreMoved as moved:
@@ -117,6 +135,58 @@ class Watch:
                 self._probes = not self._gate.try_decide([cmd.Active(self._lease.id)])
             except _TROUBLE:
                 self._probes = False  # the verdict comes with time as well, and trying again would cost the output
+
+    def hold_back_others(self) -> None:
+        """An agent that was refused and calls again by itself keeps its slot; others need not meet the same limit."""
+        reader = self.reader
+        if reader is None or reader.seen == self._told_refusal[1]:
+            return
+        try:
+            refusal = reader.refusal
+        except Exception:
+            return  # what cannot be read says nothing: see runner/ending.py
+        # A login may be healed by the agent itself; if it is not, the end of the agent tells.
+        if refusal is None or not refusal.again or refusal.outcome.kind not in LIMITS or refusal.outcome.kind == AUTH:
+            return
+        now, (told_at, before) = monotonic(), self._told_refusal
+        if before >= 0 and now < told_at + _TELL_AGAIN_S:
+            return
+        held_back = self._release(refusal.outcome, End(None, None))
+        held_back.keeps, held_back.holder = True, self.holder
+        try:
+            if not self._gate.try_decide([held_back]):
+                return  # there is another time
+        except _TROUBLE:
+            return
+        self._told_refusal = now, reader.seen
+        if before < 0:
+            self._tell_refusal(refusal.outcome)
+
+    def _tell_refusal(self, refused: Outcome) -> None:
+        what = f"{self._lease.model or 'the agent'}: {refused.kind}: {refused.evidence or refused.rule}"
+        after = format_duration(int(self._patience_s * 1000))
+        ends = f"; without progress it is ended after {after}" if self.patience is not None else ""
+        self._say(f"{what}. The agent calls again by itself, and others wait meanwhile{ends}")
+
+    def _has_other_candidate(self) -> bool:
+        """Whether this agent could run on another model at once."""
+        try:
+            return len(self._lease.ticket.spec.models) > 1 and self._gate.has_other_candidate(self._lease)
+        except _TROUBLE:
+            return False
+
+    def _look_for_calls(self) -> None:
+        """While a call of the agent waits in the proxy or is answered there, the agent is not silent: it waits."""
+        now, before = monotonic(), self._ticked_at
+        self._ticked_at = now
+        if not self._proxied or self.ending is None or self.ending.silent_ms(now * 1000) < _QUIET_MS:
+            return
+        try:
+            waits = self._gate.has_open_calls(self._lease.id)
+        except _TROUBLE:
+            return
+        if waits:
+            self.ending.stood_still((now - before) * 1000)
 
     def lingers(self) -> None:
         """The agent that we end is dead, and others of its group are not: as long, its seat lives with us (SPEC R5)."""
@@ -167,9 +237,17 @@ class Watch:
         if self.reader is None:
             return self._judge_unread(end)
         judged = self.reader.judge(end.exit_code, end.signal)
+        if end.interrupted and end.exit_code == 0 and self._was_broken_off(judged):
+            self.interrupted = True
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.interrupted", f"interrupted by signal {end.interrupted}")
         if end.ended_because in ("no_record", "silent") and judged.kind == LOCAL_ERROR:
             return outcome(LOCAL_ERROR, f"{self._agent.name}.{end.ended_because}", end.ended_because)
         return judged
+
+    def _was_broken_off(self, judged: Outcome) -> bool:
+        """Whether an agent that somebody told to end, and that says all is well, has not come to its end."""
+        assert self.reader is not None
+        return judged.evidence == "no_activity" or (judged.kind == "ok" and self.reader.unfinished)
 
     def _judge_unread(self, end: End) -> Outcome:
         from headgate.signals.written import judge_by_files
@@ -209,7 +287,7 @@ class Watch:
     @property
     def _refused(self) -> bool:
         judged = self.outcome
-        return judged is not None and (judged.kind in _LIMITS or judged.evidence == "no_activity")
+        return judged is not None and (judged.kind in LIMITS or judged.evidence == "no_activity")
 
     @property
     def worth_another(self) -> bool:

@@ -20,6 +20,7 @@ AUTH = "auth"
 SERVER_ERROR = "server_error"
 LOCAL_ERROR = "local_error"
 
+LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)  # the provider refused, and it is not the agent's fault
 KINDS = ("ok", RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH, SERVER_ERROR, LOCAL_ERROR)
 
 # What a kind benches when nothing more precise is known (SPEC B1).

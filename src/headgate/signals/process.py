@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from headgate.signals.agents.naming import find_program
 from headgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from headgate.signals.stream import Ending, Lines
 
-__all__ = ["Reader", "judge_by_exit_only"]
+__all__ = ["Reader", "Refusal", "judge_by_exit_only"]
 
 # What is kept of the end. Few blocks, since each that is kept is one that the copying cannot use again while it is in
 # the processor's cache.
@@ -42,6 +43,14 @@ _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _LAST_LINES = 400
 _STALE_LINES = 80  # a backtrace may follow
 _STALE_BYTES = 16_384  # where no records tell of activity: who has said more than that has begun
+
+
+class Refusal(NamedTuple):
+    """A refused call that nothing came after."""
+
+    outcome: Outcome
+    again: bool  # the agent says that it makes the call again by itself
+    mark: int  # the same for all refusals in a row, another one after the agent got on
 
 
 class Reader:
@@ -83,6 +92,16 @@ class Reader:
             self._start += data[: _START_BYTES - len(self._start)]
 
     @property
+    def seen(self) -> int:
+        """How many bytes came."""
+        return self._out.seen + self._err.seen
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the agent tells when it has finished, and has not."""
+        return bool(self.mode) and self.agent.says_done and not self._told_so_far().done
+
+    @property
     def activity(self) -> bool:
         """Whether a model has answered or a tool has run, as far as records tell."""
         return self._story.activity
@@ -105,6 +124,24 @@ class Reader:
         if said is None and self.mode and not self.activity:
             said = self.agent.notice(_lines_of(self._err.whole_lines()), self._context)
         return said if said is not None and said.kind in (RATE_LIMITED, USAGE_WINDOW) else None
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """What holds the agent up now, as far as it says so."""
+        story = self._told_so_far()
+        if story.said is not None:
+            return Refusal(story.said, story.said is story.retry, story.refused_at)
+        if self.mode and not story.activity:
+            noticed = self.agent.notice(_lines_of(self._err.whole_lines()), self._context)
+            return Refusal(noticed, True, 0) if noticed is not None else None
+        if not self.mode and self.agent.tells_retries_in_text:
+            return self._refused_in_text()
+        return None
+
+    def _refused_in_text(self) -> Refusal | None:
+        out, err = _lines_of(self._out.whole_lines()), _lines_of(self._err.whole_lines())
+        found = self.agent.retry_in_text(out, err, self._context)
+        return Refusal(found, True, self.agent.answers_in_text(out)) if found is not None else None
 
     @property
     def stale_session(self) -> bool:
@@ -174,16 +211,19 @@ class Reader:
             if self._lines is not None:
                 self._hear(story, self._lines.unfinished())
             else:
-                for line in self._out.whole_lines(self._read_to).split(b"\n"):
-                    self._hear(story, line)
+                data = self._out.whole_lines(self._read_to)
+                at = self._out.seen - len(data)
+                for line in data.split(b"\n"):
+                    self._hear(story, line, at)
+                    at += len(line) + 1
             self._replayed = (self._out.seen, story)
         return self._replayed[1]
 
-    def _hear(self, story: _Story, line: bytes | None) -> None:
+    def _hear(self, story: _Story, line: bytes | None, at: int = 0) -> None:
         # No error record is as long as one that is passed over: it is an answer, or what a tool said.
         told = Told(ACTIVITY) if line is None else self.agent.record(line, self._context) if line else None
         if told is not None:
-            story.hear(told)
+            story.hear(told, at)
 
 
 def judge_by_exit_only(agent: Agent, exit_code: int | None, signal: int | None) -> Outcome:
@@ -208,6 +248,7 @@ class _Story(Struct):
     retry: Outcome | None = None  # since the last activity
     error: Outcome | None = None  # the last one
     went_on: bool = False  # there was activity after it
+    refused_at: int = 0  # where in the output the refusals began that still stand
 
     def __repr__(self) -> str:
         told = ("done" if self.done else "active") if self.activity else "no activity"
@@ -218,8 +259,10 @@ class _Story(Struct):
         """The refusal that still stands."""
         return self.retry if self.error is None or self.went_on else self.error
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: Told, at: int = 0) -> None:
         self.records += 1
+        if told.what in (RETRY, ERROR) and self.said is None:
+            self.refused_at = at
         self.session = told.session or self.session
         if told.what == ACTIVITY:
             self.activity, self.went_on, self.retry = True, True, None

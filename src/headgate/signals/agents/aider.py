@@ -42,6 +42,16 @@ class Aider(Agent):
     name = "aider"
     model_flags = ("--model",)
     exit_0_is_good = False
+    tells_retries_in_text = True
+
+    def retry_in_text(self, out: list[str], err: list[str], context: Context) -> Outcome | None:
+        """Its last line is `Retrying in 0.2 seconds...`, after the error."""
+        if not out or not re.match(_AGAIN, out[-1]):
+            return None
+        return self.last_words(End(None, None, out, err, ""), context)
+
+    def answers_in_text(self, out: list[str]) -> int:
+        return sum(re.match(_ANSWERED, line) is not None for line in out)
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         lines = _since_the_last_answer(end.out[-_LINES:])

@@ -87,6 +87,8 @@ class Agent:
     model_flags: tuple[str, ...] = ()
     provider = ""  # what a bare model name means
     exit_0_is_good = True  # False: it exits 0 even after giving up
+    says_done = False  # whether its last record is DONE, after a good end
+    tells_retries_in_text = False  # whether `retry_in_text` finds anything
     # How it says that the session it should resume is not there.
     stale: tuple[str, ...] = ()
 
@@ -128,6 +130,14 @@ class Agent:
     def notice(self, err: list[str], context: Context) -> Outcome | None:
         """In record mode, what the last lines of stderr say about a call that is being made again."""
         return None
+
+    def retry_in_text(self, out: list[str], err: list[str], context: Context) -> Outcome | None:
+        """In text mode, the refusal of a call that the last lines say is being made again."""
+        return None
+
+    def answers_in_text(self, out: list[str]) -> int:
+        """In text mode, how many answers of a model these lines tell of, where they do."""
+        return 0
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         """What the text at the end says about a failure."""

@@ -69,6 +69,7 @@ _RULES: tuple[Rule, ...] = (
 _MARKS = (b'"error":"', b'"is_api_error_message":true')
 # `API Error: 500 …`, `API Error: Request rejected (429) · …`, `API Error (429 {…}) · Retrying in 2892 seconds…`
 _STATUS = r"(?:Failed to authenticate\. )?API Error(?:: Request rejected)?[: (]{1,3}([45][0-9]{2})\)?(?: · | )?(.*)"
+_AGAIN = r"API Error\b.*\bRetrying in [0-9]+ seconds"
 _CODES = {
     "rate_limit": "rate_limited",
     "overloaded": "overloaded",
@@ -129,9 +130,11 @@ class _Spoken(Struct):
 
 class Claude(Agent):
     name = "claude"
+    says_done = True
     model_flags = ("--model",)
     provider = "anthropic"
     stale = (r"No conversation found with session ID",)
+    tells_retries_in_text = True
 
     def mode(self, args: Sequence[str]) -> str:
         return {"stream-json": "stream", "json": "single"}.get(self.option(args, "--output-format") or "", "")
@@ -263,6 +266,12 @@ class Claude(Agent):
         from headgate.signals.times import find_wait
 
         return replace(found, wait_ms=find_wait(text, context.now_wall_ms()))  # `Retrying in 2892 seconds`
+
+    def retry_in_text(self, out: list[str], err: list[str], context: Context) -> Outcome | None:
+        """`API Error (429 {…}) · Retrying in 3 seconds… (attempt 1/10)`, as the last line of stderr."""
+        found = self._by_text(err[-1], context) if err and re.match(_AGAIN, err[-1], re.DOTALL) else None
+        own_wait = found is not None and (found.wait_ms or 0) < LONG_MS
+        return replace(found, wait_ms=None) if found is not None and own_wait else found
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         """In text mode the message is the last line, or the only one."""

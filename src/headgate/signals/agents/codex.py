@@ -64,6 +64,7 @@ _RULES: tuple[Rule, ...] = (
 _STATUS = r"(?:exceeded retry limit, last status|unexpected status):? ([45][0-9]{2})\b ?[A-Za-z -]{0,40}(?:: (.*))?"
 _NAMED = r"You've hit your usage limit for (.{1,60}?)\. Switch to another model"
 _RECONNECTING = r"Reconnecting\.\.\. [0-9]+/[0-9]+(?: \((.*)\))?"
+_RETRYING = r"(?:stream error: )?(.*); retrying [0-9]+/[0-9]+ in [0-9.]+ ?m?s\b"  # of older versions
 
 
 class _Failure(Struct):
@@ -92,8 +93,10 @@ class _Kept(Struct):
 
 class Codex(Agent):
     name = "codex"
+    says_done = True
     model_flags = ("-m", "--model")
     provider = "openai"
+    tells_retries_in_text = True
     stale = (r"Error: .*\b(?:no rollout found for thread id|no thread with id)\b",)
 
     def mode(self, args: Sequence[str]) -> str:
@@ -125,7 +128,7 @@ class Codex(Agent):
         if kind == b"thread.started":
             return Told(session=session_id(found.thread_id))
         message = text_of(found.error.message if found.error is not None else found.message)
-        if again := re.match(_RECONNECTING, message, re.DOTALL):
+        if again := _tried_again(message):
             return Told(RETRY, self._judge(again[1] or "", context) or self._local(message))
         return Told(ERROR, self._judge(message, context) or self._local(message))
 
@@ -173,6 +176,11 @@ class Codex(Agent):
             return self.outcome("server_error", "cloudflare", message)
         return None
 
+    def retry_in_text(self, out: list[str], err: list[str], context: Context) -> Outcome | None:
+        """The same messages, as the last line of stderr."""
+        again = _tried_again(err[-1].removeprefix("ERROR: ")) if err else None
+        return self._judge(again[1] or "", context) if again else None
+
     def last_words(self, end: End, context: Context) -> Outcome | None:
         """`ERROR: …` as the last line of stderr. One that is followed by anything was printed by a tool."""
         lines = end.err[:-2] if end.err[-2:-1] == ["tokens used"] else end.err
@@ -185,6 +193,11 @@ class Codex(Agent):
         """Before the prompt, it prints a table about the run."""
         found = re.search(r"\nsession id: ([\w-]{1,128})\n", start.partition("\nuser\n")[0])
         return session_id(found[1]) if found else ""
+
+
+def _tried_again(message: str) -> re.Match[str] | None:
+    """A message about a call that is being made again, with why it was refused."""
+    return re.match(_RECONNECTING, message, re.DOTALL) or re.match(_RETRYING, message, re.DOTALL)
 
 
 def _start_of(path: str) -> bytes:

@@ -94,6 +94,7 @@ class _Record(Struct):
 
 class Gemini(Agent):
     name = "gemini"
+    says_done = True
     model_flags = ("-m", "--model")
     provider = "google"
 

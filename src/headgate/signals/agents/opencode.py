@@ -19,7 +19,9 @@ from msgspec.structs import replace
 from headgate.signals.agents.base import (
     ACTIVITY,
     ERROR,
+    LONG_MS,
     REMAINS,
+    RETRY,
     Agent,
     Context,
     End,
@@ -93,6 +95,21 @@ class _ToolRecord(Struct):
     part: _Tool | None = None
 
 
+class _Status(Struct):
+    type: Any = None
+    message: Any = None
+    next: Any = None  # when it calls again, in ms
+
+
+class _Properties(Struct):
+    status: _Status | None = None
+
+
+class _StatusRecord(Struct):
+    status: _Status | None = None
+    properties: _Properties | None = None
+
+
 class OpenCode(Agent):
     name = "opencode"
     model_flags = ("-m", "--model")
@@ -112,11 +129,24 @@ class OpenCode(Agent):
         session = _session(line)
         if kind in _ACTIVITY:
             return Told(REMAINS if kind == b"tool_use" and _failed(line) else ACTIVITY, None, session)
+        if kind == b"session.status":
+            return self._status(line, session, context)
         if kind != b"error":
             return Told(session=session) if kind else None
         found = decode(line, _ErrorRecord)
         error = found.error if found is not None and found.error is not None else _Error()
         return Told(ERROR, self._judge(error, context), session)
+
+    def _status(self, line: bytes, session: str, context: Context) -> Told:
+        """What it is doing: `retry` is a call that is being made again."""
+        found = decode(line, _StatusRecord) or _StatusRecord()
+        status = found.status or (found.properties.status if found.properties is not None else None)
+        if status is None or status.type != "retry":
+            return Told(session=session)
+        message = text_of(status.message)
+        judged = self.by_rules(_REFUSED, message, context) or self.outcome("local_error", "retry", message)
+        wait_ms = status.next - context.now_wall_ms() if isinstance(status.next, int) else 0
+        return Told(RETRY, replace(judged, wait_ms=wait_ms) if wait_ms > LONG_MS else judged, session)
 
     def _judge(self, error: _Error, context: Context) -> Outcome:
         data = error.data or _Data(error.message)
