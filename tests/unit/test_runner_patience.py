@@ -218,37 +218,43 @@ def test_a_wait_of_an_hour_before_the_next_call_is_told_with_it() -> None:
     assert says(OPENCODE, {"type": "session.status", "status": {"type": "busy"}}).refusal is None
 
 
+def refusal_of(read: Reader) -> Refusal | None:
+    return read.refusal
+
+
+def standing(read: Reader) -> Refusal:
+    found = refusal_of(read)
+    assert found is not None
+    return found
+
+
 def test_text_tells_of_calls_that_are_made_again_too() -> None:
     read = reader(GEMINI)
     read.feed(
         2, b"Attempt 1 failed: Resource has been exhausted\nSuggested retry after 2.5s.. Retrying after 5078ms...\n"
     )
-    assert read.refusal is not None
-    assert read.refusal.outcome.kind == "rate_limited"
+    assert standing(read).outcome.kind == "rate_limited"
     read = reader(AIDER)
     sentence = "The API provider has rate limited you. Try again later or check your quotas."
     error = f"litellm.RateLimitError: AnthropicException - b'{{}}'\n{sentence}\n"
     read.feed(1, error.encode())
-    assert read.refusal is None, "it may have given up"
+    assert refusal_of(read) is None, "it may have given up"
     read.feed(1, b"Retrying in 0.2 seconds...\n")
-    assert read.refusal is not None
-    assert (read.refusal.outcome.kind, read.refusal.outcome.wait_ms) == ("rate_limited", None)
-    before = read.refusal.mark
+    assert (standing(read).outcome.kind, standing(read).outcome.wait_ms) == ("rate_limited", None)
+    before = standing(read).mark
     read.feed(1, b"Hello!\nTokens: 2.1k sent, 12 received.\n")
-    assert read.refusal is None
+    assert refusal_of(read) is None
     read.feed(1, error.encode() + b"Retrying in 0.2 seconds...\n")
-    assert read.refusal is not None
-    assert read.refusal.mark != before, "it has got on meanwhile"
+    assert standing(read).mark != before, "it has got on meanwhile"
     for argv, line in (
         (CLAUDE[:2], 'API Error (429 {"error":{}}) · Retrying in 3 seconds… (attempt 2/10)'),
         (["codex", "exec", "hi"], "ERROR: stream error: exceeded retry limit, last status: 429; retrying 2/5 in 1s"),
     ):
         read = reader(argv)
         read.feed(2, f"{line}\n".encode())
-        assert read.refusal is not None, line
-        assert (read.refusal.outcome.kind, read.refusal.outcome.wait_ms) == ("rate_limited", None)
+        assert (standing(read).outcome.kind, standing(read).outcome.wait_ms) == ("rate_limited", None)
         read.feed(2, b"something else\n")
-        assert read.refusal is None
+        assert refusal_of(read) is None
 
 
 def test_a_refusal_is_over_when_the_agent_gets_on_and_the_next_one_has_another_mark() -> None:
