@@ -35,7 +35,7 @@ class Progress:
         self._quiet = quiet
         self._terminal = not quiet and os.isatty(2)
         self._drawn = False
-        self._last = ""
+        self._last: tuple[str, ...] = ()  # the reason that was told last
         self._last_at = 0.0
         self._began = monotonic()
         self._trouble = ""
@@ -57,13 +57,11 @@ class Progress:
         if self._terminal:
             waited = format_duration(int(monotonic() - self._began) * 1000, 2)
             self._draw(f"headgate: {self._what} waits {waited}, {text}")
-        elif text != self._last or monotonic() - self._last_at > _PLAIN_EVERY_S:
-            self._plain(text)
-
-    def _plain(self, text: str) -> None:
-        changed = text.partition(";")[0] != self._last.partition(";")[0]
-        if changed or monotonic() - self._last_at > _PLAIN_EVERY_S:
-            self._last, self._last_at = text, monotonic()
+            return
+        # Numbers change all the time: only another reason is news.
+        why = (reason.code, reason.pool, reason.model, reason.cause)
+        if why != self._last or monotonic() - self._last_at > _PLAIN_EVERY_S:
+            self._last, self._last_at = why, monotonic()
             say(f"{self._what} waits, {text}")
 
     def trouble(self, text: str) -> None:
