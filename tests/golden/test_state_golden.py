@@ -37,7 +37,7 @@ from headgate.log.memory import MemoryLog
 from headgate.log.protocol import START, StoreError
 
 HERE = Path(__file__).parent
-EVENTS = 1  # the newest events-N.jsonl
+EVENTS = 2  # the newest events-N.jsonl
 
 T0 = 1_800_000_000_000
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
@@ -121,6 +121,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
         supervisor=True,
         caps=(("mistral/*", 3),),
         family_caps=(("opus", 6),),
+        user="alice",
     )
     arrivals = iter(range(1, 100))
 

@@ -13,6 +13,7 @@ from headgate.gate.handles import checked
 from headgate.gate.ids import new_id
 from headgate.gate.node import Node
 from headgate.present.times import parse_since_ms
+from headgate.signals.redaction import shown_text
 
 _MOST_SPECS = 1024
 
@@ -41,7 +42,7 @@ class Asking:
             priority=body.priority,
             expires_ms=0 if body.expires_s is None else max(int(body.expires_s * 1000), 1),
             wake=gate.address,
-            command=_plain(body.command),
+            command=_plain(shown_text(body.command)),
             key=_plain(body.key),
             role=_plain(body.role),
             client=_plain(body.client) or client,

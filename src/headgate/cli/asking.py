@@ -26,6 +26,7 @@ from headgate.gate.seats import Left, SeatGate
 from headgate.log.protocol import StoreAway, StoreError, StoreMoved
 from headgate.present.asked import candidates, project_name, session_key
 from headgate.present.times import local_and_utc, parse_since_ms, utc
+from headgate.signals.redaction import readable, shown_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         since_wall_ms=parse_since_ms(options.since) if options.since else None,
         expires_ms=_expires_ms(options.expires),
         wait_s=0.0 if options.no_wait else _seconds("--wait", options.wait),
-        key=options.key,
-        role=options.role,
-        command=" ".join(options.command)[:200],
+        key=readable(options.key),
+        role=readable(options.role),
+        command=shown_command(options.command),
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
     )

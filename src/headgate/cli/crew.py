@@ -22,8 +22,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Crew:
     """Started and stopped by the main thread; a thread of its own waits for the worker."""
 
-    def __init__(self, number: int, say: Callable[[str], None]) -> None:
+    def __init__(self, number: int, users: tuple[str, ...], say: Callable[[str], None]) -> None:
         self._number = number
+        self._users = [f"--user={user}" for user in users]
         self._say = say
         self._stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,7 +57,16 @@ class Crew:
         pause_s = _FIRST_PAUSE_S
         while True:
             # Its own session: a Ctrl-C at the service's terminal is for the service, which tells it.
-            command = [sys.executable, "-m", "headgate", "worker", "-n", str(self._number), "--with-stdin"]
+            command = [
+                sys.executable,
+                "-m",
+                "headgate",
+                "worker",
+                "-n",
+                str(self._number),
+                "--with-stdin",
+                *self._users,
+            ]
             with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
                 self._process = process
                 if self._stopping.is_set():

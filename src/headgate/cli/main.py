@@ -7,7 +7,8 @@ import sys
 from typing import NoReturn
 
 from headgate.cli import exits
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import BadRequest, HeadgateError
+from headgate.core.names import shown
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -48,6 +49,10 @@ def invoke(argv: list[str]) -> int:
         return dispatch(argv)
     except HeadgateError as error:
         return tell(error)
+    except UnicodeEncodeError as error:  # of an argument or a variable that no file name or text can be
+        if not str(error.object).isprintable():
+            return tell(BadRequest(f"{shown(str(error.object))}: valid is UTF-8"))
+        raise
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:

@@ -32,6 +32,7 @@ from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.filling import filled_in
 from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
+from headgate.signals.redaction import shown_command
 
 if TYPE_CHECKING:
     from headgate.cli.outage import Outage
@@ -279,7 +280,7 @@ def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int
     model = models[0] if models else ""
     try:
         gate = open_gate(configured=False)
-        if not gate.decide_soon([cmd.Bypass(gate.me, models, " ".join(options.command)[:200])]):
+        if not gate.decide_soon([cmd.Bypass(gate.me, models, shown_command(options.command))]):
             raise StoreError(f"process {gate.lock_owner()} keeps the store's lock")
     except StoreError as error:
         say(f"bypass not recorded: {error}")

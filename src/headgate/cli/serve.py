@@ -14,6 +14,7 @@ from headgate.config.paths import store_url
 from headgate.core.errors import HeadgateError
 from headgate.gate.direct import DirectGate
 from headgate.jobs.desk import Desk
+from headgate.jobs.owners import uid_of
 from headgate.log import open_log
 from headgate.log.places import local_folder
 
@@ -28,8 +29,9 @@ class NotInstalled(HeadgateError):
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=int, default=4180, show_default=True, help="The port; 0 takes any that is free.")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, metavar="N", help="Also run jobs, up to N at once.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="With --workers: whose jobs (default: your own).")
 @click.option("--new-token", is_flag=True, help="Make a new token first; ends the old one and all browser sessions.")
-def command(host: str, port: int, workers: int, new_token: bool) -> int:
+def command(host: str, port: int, workers: int, users: tuple[str, ...], new_token: bool) -> int:
     """Serve the HTTP API, the stream of events, the metrics and the dashboard, until it is told to stop.
 
     Agents do not need it: it stands beside any number of `headgate run` on the same store. On loopback anybody on this
@@ -53,7 +55,9 @@ def command(host: str, port: int, workers: int, new_token: bool) -> int:
             f"the service needs more than is installed ({error.name} is missing): pip install 'headgate[serve]'"
         ) from error
     loaded = load_config()
-    crew = Crew(workers, say) if workers else None
+    for user in users:
+        uid_of(user)  # says so where there is none
+    crew = Crew(workers, users, say) if workers else None
     try:
         return serve(
             Options(host, port, new_token),

@@ -22,6 +22,7 @@ from headgate.jobs.store import JobView
 from headgate.jobs.submitting import Submitted
 from headgate.present.moments import Moments
 from headgate.present.words import count, spans
+from headgate.signals.redaction import shown_text
 
 _AT_ONCE = 1000
 
@@ -119,7 +120,7 @@ def _env(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise BadRequest(f"--env {pair}: valid is NAME=VALUE")
+            raise BadRequest(f"--env {shown_text(pair)}: valid is NAME=VALUE")
         env[name] = value
     return env
 

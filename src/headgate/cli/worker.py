@@ -13,6 +13,7 @@ from headgate.config.load import Loaded
 from headgate.core.errors import BadRequest
 from headgate.gate.direct import DirectGate
 from headgate.jobs.hand import Wants
+from headgate.jobs.owners import uid_of
 from headgate.jobs.worker import Worker
 
 _HANDS = 3
@@ -23,11 +24,20 @@ _MOST = 1000
 @click.option("-n", "--hands", metavar="N", help=f"How many jobs to run at once at most (default {_HANDS}).")
 @click.option("--project", "projects", metavar="NAME", multiple=True, help="Only jobs of these projects.")
 @click.option("--models", metavar="GLOB", multiple=True, help="Only jobs that name such a model.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Jobs of these users (default: your own).")
 @click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
 @click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as whoever started it has.")
-def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...], now: bool, with_stdin: bool) -> int:
+def command(
+    hands: str | None,
+    projects: tuple[str, ...],
+    models: tuple[str, ...],
+    users: tuple[str, ...],
+    now: bool,
+    with_stdin: bool,
+) -> int:
     """Run the jobs that `headgate submit` left, each in its own process under a lease, as everyone else in line.
 
+    A worker runs the jobs of its own user; with --user NAME those of the users that you name, with this user's rights.
     Any number of workers share one queue. SIGTERM or Ctrl-C lets what runs finish; a second one hands it back.
 
     \b
@@ -38,7 +48,9 @@ def command(hands: str | None, projects: tuple[str, ...], models: tuple[str, ...
     if not number or number > _MOST:
         raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")
     loaded = load_config()
-    wants = Wants(projects=projects, models=models)
+    for user in users:
+        uid_of(user)  # says so where there is none
+    wants = Wants(projects=projects, models=models, users=users)
     say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
     tells = loaded is not None and bool(loaded.settings.notify)
     beside = (lambda: _tell(loaded)) if tells else None

@@ -24,12 +24,21 @@ def state_folder(environ: Mapping[str, str] | None = None) -> str:
     environ = os.environ if environ is None else environ
     given = environ.get("HEADGATE_HOME", "")
     if not given:
-        return _platform_folder(environ, "XDG_STATE_HOME", ".local/state", "HEADGATE_HOME")
+        return _utf8(_platform_folder(environ, "XDG_STATE_HOME", ".local/state", "HEADGATE_HOME"), "HEADGATE_HOME")
     folder = expand_home(given, environ)
     if not os.path.isabs(folder):
         # A relative folder would be another gate in every directory, and no cap would hold.
         raise ConfigError(Problem("HEADGATE_HOME", f"found {folder!r}; valid is an absolute path"))
-    return os.path.normpath(folder)
+    return _utf8(os.path.normpath(folder), "HEADGATE_HOME")
+
+
+def _utf8(path: str, variable: str) -> str:
+    """The path itself: places in it are stored as text, so its name must be text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(Problem(variable, f"found {path!r}; valid is a path whose name is UTF-8")) from None
+    return path
 
 
 def config_path(environ: Mapping[str, str] | None = None) -> str:
@@ -55,7 +64,7 @@ def store_url(environ: Mapping[str, str] | None = None) -> str:
         return "sqlite://" + state_folder(environ)
     scheme, _, rest = given.partition("://")
     if scheme == "sqlite" and os.path.isabs(rest):
-        return "sqlite://" + os.path.normpath("/" + rest.lstrip("/"))
+        return "sqlite://" + _utf8(os.path.normpath("/" + rest.lstrip("/")), "HEADGATE_STORE")
     if given == "memory://":
         return given
     if scheme in ("postgresql", "postgres") and rest:

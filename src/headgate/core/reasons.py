@@ -83,9 +83,11 @@ def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = 
     reason = reason_for(state, queue, now)
     if reason.code != "behind":
         return reason
-    if any(lease.ticket.job for lease in state.leases.values()):
+    user = queue.spec.user
+    if any(lease.ticket.job and lease.ticket.spec.user == user for lease in state.leases.values()):
         return Reason("no_hand", "every hand of the workers is busy; more: `headgate worker -n N`", model=reason.model)
-    return Reason("no_worker", "no worker runs that could take it; start one with `headgate worker`")
+    whose = f" as {user}, since only a worker of {user} runs it" if user else ""
+    return Reason("no_worker", f"no worker runs that could take it; start one with `headgate worker`{whose}")
 
 
 def of_job_aside(ticket: Ticket) -> Reason:

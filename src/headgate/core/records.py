@@ -20,6 +20,7 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     supervisor: bool = False  # takes no host seat (SPEC R8)
     caps: tuple[tuple[str, int], ...] = ()  # caps from the requester's environment, by selector
     family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)
+    user: str = ""  # of a job: only workers of this user run it
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -132,10 +132,12 @@ def all_pids() -> list[int]:
 
 
 def describe(pid: int) -> str:
-    """The command line of a process for a message: one printable line, not long."""
+    """The command line of a process for a message: one printable line, not long, without secrets."""
+    from headgate.signals.redaction import shown_command
+
     argv = command_line(pid)
-    text = " ".join(argv) if argv else _short_name(pid)
-    text = "".join(char if char.isprintable() else " " for char in text[:200]).strip()
+    text = shown_command(argv) if argv else _short_name(pid)
+    text = "".join(char if char.isprintable() else " " for char in text).strip()
     return (text if len(text) <= 80 else text[:77] + "...") or "unknown process"
 
 

@@ -23,7 +23,9 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.transaction import JOB_ENDS, Decided
 from headgate.jobs import records, settling, states, store
 from headgate.jobs.output import Writer
-from headgate.jobs.records import WISHES, Job
+from headgate.jobs.owners import Owners
+from headgate.jobs.records import WISHES, Job, JobSpec
+from headgate.jobs.sealed import NotTrusted, unseal
 from headgate.jobs.verdicts import HAND_BACK, Ended, verdict
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError
 from headgate.runner.child import CannotRun, Child
@@ -71,13 +73,21 @@ class Attempt:
     """One attempt. `say` is how the worker's owner is told."""
 
     def __init__(
-        self, gate: DirectGate, lease: Lease, job: Job, say: Callable[[str], None], spare: Child | None = None
+        self,
+        gate: DirectGate,
+        lease: Lease,
+        job: Job,
+        say: Callable[[str], None],
+        spare: Child | None = None,
+        owners: Owners | None = None,
     ) -> None:
         self.id = lease.id
         self.by = ""  # who wished its end
         self._gate = gate
         self._lease = lease
         self._job = job
+        self._owners = owners or Owners((), gate.folder, shared_log=gate.log.remote)
+        self.spec = job.spec  # what is run, once that is known to be its owner's
         self._say = say
         self._spare = spare
         self._ticks = 0
@@ -124,8 +134,14 @@ class Attempt:
             self._output.close()
 
     def _run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
-        spec, lease = self._job.spec, self._lease
-        command = filled_in(list(spec.argv), lease.model)
+        lease = self._lease
+        try:
+            spec = self.spec = self._proved_spec()
+        except NotTrusted as error:
+            self._begin("")
+            self._cannot(_CANNOT_ENTER, str(error))
+            return
+        command = filled_in(spec.words_to_run(), lease.model)
         agent = agent_for(command, spec.classify)
         session = None
         if spec.session:
@@ -151,23 +167,31 @@ class Attempt:
             on_end=watch.ended,
         )
 
+    def _proved_spec(self) -> JobSpec:
+        """The job's own specification. Also the model is checked, which becomes part of the command."""
+        spec = unseal(self._gate.folder, self.id, self._job, self._owners)
+        model = self._lease.model
+        if self._job.sealed and model not in (spec.models or ("",)):
+            raise NotTrusted(f"{model} is none of the models that it was submitted with: submit it again")
+        return spec
+
     def _started(self, command: list[str]) -> Child | None:
         """The child, running, with its row and its lease; None when it cannot be run, which was then written down."""
         gate, lease, job = self._gate, self._lease, self._job
         wrap = [] if os.environ.get("HEADGATE_SANDBOX_DISABLED") == "1" else list(gate.settings.wrap)
         env = {
             **os.environ,
-            **job.spec.env,
+            **self.spec.variables_to_set(),
             "HEADGATE_MODEL": lease.model,
             "HEADGATE_LEASE": lease.id,
             "HEADGATE_JOB": lease.id,
             "HEADGATE_ATTEMPT": str(job.attempt + 1),
         }
         try:
-            os.chdir(job.spec.cwd)
+            os.chdir(self.spec.folder_to_enter())
         except OSError as error:
             self._begin("")
-            self._cannot(_CANNOT_ENTER, f"cannot enter {job.spec.cwd}: {error.strerror}")
+            self._cannot(_CANNOT_ENTER, f"cannot enter {self.spec.cwd}: {error.strerror}")
             return None
         child = None
         try:
@@ -193,7 +217,7 @@ class Attempt:
         if spare is None or not spare.lives():
             return Child.prepare(command, env, own_group=True, taps=TAPS)
         try:
-            spare.give(command, env, self._job.spec.cwd)
+            spare.give(command, env, self.spec.folder_to_enter())
         except CannotRun:
             spare.abandon()
             raise
@@ -226,7 +250,7 @@ class Attempt:
         self.settle(release, Ended("local_error", why, code, hopeless=True), [])
 
     def _ends_in_s(self) -> float | None:
-        lease, timeout_ms = self._lease, self._job.spec.timeout_ms
+        lease, timeout_ms = self._lease, self.spec.timeout_ms
         limits = [(lease.ends_at - self._gate.now())] if lease.ends_at else []
         if timeout_ms:
             limits.append(timeout_ms)
@@ -267,7 +291,7 @@ class _Watch(Watch):
     """Watches a job's agent; its seat is given back together with what becomes of the job."""
 
     def __init__(self, attempt: Attempt, command: list[str], session: Session | None, credential: Held) -> None:
-        spec = attempt._job.spec
+        spec = attempt.spec
         super().__init__(
             attempt._gate,
             attempt._lease,

@@ -11,7 +11,7 @@ from headgate.core.errors import NotFound
 from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.gate.transaction import JOB_ENDS, Decided
-from headgate.jobs import output, records, settling, states, store
+from headgate.jobs import output, records, sealed, settling, states, store
 from headgate.jobs.records import WISHES, Wish
 from headgate.jobs.submitting import asking, ring
 from headgate.jobs.verdicts import CANCEL, Verdict
@@ -106,4 +106,5 @@ def clean(gate: DirectGate, before_ms: int) -> list[str]:
     for ident in old:
         if store.find(gate.log, ident) is None:
             output.remove(gate.folder, ident)
+            sealed.remove(gate.folder, ident)
     return old

@@ -24,7 +24,9 @@ from headgate.gate.ids import new_id
 from headgate.gate.transaction import Decided
 from headgate.jobs import records, states
 from headgate.jobs.hand import Hand, Wants
+from headgate.jobs.owners import must_seal, name_owner
 from headgate.jobs.records import Job, JobSpec
+from headgate.jobs.sealed import remove, seal
 from headgate.jobs.submitting import asking
 from headgate.jobs.worker import OpenGate, start_hand
 from headgate.log.protocol import SideWrite
@@ -72,7 +74,10 @@ def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> boo
     gate = hand.gate
     answer = Answer(error="internal error")
     try:
+        spec = name_owner(spec, gate.folder, shared_log=gate.log.remote)
         job = Job(spec, states.QUEUED, gate.now(), time_ns() // 1_000_000, by)
+        if must_seal(gate.folder, shared_log=gate.log.remote):
+            job = seal(gate.folder, ident, job)
 
         def ask(command: cmd.Acquire) -> Decided:
             command.holder, command.wake = gate.me, gate.replica.address
@@ -83,6 +88,8 @@ def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> boo
     except HeadgateError as error:
         answer = Answer(error=str(error))
     finally:
+        if answer.error or answer.reason is not None:
+            remove(gate.folder, ident)  # it does not run, so nothing is kept of it
         os.write(write_fd, msgspec.json.encode(answer))
         os.close(write_fd)
     return not answer.error and answer.reason is None

@@ -23,6 +23,7 @@ from headgate.gate import wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import settling, states, store
 from headgate.jobs.attempt import TAPS, Attempt, NotOurs
+from headgate.jobs.owners import Owners
 from headgate.jobs.verdicts import HAND_BACK
 from headgate.log.protocol import LogReplaced, StoreMoved
 from headgate.runner.child import CannotRun, Child
@@ -39,10 +40,11 @@ class Wants(Struct, frozen=True):
     projects: tuple[str, ...] = ()
     models: tuple[str, ...] = ()  # globs
     only: str = ""  # this one, and no other
+    users: tuple[str, ...] = ()  # empty: only jobs of this process's own user
 
-    def takes(self, ticket: Ticket, host: str) -> bool:
+    def takes(self, ticket: Ticket, host: str, owners: Owners) -> bool:
         spec = ticket.spec
-        if spec.host and spec.host != host:
+        if (spec.host and spec.host != host) or not owners.may_run(spec.user):
             return False
         if self.only:
             return ticket.id == self.only
@@ -58,6 +60,7 @@ class Hand:
         self.gate = gate
         self.finishing = False
         self._wants = wants
+        self._owners = Owners(wants.users, gate.folder, shared_log=gate.log.remote)
         self._life = life
         self._say = say
         self._attempt: Attempt | None = None
@@ -153,7 +156,7 @@ class Hand:
         if len(kinds) >= _MOST_OFFERS:
             return None
         wanted = (head for head in heads if head.away and head.spec not in kinds and head.id not in tried)
-        return next((head for head in wanted if self._wants.takes(head, self.gate.host)), None)
+        return next((head for head in wanted if self._wants.takes(head, self.gate.host, self._owners)), None)
 
     def _still_offers(self, state: State, ident: str) -> bool:
         ticket = state.tickets.get(ident)
@@ -235,7 +238,7 @@ class Hand:
             gate.decide([cmd.Release(lease.id, "local_error", evidence="no such job", holder=gate.me)])
             return
         spare, self._spare = self._spare, None
-        self._attempt = Attempt(gate, lease, job, self._say, spare)
+        self._attempt = Attempt(gate, lease, job, self._say, spare, self._owners)
         try:
             self._attempt.run(None if self._mailbox is None else self._mailbox.fileno(), self._read_mail)
         except NotOurs:

@@ -16,9 +16,10 @@ from headgate.config.load import Loaded
 from headgate.config.units import parse_duration_ms
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
-from headgate.jobs.records import RETRIES, JobSpec
+from headgate.jobs.records import RETRIES, JobSpec, readable_parts
 from headgate.jobs.verdicts import valid_retry_on
 from headgate.present.asked import candidates, project_name, session_key
+from headgate.signals.redaction import readable, shown_text
 
 ON_LOST = ("retry", "fail")
 _MOST_RETRIES = 1000
@@ -48,9 +49,9 @@ class Reading:
             raise BadRequest("nothing to run: a job needs a command, e.g. `headgate submit -- make test`")
         any_host = read.get("any_host", False)
         caps, family_caps = self._environment.caps_for("agents")
+        parts: dict[str, Any] = readable_parts(argv, self._cwd(read.get("cwd", ""), any_host), read.get("env", {}))
         return JobSpec(
-            argv=argv,
-            cwd=self._cwd(read.get("cwd", ""), any_host),
+            **parts,
             host=self._host,
             models=candidates(read.get("model", ""), list(argv), self._environment, self._loaded),
             any=read.get("any", False),
@@ -66,11 +67,10 @@ class Reading:
             retry_on=read.get("retry_on", ()),
             on_lost=read.get("on_lost", ON_LOST[0]),
             key=read.get("key", ""),
-            name=read.get("name", ""),
+            name=shown_text(read.get("name", "")),
             role=read.get("role", ""),
             session=session_key(read.get("session", ""), "session "),
             classify=_classify(read.get("classify", ""), list(argv)),
-            env=read.get("env", {}),
             timeout_ms=read.get("timeout", 0),
             silence_ms=read.get("silence", 0),
             confirm=read.get("confirm", False),
@@ -119,9 +119,10 @@ def _classify(given: str, argv: list[str]) -> str:
 
 
 def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or len(value) > 200 or not all(char.isprintable() for char in value):
+    text = readable(value) if isinstance(value, str) else ""
+    if not isinstance(value, str) or len(text) > 200 or not text.isprintable():
         raise BadRequest(f"{name} {shown(str(value))}: valid is text of up to 200 printable characters")
-    return value
+    return text
 
 
 def _path(name: str, value: object) -> str:
@@ -135,7 +136,7 @@ def _argv(name: str, value: object) -> tuple[str, ...]:
         raise BadRequest(f'{name}: valid is an array of text, for example ["make", "test"]; no shell is used')
     if any("\0" in word for word in value):
         raise BadRequest(f"{name}: a zero byte in an argument")
-    return tuple(word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in value)
+    return tuple(value)
 
 
 def _models(name: str, value: object) -> str:

@@ -6,11 +6,14 @@ except where it says otherwise.
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 from msgspec import Struct
 
 from headgate.core.errors import HeadgateError
 from headgate.log.protocol import SideWrite
+from headgate.signals.redaction import readable, shown_command
 
 JOBS = "jobs"
 WISHES = "job_wishes"  # what somebody wants of a job that runs, until its worker has seen it
@@ -18,8 +21,16 @@ WISHES = "job_wishes"  # what somebody wants of a job that runs, until its worke
 RETRIES = 3
 
 
+class Exact(Struct, frozen=True):
+    """What to run, byte for byte, where it is not all UTF-8."""
+
+    argv: tuple[bytes, ...]
+    cwd: bytes
+    env: tuple[tuple[bytes, bytes], ...]
+
+
 class JobSpec(Struct, frozen=True, omit_defaults=True):
-    """What to run, and how."""
+    """What to run, and how. `argv`, `cwd` and `env` are readable; what is executed is told by the methods below."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -46,11 +57,47 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     timeout_ms: int = 0  # of one attempt; 0: none
     silence_ms: int = 0  # 0: 20 min for known agents, none for others
     confirm: bool = False
+    exact: Exact | None = None
+    user: str = ""  # who submitted it, and whose worker runs it; "": the owner of the state folder
 
     @property
     def command(self) -> str:
         """For display."""
-        return " ".join(self.argv)[:200]
+        return shown_command(self.argv)
+
+    def words_to_run(self) -> list[str]:
+        return list(self.argv) if self.exact is None else [os.fsdecode(word) for word in self.exact.argv]
+
+    def folder_to_enter(self) -> str:
+        return self.cwd if self.exact is None else os.fsdecode(self.exact.cwd)
+
+    def variables_to_set(self) -> dict[str, str]:
+        if self.exact is None:
+            return self.env
+        return {os.fsdecode(name): os.fsdecode(value) for name, value in self.exact.env}
+
+
+def readable_parts(argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> dict[str, object]:
+    """The fields of a specification that say what is executed: readable, and exact where that is not the same."""
+    texts = [*argv, cwd, *env, *env.values()]
+    exact = None
+    if any(_bytes(text) != readable(text).encode() for text in texts):
+        pairs = tuple((_bytes(name), _bytes(value)) for name, value in env.items())
+        exact = Exact(tuple(map(_bytes, argv)), _bytes(cwd), pairs)
+    return {
+        "argv": tuple(map(readable, argv)),
+        "cwd": readable(cwd),
+        "env": {readable(name): readable(value) for name, value in env.items()},
+        "exact": exact,
+    }
+
+
+def _bytes(text: str) -> bytes:
+    """As the system takes it: an argument that is not UTF-8 has its own bytes back."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:  # the locale has not all of its characters
+        return readable(text).encode()
 
 
 class Job(Struct, omit_defaults=True):
@@ -72,6 +119,7 @@ class Job(Struct, omit_defaults=True):
     signal: int | None = None
     outcome: str = ""
     why: str = ""  # what became of it, in one sentence
+    sealed: bool = False  # what is run is in a file of its submitter (sealed.py), and `spec` is only to be shown
 
     @property
     def title(self) -> str:

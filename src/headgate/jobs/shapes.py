@@ -11,6 +11,7 @@ from headgate.present.job_shapes import JobShape, PieceShape, SubmittedShape
 from headgate.present.moments import Moments
 from headgate.present.shapes import reason_json, seconds
 from headgate.present.times import utc
+from headgate.signals.redaction import redact_words
 
 STREAMS = {OUT: "out", ERR: "err", NOTE: "headgate"}
 
@@ -35,7 +36,7 @@ def job_json(view: JobView, moments: Moments) -> JobShape:
         signal=job.signal,
         outcome=job.outcome or None,
         why=job.why or None,
-        command=list(spec.argv),
+        command=redact_words(spec.argv),
         cwd=spec.cwd,
         env=sorted(spec.env),
         host=None if spec.any_host else spec.host,
@@ -55,6 +56,7 @@ def job_json(view: JobView, moments: Moments) -> JobShape:
         finished_at=utc(job.finished_at) if job.finished_at else None,
         pid=processes.pid_of(view.child) if view.child else None,
         by=job.by or None,
+        user=spec.user or None,
         ending=view.ending,
     )
 

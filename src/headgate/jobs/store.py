@@ -20,6 +20,7 @@ from headgate.jobs import states
 from headgate.jobs.records import JOBS, WISHES, Job, Wish, read
 from headgate.log.protocol import Log
 from headgate.present.words import some
+from headgate.signals.redaction import readable, shown_command
 
 DAY_MS = 86_400_000  # how long those that have ended are listed by default
 
@@ -200,7 +201,7 @@ def _matches(row: _Brief, now: str, wanted: Wanted) -> bool:
     spec = row.spec
     return (
         (not wanted.project or spec.project == wanted.project)
-        and (not wanted.name or wanted.name in (spec.name or " ".join(spec.argv)))
+        and (not wanted.name or wanted.name in (spec.name or shown_command(spec.argv)))
         and row.submitted_at >= wanted.submitted_since
         and (now not in states.FINAL or row.finished_at >= wanted.ended_since)
     )
@@ -235,6 +236,7 @@ def _state_after(row: Job | _Brief, end: LeftAs) -> str:
 
 def find_job(gate: DirectGate, prefix: str) -> str:
     """The id of a job, of which only the beginning need be typed; a name does too, if only one job has it."""
+    prefix = readable(prefix)
     if gate.log.side(JOBS, prefix) is not None:
         return prefix
     jobs = every(gate.log)

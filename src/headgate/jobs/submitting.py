@@ -20,7 +20,9 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.ids import new_id
 from headgate.gate.transaction import Decided
 from headgate.jobs import records, settling, states
+from headgate.jobs.owners import must_seal, name_owner
 from headgate.jobs.records import Job, JobSpec
+from headgate.jobs.sealed import remove, seal
 from headgate.log.protocol import SideWrite
 
 TAKEN_UP_S = 0.3
@@ -47,8 +49,11 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
     """Put jobs in line, all or none. Raises what is wrong with the first that cannot be."""
     settling.see_to_ends(gate)
     since = gate.now() if since is None else since
-    jobs = [Job(spec, states.QUEUED, since, time_ns() // 1_000_000, by) for spec in specs]
+    named = [name_owner(spec, gate.folder, shared_log=gate.log.remote) for spec in specs]
+    jobs = [Job(spec, states.QUEUED, since, time_ns() // 1_000_000, by) for spec in named]
     asked = [asking(new_id(), job) for job in jobs]
+    if must_seal(gate.folder, shared_log=gate.log.remote):
+        jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
     submitted: list[Submitted] = []
 
     def rows(decided: list[Decided]) -> list[SideWrite]:
@@ -65,7 +70,13 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
                 submitted.append(Submitted(_with_key(gate, job, reason), new=False))
         return writes
 
-    gate.decide(asked, durable=True, side=rows)
+    try:
+        gate.decide(asked, durable=True, side=rows)
+    finally:
+        kept = {one.id for one in submitted}
+        for command, job in zip(asked, jobs, strict=True):
+            if job.sealed and command.id not in kept:
+                remove(gate.folder, command.id)  # it was refused, or is there already
     ring(gate)
     return submitted
 
@@ -111,6 +122,7 @@ def needs(spec: JobSpec) -> Spec:
         supervisor=spec.supervisor,
         caps=spec.caps,
         family_caps=spec.family_caps,
+        user=spec.user,
     )
 
 

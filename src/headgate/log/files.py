@@ -9,6 +9,20 @@ from __future__ import annotations
 import os
 
 
+def only_writer(folder: str) -> int | None:
+    """The user who alone (beside root) can write to a store's folder; None where others can, too."""
+    for path in (f"{folder}/headgate.db", folder):
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            continue
+        if found.st_mode & 0o022:
+            return None
+        if path == folder:
+            return found.st_uid
+    return os.geteuid()  # there is none yet: it will be ours
+
+
 def make_folder(path: str) -> None:
     """Make the store's folder, for its owner only; one that exists stays as it is."""
     if not os.path.isdir(path):

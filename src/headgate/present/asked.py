@@ -9,6 +9,7 @@ from headgate.config.load import Loaded
 from headgate.core.errors import BadRequest
 from headgate.core.names import parse_model, shown
 from headgate.signals.agents import model_of
+from headgate.signals.redaction import readable
 
 
 def candidates(given: str, command: list[str], environment: Environment, loaded: Loaded | None) -> tuple[str, ...]:
@@ -29,13 +30,14 @@ def candidates(given: str, command: list[str], environment: Environment, loaded:
 
 
 def project_name(given: str) -> str:
-    name = given or os.environ.get("HEADGATE_PROJECT", "") or "default"
+    name = readable(given or os.environ.get("HEADGATE_PROJECT", "") or "default")
     if len(name) > 100 or not all(char.isprintable() for char in name) or name != name.strip():
         raise BadRequest(f"--project {shown(name)}: valid is up to 100 printable characters")
     return name
 
 
 def session_key(given: str, option: str = "") -> str:
+    given = readable(given)
     if len(given) > 200 or not all(char.isprintable() for char in given) or given != given.strip():
         raise BadRequest(f"{option}{shown(given)}: valid is up to 200 printable characters")
     return given

@@ -22,7 +22,7 @@ class SubmittedShape(Struct):
 
 
 class JobShape(Struct):
-    """SPEC O8. `env` has names only: values may be secrets."""
+    """SPEC O8. `env` has names only, and secrets in `command` are cut. `user`: only workers of this user run it."""
 
     id: str
     name: str | None
@@ -56,6 +56,7 @@ class JobShape(Struct):
     finished_at: Time | None
     pid: int | None
     by: str | None
+    user: str | None
     ending: bool
 
 
