@@ -162,4 +162,4 @@ print(" ".join(name for name in sys.modules if name.startswith("headgate.signals
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {name.removeprefix("headgate.signals.") for name in ran.stdout.split()}
-    assert found == {"agents", "agents.naming", "agents.base", "agents.codex"}
+    assert found == {"agents", "agents.naming", "agents.models", "agents.files", "agents.base", "agents.codex"}

@@ -24,7 +24,7 @@ from headgate.gate import processes, wake
 from headgate.gate.ids import new_id
 from headgate.gate.seats import Left, SeatGate
 from headgate.log.protocol import StoreAway, StoreError, StoreMoved
-from headgate.present.asked import candidates, project_name, session_key
+from headgate.present.asked import Wanted, candidates, current_folder, project_name, session_key, wanted
 from headgate.present.times import local_and_utc, parse_since_ms, utc
 from headgate.signals.redaction import readable, shown_command
 
@@ -56,6 +56,7 @@ class Request(msgspec.Struct):
     quiet: bool
     bound: str = ""
     session: str = ""
+    note: str = ""  # what its user should know about its models
     patient: bool = True  # with a store whose server is being restarted
 
     def outage(self) -> Outage:
@@ -81,8 +82,10 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
     if options.wait and options.no_wait:
         raise BadRequest("--wait and --no-wait: valid is one of the two")
     caps, family_caps = environment.caps_for(kind)
+    wants = _wants(options, environment, loaded)
     return Request(
-        models=candidates(options.model, options.command, environment, loaded),
+        models=wants.models,
+        note=wants.note,
         kind=kind,
         seats=_integer("--seats", options.seats, 1, 1, 10_000),
         project=project_name(options.project),
@@ -100,6 +103,12 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         quiet=options.quiet,
         session=session_key(options.session, "--session "),
     )
+
+
+def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None) -> Wanted:
+    if not options.command:  # of `acquire`
+        return Wanted(candidates(options.model, environment, loaded))
+    return wanted(options.model, options.command, environment, loaded, os.environ, current_folder(), options.classify)
 
 
 class Asked:

@@ -55,7 +55,7 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
 def _spec(model: str, kind: str, project: str, host: str, environment: Environment, loaded: Loaded | None) -> Spec:
     caps, family_caps = environment.caps_for(kind)
     return Spec(
-        models=candidates(model, [], environment, loaded),
+        models=candidates(model, environment, loaded),
         kind=kind,
         host=host,
         project=project,

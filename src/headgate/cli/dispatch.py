@@ -38,7 +38,10 @@ def command(candidates: str, dry: bool, as_json: bool) -> int:
     Exit: 0, also when everything is deferred; 64 for a bad line, and then nothing is started.
     """
     loaded = load_config()
-    specs = _read(Reading(processes.host_name(), loaded), candidates)
+    reading = Reading(processes.host_name(), loaded)
+    specs = _read(reading, candidates)
+    for text in reading.notes:
+        note(text)
     gate = open_gate(loaded)
     gate.read()
     moments = Moments(gate)

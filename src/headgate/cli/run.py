@@ -28,10 +28,12 @@ from headgate.gate import processes
 from headgate.gate.seats import SeatGate
 from headgate.log.beats import BEAT_S
 from headgate.log.protocol import StoreError
+from headgate.present.asked import current_folder
 from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.filling import filled_in
 from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
+from headgate.signals.agents import with_model
 from headgate.signals.redaction import shown_command
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ def _run(options: RunOptions, status: Status) -> int:
     environment = Environment.read()
     loaded = load_config()
     request = read_request(options, environment, loaded)
+    if request.note and not options.quiet:
+        say(request.note)
     if environment.bypass:
         return _bypass(options, request.models, status)
     _check_watching(options)
@@ -177,6 +181,10 @@ def _under_lease(
     child = session = None
     try:
         command = filled_in(options.command, lease.model)
+        if lease.model:
+            command, changed = with_model(command, lease.model, os.environ, current_folder())
+            if changed:
+                say(changed)
         if lease.ticket.session:
             from headgate.runner.resuming import Session
             from headgate.signals.agents import agent_for

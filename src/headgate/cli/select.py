@@ -54,7 +54,7 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
 
     Exit: 0; 75 when none is usable, with each one's reason and time left on stderr.
     """
-    models = candidates(model, [], environment(), load_config())
+    models = candidates(model, environment(), load_config())
     if not models:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or HEADGATE_MODELS")
     with opened() as gate:

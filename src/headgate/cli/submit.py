@@ -85,6 +85,8 @@ def command(
         specs = _batch(reading, batch)
     else:
         specs = [reading.spec({**given, "env": _env(env), "command": list(command)})]
+    for text in reading.notes:
+        note(text)
     gate = opened_gate(loaded)
     submitted = submitting.submit(gate, specs, by=whoami(gate.host))
     _tell(gate, submitted, as_json=as_json, many=batch is not None)

@@ -15,7 +15,7 @@ from time import sleep, time_ns
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.records import Lease
 from headgate.gate import processes
 from headgate.gate.credentials import Held
@@ -34,12 +34,13 @@ from headgate.runner.filling import filled_in
 from headgate.runner.resuming import Session
 from headgate.runner.supervise import End, supervise
 from headgate.runner.watching import SILENCE_S, Watch
-from headgate.signals.agents import agent_for
+from headgate.signals.agents import agent_for, with_model
 
 TICK_S = 2.0
 TAPS = [(1,), (2,)]
 _UPKEEP_TICKS = 5
 _CANNOT_ENTER = 126
+_USAGE = 64
 
 
 class NotOurs(Exception):
@@ -141,7 +142,9 @@ class Attempt:
             self._begin("")
             self._cannot(_CANNOT_ENTER, str(error))
             return
-        command = filled_in(spec.words_to_run(), lease.model)
+        command = self._command()
+        if command is None:
+            return
         agent = agent_for(command, spec.classify)
         session = None
         if spec.session:
@@ -174,6 +177,22 @@ class Attempt:
         if self._job.sealed and model not in (spec.models or ("",)):
             raise NotTrusted(f"{model} is none of the models that it was submitted with: submit it again")
         return spec
+
+    def _command(self) -> list[str] | None:
+        """What is run, with the model of the slot; None where that cannot be, which was then written down."""
+        spec, model = self.spec, self._lease.model
+        command = filled_in(spec.words_to_run(), model)
+        if not model:
+            return command
+        try:
+            command, changed = with_model(command, model, {**os.environ, **spec.variables_to_set()}, spec.cwd)
+        except BadRequest as error:
+            self._begin("")
+            self._cannot(_USAGE, str(error))
+            return None
+        if changed:
+            self._output.note(changed)
+        return command
 
     def _started(self, command: list[str]) -> Child | None:
         """The child, running, with its row and its lease; None when it cannot be run, which was then written down."""

@@ -18,7 +18,7 @@ from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.jobs.records import RETRIES, JobSpec, readable_parts
 from headgate.jobs.verdicts import valid_retry_on
-from headgate.present.asked import candidates, project_name, session_key
+from headgate.present.asked import project_name, session_key, wanted
 from headgate.signals.redaction import readable, shown_text
 
 ON_LOST = ("retry", "fail")
@@ -37,6 +37,7 @@ class Reading:
         self._loaded = loaded
         self._environment = Environment.read()
         self._here = here or os.getcwd()
+        self.notes: dict[str, None] = {}  # what those who submit should know, each once
 
     def spec(self, said: dict[str, Any]) -> JobSpec:
         """Check what was said of a job. BadRequest says what is wrong, and what is valid."""
@@ -48,12 +49,20 @@ class Reading:
         if not argv:
             raise BadRequest("nothing to run: a job needs a command, e.g. `headgate submit -- make test`")
         any_host = read.get("any_host", False)
+        cwd = self._cwd(read.get("cwd", ""), any_host)
+        env = read.get("env", {})
+        classify = _classify(read.get("classify", ""), list(argv))
+        wants = wanted(
+            read.get("model", ""), list(argv), self._environment, self._loaded, {**os.environ, **env}, cwd, classify
+        )
+        if wants.note:
+            self.notes[wants.note] = None
         caps, family_caps = self._environment.caps_for("agents")
-        parts: dict[str, Any] = readable_parts(argv, self._cwd(read.get("cwd", ""), any_host), read.get("env", {}))
+        parts: dict[str, Any] = readable_parts(argv, cwd, env)
         return JobSpec(
             **parts,
             host=self._host,
-            models=candidates(read.get("model", ""), list(argv), self._environment, self._loaded),
+            models=wants.models,
             any=read.get("any", False),
             any_host=any_host,
             seats=read.get("seats", 1),
@@ -70,7 +79,7 @@ class Reading:
             name=shown_text(read.get("name", "")),
             role=read.get("role", ""),
             session=session_key(read.get("session", ""), "session "),
-            classify=_classify(read.get("classify", ""), list(argv)),
+            classify=classify,
             timeout_ms=read.get("timeout", 0),
             silence_ms=read.get("silence", 0),
             confirm=read.get("confirm", False),

@@ -6,6 +6,8 @@
 | `generic.py` | any other command; and `none`, which is not read at all |
 | `base.py` | what all of them have in common, and the few words in which they report to `signals.process` |
 | `naming.py` | which agent a command line starts, through whatever wrapper |
+| `models.py` | the names of models, as agents say them and as caps name them |
+| `files.py` | the files in which agents keep their settings |
 
 Which agent it is, and which model its own flag names, is asked before any child runs, on the way of every `headgate
 run`. So these modules import next to nothing: what judges output (`outcome`, `times`, `http`) is imported where it is
@@ -16,20 +18,34 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from headgate.core.errors import BadName, BadRequest
+from msgspec import Struct
+
+from headgate.core.errors import BadRequest
 from headgate.core.names import parse_model, shown
-from headgate.signals.agents.naming import KNOWN, find_program
+from headgate.signals.agents.models import provider_alias, same
+from headgate.signals.agents.naming import KNOWN, find_program, find_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headgate.signals.agents.base import Agent
 
 NAMES = (*KNOWN, "generic", "none")
 
-_FAMILIES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "gemini": "google"}
-_ALIASES = ("opus", "sonnet", "haiku")
+
+class Use(Struct, frozen=True):
+    """A known agent that a command starts, and the model that it will use, as far as that can be told.
+
+    `model` is `provider/model`, or "". `said` is the same in the agent's own words. `kept`: only the agent's settings
+    file says so. `later`: a placeholder or a variable that is filled in when it starts.
+    """
+
+    agent: str
+    model: str = ""
+    said: str = ""
+    kept: bool = False
+    later: bool = False
 
 
 def agent_for(argv: Sequence[str], override: str = "") -> Agent:
@@ -39,29 +55,64 @@ def agent_for(argv: Sequence[str], override: str = "") -> Agent:
     return _agent(override or find_program(argv)[0] or "generic")
 
 
-def model_of(argv: Sequence[str]) -> str | None:
-    """The model that a known agent is told to use by its own flag, or None (SPEC R1)."""
-    name, at = find_program(argv)
-    if not name:
+def use_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, folder: str = "") -> Use | None:
+    """The known agent that a command starts, with its model; None of any other command.
+
+    By the agent's own flags, by its variables in `environ`, and by its settings: those of `folder`, then those of the
+    user. Without `environ` only the flags are looked at.
+    """
+    start = find_start(argv, environ or {})
+    if start is None:
         return None
-    agent = _agent(name)
-    value = agent.option(argv[at + 1 :], *agent.model_flags)
-    return None if value is None else _named(value, agent.provider)
+    agent = _agent(start.name)
+    said = agent.said_model(start.args, start.environ)
+    kept = said is None
+    if kept and environ is not None:
+        said = agent.kept_model(start.args, start.environ, folder)
+    if not said:
+        return Use(start.name)
+    later = "{" in said or "$" in said or "`" in said
+    return Use(start.name, "" if later else agent.model_named(said, start.args, start.environ), said, kept, later)
+
+
+def model_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, folder: str = "") -> str | None:
+    """The model that a known agent is told to use, or None: see `use_of`."""
+    found = use_of(argv, environ, folder)
+    return found.model or None if found is not None else None
+
+
+def with_model(argv: Sequence[str], model: str, environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
+    """A command that uses this model, and what was changed of what it said, in a few words.
+
+    A command that uses it already, or whose program is not known, is left as it is. BadRequest where another model is
+    named, and cannot be changed.
+    """
+    use = use_of(argv, environ, folder)
+    if use is None or use.later:
+        return list(argv), ""
+    agent = _agent(use.agent)
+    # One that knows a single provider may be sent to another by its address: then the names alone tell.
+    if use.model and same(use.model, model, provider=not agent.provider):
+        return list(argv), ""
+    start = find_start(argv, environ)
+    assert start is not None
+    meant = parse_model(model)
+    own = parse_model(use.model).provider if use.model else agent.provider
+    fits = not agent.provider or provider_alias(own) == provider_alias(meant.provider)
+    args = agent.with_model(start.args, meant, start.environ) if start.at >= 0 and fits else None
+    if args is not None:
+        said = f"its {'settings say' if use.kept else 'command says'} {use.said}"
+        changed = f"{agent.name} runs with {meant.name}, the model of its slot; {said}" if use.said else ""
+        return [*argv[: start.at + 1], *args], changed
+    if not use.model:
+        return list(argv), ""
+    raise BadRequest(
+        f"{agent.name} is told to use {use.said}, and the slot is for {model}: name the same model, "
+        f"or write {{model}} or {{name}} where its command names one"
+    )
 
 
 def _agent(name: str) -> Agent:
     module = import_module(f"headgate.signals.agents.{'generic' if name == 'none' else name}")
     agent: Agent = module.NONE if name == "none" else module.AGENT
     return agent
-
-
-def _named(value: str, provider: str) -> str | None:
-    if value in _ALIASES:  # `claude --model opus`: whichever is the latest
-        value, provider = f"claude-{value}-latest", provider or "anthropic"
-    if "/" not in value:
-        provider = provider or next((name for start, name in _FAMILIES.items() if value.startswith(start)), "")
-        value = f"{provider}/{value}"
-    try:
-        return str(parse_model(value))
-    except BadName:
-        return None

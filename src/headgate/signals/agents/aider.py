@@ -10,9 +10,14 @@ from __future__ import annotations
 import re
 
 from headgate.signals.agents.base import Agent, Context, End
+from headgate.signals.agents.files import folders_up, read_text
+from headgate.signals.agents.models import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headgate.core.names import Model
     from headgate.signals.outcome import Outcome
 
 _ANSWERED = r"Tokens: [0-9.]+[km]? sent, (?:[0-9.]+[km]? [a-z ]+, )*[0-9.]+[km]? received\b"
@@ -36,11 +41,31 @@ _STATUSES = {
     "BadRequestError": 400,
 }
 _LINES = 200
+_ALIASES = {
+    "4": "openai/gpt-4",
+    "4o": "openai/gpt-4o",
+    "mini": "openai/gpt-4o-mini",
+    "4-turbo": "openai/gpt-4-turbo",
+    "35turbo": "openai/gpt-3.5-turbo",
+    "deepseek": "deepseek/deepseek-chat",
+    "r1": "deepseek/deepseek-reasoner",
+    "flash": "gemini/gemini-flash-latest",
+    "flash-lite": "gemini/gemini-flash-lite-latest",
+    "gemini": "gemini/gemini-pro-latest",
+    "grok3": "xai/grok-3",
+}
+_OLD_FLAGS = frozenset(
+    (
+        *("--opus", "--sonnet", "--haiku", "--4", "-4", "--4o", "--mini", "--4-turbo", "--35turbo", "--deepseek"),
+        *("--o1-mini", "--o1-preview"),
+    )
+)
 
 
 class Aider(Agent):
     name = "aider"
     model_flags = ("--model",)
+    model_variables = ("AIDER_MODEL",)
     exit_0_is_good = False
     tells_retries_in_text = True
 
@@ -52,6 +77,39 @@ class Aider(Agent):
 
     def answers_in_text(self, out: list[str]) -> int:
         return sum(re.match(_ANSWERED, line) is not None for line in out)
+
+    def said_model(self, args: Sequence[str], environ: Mapping[str, str]) -> str | None:
+        """Also by `--opus` and the like, which came before `--model`."""
+        end = args.index("--") if "--" in args else len(args)
+        old = next((word.lstrip("-") for word in reversed(args[:end]) if word in _OLD_FLAGS), "")
+        return self.option(args, *self.model_flags) or old or super().said_model(args, environ)
+
+    def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
+        """By `.env` and `.aider.conf.yml`, of the folder, of its repository, and of the user."""
+        for place in (*folders_up(folder), environ.get("HOME", "")):
+            if not place:
+                continue
+            for name, key in ((".env", r"(?:export )?AIDER_MODEL="), (".aider.conf.yml", r"model:")):
+                text = read_text(f"{place}/{name}")
+                found = re.search(rf"(?m)^{key}[ \t]*([^\s#]+)", text) if text else None
+                if found:
+                    return found[1].strip("\"'")
+        return None
+
+    def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+        end = args.index("--") if "--" in args else len(args)
+        for index, word in enumerate(args[:end]):  # `--alias fast:gpt-4o-mini`
+            name, equals, rest = word.partition("=")
+            pair = rest if equals else args[index + 1] if index + 1 < len(args) else ""
+            alias, colon, model = pair.partition(":")
+            if name == "--alias" and colon and alias == said:
+                said = model
+        return named(_ALIASES.get(said.lower(), said))
+
+    def with_model(self, args: Sequence[str], model: Model, environ: Mapping[str, str]) -> list[str] | None:
+        end = args.index("--") if "--" in args else len(args)
+        own = [word for word in args[:end] if word not in _OLD_FLAGS]
+        return super().with_model([*own, *args[end:]], model, environ)
 
     def last_words(self, end: End, context: Context) -> Outcome | None:
         lines = _since_the_last_answer(end.out[-_LINES:])

@@ -21,11 +21,14 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from headgate.signals.agents.models import named, spoken
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from headgate.core.names import Model
     from headgate.signals.outcome import Outcome
 
     T = TypeVar("T")
@@ -85,7 +88,8 @@ class Agent:
 
     name = ""
     model_flags: tuple[str, ...] = ()
-    provider = ""  # what a bare model name means
+    model_variables: tuple[str, ...] = ()
+    provider = ""  # what a bare model name means; of an agent that knows only one provider
     exit_0_is_good = True  # False: it exits 0 even after giving up
     says_done = False  # whether its last record is DONE, after a good end
     tells_retries_in_text = False  # whether `retry_in_text` finds anything
@@ -112,6 +116,45 @@ class Agent:
             if name in names:
                 found = value if equals else args[index + 1] if index + 1 < len(args) else ""
         return found
+
+    def said_model(self, args: Sequence[str], environ: Mapping[str, str]) -> str | None:
+        """The model that its arguments or its environment name, in its own words; None where they name none."""
+        value = self.option(args, *self.model_flags)
+        if value is not None:
+            return value
+        return next((environ[name] for name in self.model_variables if environ.get(name)), None)
+
+    def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
+        """The model that the files of its own settings name, for a start in that folder."""
+        return None
+
+    def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+        """`provider/model` of what `said_model` found; "" where that does not tell."""
+        return named(said, self.provider)
+
+    def with_model(self, args: Sequence[str], model: Model, environ: Mapping[str, str]) -> list[str] | None:
+        """Its arguments with this model in place of theirs; None where that cannot be said with arguments."""
+        value = spoken(model) if self.provider else f"{model.provider}/{model.name}"
+        words = list(args)
+        end = words.index("--") if "--" in words else len(words)
+        found = False
+        for index in range(end):
+            name, equals, _ = words[index].partition("=")
+            if name not in self.model_flags:
+                continue
+            found = True
+            if equals:
+                words[index] = f"{name}={value}"
+            elif index + 1 < len(words):
+                words[index + 1] = value
+        if found:
+            return words
+        at = self.model_place(words)
+        return None if at is None else [*words[:at], self.model_flags[-1], value, *words[at:]]
+
+    def model_place(self, args: Sequence[str]) -> int | None:
+        """Where in its arguments a flag for the model can be put; None where this call takes none."""
+        return 0
 
     def mode(self, args: Sequence[str]) -> str:
         """How it prints: "stream" is a record for each step, "single" one record at the end, "" is text."""

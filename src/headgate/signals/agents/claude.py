@@ -31,13 +31,18 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
+from headgate.signals.agents.files import as_object, looked_up, read_text
+from headgate.signals.agents.models import CLAUDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from headgate.core.names import Model
     from headgate.signals.agents.base import Rule
     from headgate.signals.outcome import Outcome
 
 _RESUMING = frozenset(("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr"))
+# It calls Claude through another's cloud.
+_HOSTED = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 _FAMILIES = r"\b(opus|sonnet|haiku|fable)\b"
 
 _RULES: tuple[Rule, ...] = (
@@ -132,9 +137,38 @@ class Claude(Agent):
     name = "claude"
     says_done = True
     model_flags = ("--model",)
+    model_variables = ("ANTHROPIC_MODEL",)
     provider = "anthropic"
     stale = (r"No conversation found with session ID",)
     tells_retries_in_text = True
+
+    def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
+        """By `--settings`, then the settings of the project, then those of the user."""
+        given = self.option(args, "--settings") or ""
+        own = self.own_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
+        texts = [given if given.lstrip().startswith("{") else read_text(os.path.join(folder, given)) if given else ""]
+        if folder:
+            texts += [read_text(f"{folder}/.claude/{name}") for name in ("settings.local.json", "settings.json")]
+        if own:
+            texts.append(read_text(f"{own}/settings.json"))
+        for settings in (as_object(text) for text in texts if text):
+            if found := looked_up(settings, "env", "ANTHROPIC_MODEL") or looked_up(settings, "model"):
+                return found
+        return None
+
+    def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+        """`ANTHROPIC_DEFAULT_OPUS_MODEL` and the like say what an alias stands for; `default` depends on the plan."""
+        if said.strip().lower() == "default":
+            return ""
+        found = super().model_named(said, args, environ)
+        family = found.removeprefix("anthropic/claude-").removesuffix("-latest")
+        meant = environ.get(f"ANTHROPIC_DEFAULT_{family.upper()}_MODEL", "") if family in CLAUDE else ""
+        return super().model_named(meant, args, environ) if meant else found
+
+    def with_model(self, args: Sequence[str], model: Model, environ: Mapping[str, str]) -> list[str] | None:
+        """Not on Bedrock or Vertex, which have names of their own."""
+        hosted = any(environ.get(name, "") not in ("", "0") for name in _HOSTED)
+        return None if hosted else super().with_model(args, model, environ)
 
     def mode(self, args: Sequence[str]) -> str:
         return {"stream-json": "stream", "json": "single"}.get(self.option(args, "--output-format") or "", "")

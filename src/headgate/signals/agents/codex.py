@@ -29,9 +29,12 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
+from headgate.signals.agents.files import as_table, looked_up, read_text
+from headgate.signals.agents.models import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from headgate.core.names import Model
     from headgate.signals.agents.base import Rule
     from headgate.signals.outcome import Outcome
 
@@ -43,6 +46,9 @@ _WITH_VALUE = frozenset(
     )
 )
 _SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
+
+_LOCAL = "gpt-oss:20b"  # what `--oss` uses where no model is named
+PROXY = "headgate"  # how the proxy is named to it: see cli/proxying.py
 
 _DAYS = 3
 _START_BYTES = 4096
@@ -98,6 +104,66 @@ class Codex(Agent):
     provider = "openai"
     tells_retries_in_text = True
     stale = (r"Error: .*\b(?:no rollout found for thread id|no thread with id)\b",)
+
+    def said_model(self, args: Sequence[str], environ: Mapping[str, str]) -> str | None:
+        return super().said_model(args, environ) or self._set(args, "model")
+
+    def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
+        """By the profile, in a file of its own or, of older versions, in config.toml; then by config.toml."""
+        if "--oss" in args:
+            return _LOCAL
+        kept = [*self._kept(args, environ)]
+        return next((found for table in kept if (found := looked_up(table, "model"))), None)
+
+    def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+        provider = self._provider(args, environ)
+        return named(said, "openai") if provider == "openai" else named(f"{provider}/{said}")
+
+    def with_model(self, args: Sequence[str], model: Model, environ: Mapping[str, str]) -> list[str] | None:
+        """By its flag; otherwise by its config, which goes before any subcommand."""
+        if model.provider != self._provider(args, environ):
+            return None
+        if self.option(args, *self.model_flags) is not None:
+            return super().with_model(args, model, environ)
+        return ["-c", f'model="{model.name}"', *args]
+
+    def _provider(self, args: Sequence[str], environ: Mapping[str, str]) -> str:
+        if "--oss" in args:
+            return self.option(args, "--local-provider") or "ollama"
+        found = self._set(args, "model_provider")
+        if not found:
+            kept = (looked_up(table, "model_provider") for table in self._kept(args, environ))
+            found = next((told for told in kept if told), "")
+        return found if found and found != PROXY else "openai"
+
+    def _set(self, args: Sequence[str], key: str) -> str | None:
+        """The last value that `-c KEY=VALUE` gives; VALUE is TOML, or text without quotes."""
+        found = None
+        for index, word in enumerate(args):
+            if word == "--":
+                break
+            name, equals, pair = word.partition("=")
+            if not equals:
+                pair = args[index + 1] if index + 1 < len(args) else ""
+            if name not in ("-c", "--config"):
+                continue
+            set_key, equals, value = pair.partition("=")
+            if equals and set_key.strip() == key:
+                found = value.strip().strip("\"'")
+        return found
+
+    def _kept(self, args: Sequence[str], environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        root = self.own_folder(environ, "CODEX_HOME", ".codex")
+        if not root:
+            return
+        config = as_table(read_text(f"{root}/config.toml"))
+        profile = self.option(args, "-p", "--profile") or looked_up(config, "profile")
+        if profile and "/" not in profile:
+            yield as_table(read_text(f"{root}/{profile}.config.toml"))
+            profiles = config.get("profiles")
+            named_so = profiles.get(profile) if isinstance(profiles, dict) else None
+            yield named_so if isinstance(named_so, dict) else {}
+        yield config
 
     def mode(self, args: Sequence[str]) -> str:
         running = any(word in ("exec", "e") for word in args)

@@ -9,7 +9,7 @@ made again, reports of errors) it tells on stderr in lines of a shape of its own
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -29,6 +29,8 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
+from headgate.signals.agents.files import as_object, looked_up, read_text
+from headgate.signals.agents.models import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ _STATUSES = {
     "PERMISSION_DENIED": 403,
     "INVALID_ARGUMENT": 400,
 }
+_KINDS = ("pro", "flash", "flash-lite")
 _CLASS = r"(?:\w+Error: )?"
 _RULES: tuple[Rule, ...] = (
     ("usage_window", "daily_quota", rf"{_CLASS}You have exhausted your (?:daily )?quota\b"),
@@ -96,7 +99,22 @@ class Gemini(Agent):
     name = "gemini"
     says_done = True
     model_flags = ("-m", "--model")
+    model_variables = ("GEMINI_MODEL",)
     provider = "google"
+
+    def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
+        home = environ.get("HOME", "")
+        for place in (folder, home):
+            settings = as_object(read_text(f"{place}/.gemini/settings.json")) if place else {}
+            if found := looked_up(settings, "model", "name") or looked_up(settings, "model"):
+                return found
+        return None
+
+    def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+        """`auto` uses pro and flash: the scarcer one counts."""
+        word = said.strip().removeprefix("models/")
+        kind = "pro" if word.startswith("auto") else word
+        return named(f"gemini-{kind}-latest" if kind in _KINDS else word, self.provider)
 
     def mode(self, args: Sequence[str]) -> str:
         return {"stream-json": "stream", "json": "single"}.get(self.option(args, "-o", "--output-format") or "", "")

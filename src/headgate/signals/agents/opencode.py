@@ -10,7 +10,7 @@ error counts, and only when the exit code says so too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
+from headgate.signals.agents.files import as_object, folders_up, looked_up, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _RULES: tuple[Rule, ...] = (
     ("auth", "auth", r"(?:AI_LoadAPIKeyError|ProviderAuthError)\b"),
     ("auth", "key", r"(?:Incorrect API key provided|Invalid API key|invalid x-api-key|API key not valid)\b"),
 )
+_CONFIGS = ("opencode.json", "opencode.jsonc", ".opencode/opencode.json", ".opencode/opencode.jsonc")
 _USED_UP = ("GoUsageLimitError", "FreeUsageLimitError")
 
 
@@ -114,6 +116,29 @@ class OpenCode(Agent):
     name = "opencode"
     model_flags = ("-m", "--model")
     stale = (r"(?:Error: )?Session not found",)
+
+    def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
+        """By its config: what is nearest to the command wins, and in it the model of the agent that `--agent` names."""
+        texts = [environ.get("OPENCODE_CONFIG_CONTENT", "")]
+        paths = [f"{place}/{name}" for place in folders_up(folder) for name in _CONFIGS]
+        if environ.get("OPENCODE_CONFIG"):
+            paths.append(environ["OPENCODE_CONFIG"])
+        home = environ.get("HOME", "")
+        own = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+        paths += [f"{own}/opencode/{name}" for name in (*_CONFIGS[:2], "config.json") if own]
+        configs = [as_object(text) for text in (*texts, *(read_text(path) for path in paths)) if text]
+        agent = self.option(args, "--agent")
+        for keys in ((("agent", agent, "model"),) if agent else ()) + (("model",),):
+            for config in configs:
+                if found := looked_up(config, *keys):
+                    return found
+        return None
+
+    def model_place(self, args: Sequence[str]) -> int | None:
+        """Of `run` after the word; before any option of the call without a subcommand."""
+        if "run" in args:
+            return list(args).index("run") + 1
+        return 0 if not args or args[0].startswith("-") else None
 
     def mode(self, args: Sequence[str]) -> str:
         return "stream" if "run" in args and self.option(args, "--format") == "json" else ""
