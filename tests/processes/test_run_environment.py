@@ -15,6 +15,7 @@ from tests.timed import within
 pytestmark = pytest.mark.processes
 
 OPUS = "anthropic/claude-opus-4-6"
+SONNET = "anthropic/claude-sonnet-4-6"
 OPUS_4 = '[agents]\nhost = 50\n"anthropic/claude-opus-*" = 4\n'
 
 
@@ -162,14 +163,67 @@ def test_r1_an_agents_own_flag_is_held_to_the_caps_of_its_model(fleet: Fleet):
 
 def test_r1_else_the_model_comes_from_the_environment_and_then_from_the_file(fleet: Fleet):
     fleet.configure('models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]\n')
-    script = agent(fleet, "unknown")
-    assert fleet.done("--", script).out.startswith("anthropic/claude-sonnet-4-6|")
+    script = agent(fleet, "opencode")
+    first = fleet.done("--", script, "run", "hi").out
+    assert first.startswith("anthropic/claude-sonnet-4-6|")
+    assert first.endswith("|run --model anthropic/claude-sonnet-4-6 hi\n"), "the agent was not told"
     assert fleet.done("--", script, env={"HEADGATE_MODELS": "google/gemini-2.5-pro"}).out.startswith("google/gemini")
     assert fleet.done("--", script, env={"AIDEVOPS_HEADLESS_MODELS": "openai/o3"}).out.startswith("openai/o3|")
     assert fleet.done("--", script, env={"HEADGATE_PROVIDERS": "openai"}).out.startswith("openai/gpt-5|")
     barred = fleet.done("-m", "x/y", "--", script, env={"AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST": "openai"})
     assert barred.code == 64
     assert "AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST" in barred.err
+
+
+def test_a_command_that_is_no_agent_takes_no_model_unless_it_has_a_place_for_one(fleet: Fleet):
+    fleet.configure('models = ["anthropic/claude-sonnet-4-6"]\n')
+    script = agent(fleet, "unknown")
+    assert fleet.done("--", script).out.startswith("|")
+    assert fleet.done("--", "echo", "{model}").out == "anthropic/claude-sonnet-4-6\n"
+    assert fleet.done("-m", "none", "--", agent(fleet, "opencode")).out.startswith("|")
+
+
+def test_the_command_runs_with_the_model_of_its_slot(fleet: Fleet):
+    script = agent(fleet, "opencode")
+    run = fleet.done("-m", "anthropic/claude-sonnet-4-6", "--", script, "run", "-m", OPUS, "hi")
+    assert run.out.endswith("|run -m anthropic/claude-sonnet-4-6 hi\n")
+    assert "opencode runs with claude-sonnet-4-6, the model of its slot; its command says anthropic/claude" in run.err
+    refused = fleet.done("-m", "openai/gpt-5", "--", agent(fleet, "claude"), "--model", "opus")
+    assert refused.code == 64
+    assert "claude is told to use opus, and the slot is for openai/gpt-5" in refused.err
+
+
+def test_after_a_refusal_the_next_candidate_is_really_used(fleet: Fleet):
+    """The agent says what refused it in a way that is understood; the second run must be told the second model."""
+    script = fleet.folder / "opencode"
+    script.write_text(
+        "#!/bin/sh\n"
+        'printf "%s\\n" "$*" >> "$0.calls"\n'
+        'case "$*" in *sonnet*) echo "Error: Too Many Requests" >&2; exit 1;; esac\n'
+    )
+    script.chmod(0o755)
+    run = fleet.done("-m", f"anthropic/claude-sonnet-4-6,{OPUS}", "--", str(script), "run", "-m", SONNET, "hi")
+    assert run.code == 0, run
+    calls = (fleet.folder / "opencode.calls").read_text().splitlines()
+    assert calls == [f"run -m {SONNET} hi", f"run -m {OPUS} hi"]
+    assert [event.key for _, event in fleet.events_of(ev.BackedOff)] == [SONNET]
+
+
+def test_a_model_that_cannot_be_told_is_said_once(fleet: Fleet):
+    run = fleet.done("--", agent(fleet, "claude"), "-p")
+    assert run.err.count("cannot tell which model claude will use") == 1
+    assert "cannot tell" not in fleet.done("-q", "--", agent(fleet, "claude"), "-p").err
+    assert "cannot tell" not in fleet.done("-m", "none", "--", agent(fleet, "claude"), "-p").err
+
+
+@pytest.mark.parametrize("named", ["opus[1m]", "claude-opus-4-6[1m]", "opusplan", "us.anthropic.claude-opus-4-6-v1:0"])
+def test_every_name_of_opus_is_held_to_the_opus_cap(fleet: Fleet, named: str):
+    fleet.configure('[agents]\nhost = 50\n"anthropic/claude-opus-*" = 1\n')
+    sleepers(fleet, 1, "-m", OPUS)
+    claude = agent(fleet, "claude")
+    assert fleet.done("--no-wait", "--", claude, f"--model={named}").code == 75
+    assert fleet.done("--no-wait", "--", claude, "-p", env={"ANTHROPIC_MODEL": named}).code == 75
+    assert fleet.done("--no-wait", "--", "sh", "-c", f"{claude} --model '{named}'").code == 75
 
 
 def test_r1_placeholders_are_replaced_in_the_arguments(fleet: Fleet):

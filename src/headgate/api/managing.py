@@ -64,10 +64,12 @@ from headgate.present.shapes import BackoffShape, backoff_json
 from headgate.present.targets import (
     DrainShape,
     check_host,
+    check_provider,
     drained,
     entered,
     find_id,
     kind_for,
+    known_providers,
     pool_target,
     succeeded,
     whose,
@@ -141,9 +143,9 @@ async def bump(service: Service, ident: str, data: BumpBody | None = None) -> Bu
 @put("/v1/caps", summary="Set a cap and its options")
 async def set_cap(service: Service, data: CapBody) -> CapAnswer:
     state, _ = await service.look()
-    read_cap_selector(data.selector)
+    read_cap_selector(data.selector, known_providers(state, service.gate.settings))
     rule = Rule(
-        kind=kind_for(state, data.selector, data.kind),
+        kind=kind_for(state, data.selector, data.kind, default="agents"),
         selector=data.selector,
         cap=None if data.cap == "auto" else data.cap,
         auto=data.cap == "auto",
@@ -226,7 +228,7 @@ async def import_caps(service: Service, data: ImportBody) -> ImportAnswer:
 @put("/v1/cooldown", summary="Set how long a released seat stays taken")
 async def set_cooldown(service: Service, data: CooldownBody) -> CooldownAnswer:
     state, _ = await service.look()
-    read_cap_selector(data.selector)
+    read_cap_selector(data.selector, known_providers(state, service.gate.settings))
     kind = kind_for(state, data.selector, data.kind)
     cap = state.rules.caps.get((kind, data.selector))
     was_ms = COOLDOWN_MS[kind] if cap is None else cap.cooldown_ms
@@ -315,6 +317,8 @@ async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
     if meant not in CAUSES:
         raise BadRequest(f"reason {shown(data.reason)}: valid are {', '.join(CAUSES)}")
     name, scope = parse_key(data.key)
+    state, _ = await service.look()
+    check_provider(data.key, state, service.gate.settings)
     if meant in _OF_THE_ACCOUNT and scope != "account":
         name = name.partition("/")[0]
     for_ms = None if data.for_s is None else max(int(data.for_s * 1000), 1)

@@ -55,7 +55,7 @@ from headgate.present.shapes import (
     ticket_json,
 )
 from headgate.present.sums import Sums, SumsShape, seq_before, sums_json
-from headgate.present.targets import find_id, kind_for
+from headgate.present.targets import find_id, kind_for, known_providers
 
 Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
 Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
@@ -199,11 +199,11 @@ async def get_caps(service: Service) -> CapsAnswer:
 @get("/v1/cooldown", summary="How long a released seat stays taken")
 async def get_cooldown(service: Service, selector: Selector, kind: Kind | None = None) -> CooldownAnswer:
     state, _ = await service.look()
+    read_cap_selector(selector, known_providers(state, service.gate.settings))
     return cooldown_of(state, selector, kind_for(state, selector, kind))
 
 
 def cooldown_of(state: State, selector: str, kind: str, was_ms: int | None = None) -> CooldownAnswer:
-    read_cap_selector(selector)
     cap = state.rules.caps.get((kind, selector))
     cooldown_ms, source = caps.cooldown(state, (kind, selector))
     return CooldownAnswer(selector, kind, cooldown_ms, source, cap is not None and cap.capped, was_ms)

@@ -23,6 +23,7 @@ from headgate.present.moments import (
     Moments,
 )
 from headgate.present.shapes import backoff_json, watches_credential
+from headgate.present.targets import check_provider
 
 _COLUMNS = (
     Column("KEY", least=16, name=True),
@@ -116,6 +117,7 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
         name = name.partition("/")[0]
     for_ms = read_duration_ms("DURATION", duration)
     gate = opened_gate()
+    check_provider(key, gate.read(), gate.settings)
     refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
     events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]

@@ -30,7 +30,7 @@ from headgate.core.records import Rule
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
 from headgate.present.caps import VARIABLES, Line, cap_text, kind_set, lines, no_cap, quoted
-from headgate.present.targets import entered, kind_for, succeeded
+from headgate.present.targets import entered, kind_for, known_providers, succeeded
 from headgate.present.words import count, some
 
 
@@ -42,7 +42,7 @@ def command() -> None:
 
     \b
     headgate cap set host 5
-    headgate cap set 'anthropic/claude-opus-*' 6 --kind agents
+    headgate cap set 'anthropic/claude-opus-*' 6
     headgate cap reset host
     headgate cap ls
     """
@@ -83,20 +83,22 @@ def set_(
     """Set the most seats of a selector's pools, and their options; options that are not named stay as they are.
 
     SELECTOR is host, project, provider, provider/model, or either with @account and * globs. Without an account the cap
-    is for each account. `host auto` follows free memory. Setting a cap forgets what rate limits did to its limit.
+    is for each account. A cap counts agents, unless --kind requests says that it counts model calls. `host auto`
+    follows free memory. Setting a cap forgets what rate limits did to its limit.
 
     \b
     headgate cap set host 5
-    headgate cap set umans 4 --cooldown 350ms --on-429 step
-    headgate cap set 'anthropic@work/claude-opus-*' 8 --kind agents --name work_opus
+    headgate cap set 'anthropic@work/claude-opus-*' 8 --name work_opus
+    headgate cap set umans 4 --kind requests --cooldown 350ms --on-429 step
 
     Exit: 0; 64 when something is not valid, and nothing was changed.
     """
-    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate, explore=explore)
     environment = Environment.read()
     gate = opened_gate()
     state = gate.read()
-    rule = replace(rule, kind=kind_for(state, selector, kind))
+    read_cap_selector(selector, known_providers(state, gate.settings))
+    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate, explore=explore)
+    rule = replace(rule, kind=kind_for(state, selector, kind, default="agents"))
     if rule.auto and rule.kind != "agents":
         raise BadRequest("auto: only the agents of a host follow free memory; valid is a whole number")
     key = (rule.kind, selector)
@@ -119,8 +121,8 @@ def set_(
     for pool in _pools(gate.state, rule):
         if pool.used > pool.limit:
             tell(f"{pool.id}: {pool.used} seats are lent: nobody new enters until it fits")
-    if kind is None and rule.kind == "requests" and not was:
-        tell("this counts model calls in flight; for agent processes say --kind agents")
+    if kind is None and parse_selector(selector).scope == "model":
+        tell(_other_kind(rule.kind))
     if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
         tell(f"note: {_no_usage(selector)}")
     _tell_environment(environment, rule)
@@ -146,6 +148,14 @@ def _read_rule(
     )
 
 
+def _other_kind(kind: str) -> str:
+    if kind == "agents":
+        return (
+            "this counts agents (processes that `headgate run` starts); for model calls in flight say --kind requests"
+        )
+    return "this counts model calls in flight; for agents (processes that `headgate run` starts) say --kind agents"
+
+
 def _no_usage(selector: str) -> str:
     return (
         f"this config does not say how to ask for the usage of {selector} (providers.NAME.usage_path, usage_field, "
@@ -168,7 +178,6 @@ def _pools(state: State, rule: Rule) -> list[Pool]:
 
 def _seats(selector: str, cap: str) -> tuple[int | None, bool]:
     """The cap as a number, or whether it is automatic."""
-    read_cap_selector(selector)
     if cap == "auto":
         if selector != "host":
             raise BadRequest(f"auto: only host follows free memory; valid for {selector} is a whole number from 1")

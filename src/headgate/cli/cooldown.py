@@ -12,7 +12,7 @@ from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
 from headgate.present.caps import cooldown
-from headgate.present.targets import kind_for
+from headgate.present.targets import kind_for, known_providers
 
 
 @click.command(short_help="Show or set how long a released seat stays taken.")
@@ -33,10 +33,10 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
 
     Exit: 0; 64 when something is not valid, and nothing was changed.
     """
-    read_cap_selector(selector)
     wait_ms = read_duration_ms("DURATION", duration, zero=True)
     gate = opened_gate()
     state = gate.read()
+    read_cap_selector(selector, known_providers(state, gate.settings))
     found = kind_for(state, selector, kind)
     if wait_ms is not None:
         gate.one(cmd.SetRule(Rule(found, selector, cooldown_ms=wait_ms)), durable=True)

@@ -87,5 +87,4 @@ def _as_text(gate: DirectGate, pool: Pool, events: list[ev.Event]) -> str:
 
 
 def _restore(pool: Pool, cap: int) -> str:
-    kind = "" if pool.kind == "requests" else " --kind agents"
-    return f"headgate cap set '{pool.cap.selector.text}' {cap}{kind}"
+    return f"headgate cap set '{pool.cap.selector.text}' {cap} --kind {pool.kind}"

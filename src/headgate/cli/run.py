@@ -182,7 +182,9 @@ def _under_lease(
     try:
         command = filled_in(options.command, lease.model)
         if lease.model:
-            command, changed = with_model(command, lease.model, os.environ, current_folder())
+            spec = lease.ticket.spec
+            add = len(spec.models) > 1 or not options.model  # else its user says what it will use
+            command, changed = with_model(command, lease.model, os.environ, current_folder(), add=add)
             if changed:
                 say(changed)
         if lease.ticket.session:

@@ -32,7 +32,7 @@ kind_option = click.option(
     type=click.Choice(KINDS),
     default=None,
     help="What is counted: agents (processes) or requests (model calls). Default: agents for host and project, "
-    "else the kind that has such a cap, else requests.",
+    "else the kind that has such a cap; for a new cap agents, otherwise requests.",
 )
 
 

@@ -6,7 +6,7 @@ Defaults are not repeated: they are taken from Settings and from the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from msgspec import Struct, field
@@ -73,11 +73,11 @@ class Key(Struct, frozen=True):
     tried: tuple[str, ...] = ()  # other names that people try
 
 
-def read_cap_selector(text: str) -> str:
-    """A selector, where an option that has slipped out of its table is not taken for a provider."""
+def read_cap_selector(text: str, providers: Collection[str] = ()) -> str:
+    """A selector, where an option that has slipped out of its table is no provider: see `read_selector`."""
     if text in CAP_OPTIONS:
         raise BadValue(f"{shown(text)} is an option of a cap, not a selector: write SELECTOR = {{ {text} = … }}")
-    return v.read_selector(text)
+    return v.read_selector(text, providers)
 
 
 def _by_kind(defaults: dict[str, str]) -> str:

@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 from headgate.config.errors import BadValue
+from headgate.config.families import not_a_provider
 from headgate.config.settings import TOLD
 from headgate.config.units import found, parse_duration_ms, parse_size
 from headgate.core.limits import POLICIES
 from headgate.core.names import account_of, parse_model, parse_selector, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 MOST_SEATS = 1_000_000
 APIS = ("openai", "anthropic", "gemini")
@@ -90,9 +95,14 @@ def read_model(value: object) -> str:
     return str(parse_model(value))
 
 
-def read_selector(text: str) -> str:
-    """A selector, where a slip of the pen in `host` or `project` is not taken for a provider."""
+def read_selector(text: str, providers: Collection[str] = ()) -> str:
+    """A selector, where neither a slip of the pen in `host` or `project` nor a model is taken for a provider.
+
+    `providers` are those that are known.
+    """
     parse_selector(text)
+    if meant := not_a_provider(text, providers):
+        raise BadValue(f"{meant} (A provider really called so: {shown(text + '/*')})")
     for word in ("host", "project"):
         if _nearly(text, word):
             raise BadValue(f"{shown(text)}: did you mean {word}? (a provider really called so: {shown(text + '/*')})")

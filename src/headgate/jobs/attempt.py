@@ -185,7 +185,8 @@ class Attempt:
         if not model:
             return command
         try:
-            command, changed = with_model(command, model, {**os.environ, **spec.variables_to_set()}, spec.cwd)
+            environ = {**os.environ, **spec.variables_to_set()}
+            command, changed = with_model(command, model, environ, spec.cwd, add=len(spec.models) > 1)
         except BadRequest as error:
             self._begin("")
             self._cannot(_USAGE, str(error))

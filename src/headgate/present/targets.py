@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from headgate.config.families import not_a_provider
+from headgate.config.settings import Settings
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, HeadgateError, NotFound
 from headgate.core.names import KINDS, parse_model, shown
@@ -42,8 +44,24 @@ def drained(state: State, host: str, events: Iterable[ev.Event]) -> DrainShape:
     return DrainShape(host, host in state.draining, running, entered(events))
 
 
-def kind_for(state: State, target: str, given: str | None = None) -> str:
-    """The kind that a selector or pool is of (SPEC N4)."""
+def known_providers(state: State, settings: Settings) -> set[str]:
+    """The providers that the config names, and those of all that runs, waits, is capped or backed off."""
+    specs = [lease.ticket.spec for lease in state.leases.values()]
+    specs += [ticket.spec for ticket in state.tickets.values()]
+    names = [*settings.providers, *(model for spec in specs for model in spec.models)]
+    names += [text for _, text in state.rules.caps if "/" in text]
+    names += [key for key in state.backoffs if "/" in key]
+    return {name.partition("/")[0].partition("@")[0] for name in names}
+
+
+def check_provider(text: str, state: State, settings: Settings) -> None:
+    """BadRequest where a model's name stands in a provider's place."""
+    if meant := not_a_provider(text, known_providers(state, settings)):
+        raise BadRequest(meant)
+
+
+def kind_for(state: State, target: str, given: str | None = None, default: str = "requests") -> str:
+    """The kind that a selector or pool is of; `default` where nothing tells (SPEC N4)."""
     if given:
         if given not in KINDS:
             raise BadRequest(f"--kind {shown(given)}: valid are {' and '.join(KINDS)}")
@@ -56,7 +74,7 @@ def kind_for(state: State, target: str, given: str | None = None) -> str:
             return kinds[0]
         if kinds:
             raise BadRequest(f"{target} is capped for both kinds: say --kind agents or --kind requests")
-    return "requests"
+    return default
 
 
 def _has_cap(state: State, kind: str, target: str) -> bool:
@@ -102,6 +120,9 @@ def _no_pool(state: State, kind: str, target: str, host: str) -> str:
     found = [f"{pool} ({each})" for each in (kind, other) for pool in _pools_of_model(state, each, target, host)]
     if found:
         return f"{target} is a model, not a pool; it takes seats of: {', '.join(found)}"
+    meant = not_a_provider(target)
+    if meant:
+        return meant
     known = [f"{view.pool} ({view.kind})" for view in pool_views(state, state.at, host)]
     listed = f"; valid are: {some(known)}" if known else ""
     return f"no cap makes a pool {shown(target)}{listed}; `headgate cap set` sets one"

@@ -81,14 +81,16 @@ def model_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, fold
     return found.model or None if found is not None else None
 
 
-def with_model(argv: Sequence[str], model: str, environ: Mapping[str, str], folder: str = "") -> tuple[list[str], str]:
+def with_model(
+    argv: Sequence[str], model: str, environ: Mapping[str, str], folder: str = "", *, add: bool = True
+) -> tuple[list[str], str]:
     """A command that uses this model, and what was changed of what it said, in a few words.
 
-    A command that uses it already, or whose program is not known, is left as it is. BadRequest where another model is
-    named, and cannot be changed.
+    A command that uses it already, or whose program is not known, is left as it is; so is one of which nothing tells
+    the model, unless it is to be added. BadRequest where another model is named, and cannot be changed.
     """
     use = use_of(argv, environ, folder)
-    if use is None or use.later:
+    if use is None or use.later or not (use.model or add):
         return list(argv), ""
     agent = _agent(use.agent)
     # One that knows a single provider may be sent to another by its address: then the names alone tell.

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from headgate.config.families import CLAUDE
 from headgate.signals.agents.base import (
     ACTIVE,
     ERROR,
@@ -32,7 +33,6 @@ from headgate.signals.agents.base import (
     type_of,
 )
 from headgate.signals.agents.files import as_object, looked_up, read_text
-from headgate.signals.agents.models import CLAUDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,30 +6,10 @@ An agent names one model in many ways: `opus`, `opus[1m]`, `us.anthropic.claude-
 
 from __future__ import annotations
 
+from headgate.config.families import CLAUDE, provider_of
 from headgate.core.errors import BadName
 from headgate.core.names import Model, parse_model
 
-# How the names of a family start, and whose they are.
-_FAMILIES = {
-    "claude": "anthropic",
-    "gpt": "openai",
-    "chatgpt": "openai",
-    "codex": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "gemini": "google",
-    "grok": "xai",
-    "deepseek": "deepseek",
-    "mistral": "mistral",
-    "codestral": "mistral",
-    "devstral": "mistral",
-    "llama": "",
-    "qwen": "",
-    "glm": "",
-    "kimi": "",
-}
-CLAUDE = ("opus", "sonnet", "haiku", "fable")
 # Claude Code plans with opus and works with sonnet: the scarcer one counts.
 _CLAUDE_ALIASES = {**{name: name for name in CLAUDE}, "opusplan": "opus", "best": "opus"}
 
@@ -51,12 +31,6 @@ def named(value: str, provider: str = "") -> str:
         return str(parse_model(f"{head}/{_plain(name)}"))
     except BadName:
         return ""
-
-
-def provider_of(name: str) -> str:
-    """The provider of a bare model name, by its family; "" where that does not tell."""
-    word = name.lower()
-    return next((provider for start, provider in _FAMILIES.items() if word.startswith(start)), "")
 
 
 def claude_name(value: str) -> str:
