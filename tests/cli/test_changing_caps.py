@@ -35,12 +35,57 @@ def test_n4_cap_set_host_counts_agents(cli: Cli):
     assert cli.limit("agents", f"host:{cli.gate.host}") == 5
 
 
-def test_n4_a_provider_that_nothing_caps_is_capped_in_requests_and_told_of_the_other_kind(cli: Cli):
-    assert cli.ok("cap", "set", "umans", "4") == (
-        "umans (requests): cap 4\nthis counts model calls in flight; for agent processes say --kind agents\n"
+def test_a_cap_counts_agents_unless_it_says_otherwise_and_tells_of_the_other_kind(cli: Cli):
+    other = "this counts agents (processes that `headgate run` starts); for model calls in flight say --kind requests\n"
+    assert cli.ok("cap", "set", "anthropic/claude-opus-*", "4") == f"anthropic/claude-opus-* (agents): cap 4\n{other}"
+    assert cli.ok("cap", "set", "umans", "4") == f"umans (agents): cap 4\n{other}"
+    assert cli.ok("cap", "set", "openai", "2", "--kind", "requests") == "openai (requests): cap 2\n"
+    assert cli.ok("cap", "set", "openai", "5") == (
+        "openai (requests): cap 5, was 2 (run time)\n"
+        "this counts model calls in flight; for agents (processes that `headgate run` starts) say --kind agents\n"
     )
-    assert cli.ok("cap", "set", "umans", "5") == "umans (requests): cap 5, was 4 (run time)\n"
-    assert cli.ok("cap", "set", "openai", "2", "--kind", "agents") == "openai (agents): cap 2\n"
+    assert "restored" not in cli.ok("cap", "set", "host", "5")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("opus-4-6", "anthropic/claude-opus-4-6, or */opus-4-6"),
+        ("claude-sonnet-4-6", "anthropic/claude-sonnet-4-6, or */claude-sonnet-4-6"),
+        ("opus", "anthropic/claude-opus-*, or */claude-opus-*"),
+        ("claude-opus-*", "anthropic/claude-opus-*, or */claude-opus-*"),
+        ("gpt-5", "openai/gpt-5, or */gpt-5"),
+        ("o3", "openai/o3, or */o3"),
+        ("gemini-2.5-pro@work", "google@work/gemini-2.5-pro, or *@work/gemini-2.5-pro"),
+        ("qwen3-coder", "PROVIDER/qwen3-coder, or */qwen3-coder"),
+    ],
+)
+def test_a_model_in_the_place_of_a_provider_is_refused_with_what_may_be_meant(cli: Cli, typed: str, meant: str):
+    name = typed.partition("@")[0]
+    calls = (
+        ("cap", "set", typed, "1"),
+        ("cooldown", typed, "350ms"),
+        ("backoff", "set", typed, "rate_limit", "600s"),
+        ("pause", typed),
+        ("explain", typed),
+        ("report", typed, "--rate-limited"),
+    )
+    for call in calls:
+        if call[0] == "backoff" and "*" in typed:
+            continue
+        assert f"{name} is not a provider: did you mean {meant}" in cli.refused(*call), call
+    assert not cli.gate.read().rules.runtime
+    assert not cli.gate.read().backoffs
+
+
+@pytest.mark.parametrize("provider", ["umans", "deepseek", "mistral", "zai", "ai21", "my-llm", "claude", "openai-2"])
+def test_a_provider_that_was_never_heard_of_is_capped(cli: Cli, provider: str):
+    assert f"{provider} (agents): cap 4\n" in cli.ok("cap", "set", provider, "4")
+
+
+def test_a_provider_with_the_name_of_a_model_is_capped_once_it_is_known(cli: Cli):
+    cli.ok("cap", "set", "glm-4/*", "2")
+    assert "glm-4 (agents): cap 4\n" in cli.ok("cap", "set", "glm-4", "4")
 
 
 def test_a12_raising_a_cap_admits_who_fits_at_once_and_says_how_many(cli: Cli):
@@ -61,16 +106,16 @@ def test_a1_a_cap_below_what_is_lent_lets_nobody_new_in_and_says_so(cli: Cli):
 
 
 def test_p3_setting_the_cap_forgets_what_rate_limits_did_and_says_so(cli: Cli):
-    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests", "--on-429", "step")
     cli.ok("report", "umans", "--rate-limited")
     assert cli.limit("requests", "umans") == 3
-    assert "restored after rate limits: umans\n" in cli.ok("cap", "set", "umans", "4")
+    assert "restored after rate limits: umans\n" in cli.ok("cap", "set", "umans", "4", "--kind", "requests")
     assert cli.limit("requests", "umans") == 4
 
 
 def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again(cli: Cli):
     options = ["--cooldown", "1s", "--on-429", "pause", "--max-hold", "2h", "--usage-gate", "--name", "coder"]
-    told = cli.json("cap", "set", "umans", "4", *options)
+    told = cli.json("cap", "set", "umans", "4", "--kind", "requests", *options)
     assert told == {
         "selector": "umans",
         "kind": "requests",
@@ -88,7 +133,7 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
         "hidden": [],
         "entered": 0,
     }
-    assert cli.json("cap", "set", "umans", "5") == {**told, "cap": 5}
+    assert cli.json("cap", "set", "umans", "5", "--kind", "requests") == {**told, "cap": 5}
 
 
 def test_c7_host_auto_starts_from_what_free_memory_allows(cli: Cli, monkeypatch: pytest.MonkeyPatch):
@@ -106,7 +151,7 @@ def test_c2_an_own_environment_above_the_new_cap_is_pointed_out(cli: Cli):
     assert "note: AIDEVOPS_OPUS_CONCURRENCY_CAP in this environment says 6" in cli.ok(
         "cap", "set", "*/claude-opus-*", "2"
     )
-    assert "note" not in cli.ok("cap", "set", "umans", "2")
+    assert "note" not in cli.ok("cap", "set", "umans", "2", "--kind", "requests")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +172,7 @@ def test_c2_what_a_person_was_promised_is_synced_to_disk(
 ):
     (cli.folder / "caps.conf").write_text("opus-4-6=4\n")
     (cli.folder / "other.toml").write_text("[agents]\nhost = 7\n")
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests")
     if command[0] == "resume":
         cli.ok("pause", "umans")
     begun = []
@@ -194,7 +239,7 @@ def test_c2_reset_forgets_a_cooldown_too_and_finds_the_kind_that_was_set(cli: Cl
 
 def test_q1_reset_of_what_was_never_set_says_what_was(cli: Cli):
     assert "; nothing is" in cli.refused("cap", "reset", "host")
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests")
     assert "nothing was set at run time for 'host' (agents); set are: umans (requests)" in cli.refused(
         "cap", "reset", "host"
     )
@@ -214,7 +259,7 @@ def test_c4_without_any_config_the_built_in_caps_are_listed(cli: Cli):
 def test_c2_the_list_says_where_each_cap_comes_from_and_what_it_hides(cli: Cli):
     cli.configure('[agents]\nhost = 3\n[requests]\numans = { cap = 4, cooldown = "350ms", name = "u" }\nother = 2\n')
     cli.ok("cap", "set", "host", "5")
-    cli.ok("cap", "set", "umans", "4", "--cooldown", "1s")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests", "--cooldown", "1s")
     cli.env("HEADGATE_AGENTS", "host=9,mine/*=2")
     listed = caps(cli)
     assert {key: line["source"] for key, line in listed.items()} == {

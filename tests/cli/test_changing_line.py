@@ -81,7 +81,7 @@ def test_o5_one_that_waited_in_vain_is_told_its_position_and_leaves_the_line(ful
 
 
 def test_n4_acquire_counts_agents_unless_told_otherwise(cli: Cli):
-    cli.ok("cap", "set", "umans", "1")
+    cli.ok("cap", "set", "umans", "1", "--kind", "requests")
     first, second = (cli.ok("acquire", "-m", "umans/coder").strip() for _ in range(2))
     assert cli.lease(first).ticket.spec.kind == cli.lease(second).ticket.spec.kind == "agents"
     cli.ok("acquire", "-m", "umans/coder", "--kind", "requests", "--pid", ME)
@@ -166,7 +166,7 @@ def test_q1_another_outcome_names_the_eight(cli: Cli):
 
 
 def test_p1_a_rate_limited_release_pauses_the_pool_and_lowers_its_limit(cli: Cli):
-    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests", "--on-429", "step")
     ident = cli.occupy("umans/coder", kind="requests")
     out = cli.ok("release", ident, "--outcome", "rate_limited", "--retry-after", "90")
     assert "; umans is paused until " in out

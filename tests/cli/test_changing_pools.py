@@ -21,7 +21,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def umans(cli: Cli) -> Cli:
-    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests", "--on-429", "step")
     return cli
 
 
@@ -58,7 +58,7 @@ def test_k3_a_cooldown_without_a_cap_is_remembered_imposes_no_cap_and_applies_wh
     assert out == "umans (requests): cooldown 5s (run time); there is no cap, it applies when one is set\n"
     for _ in range(10):
         cli.occupy("umans/coder", kind="requests")
-    cli.ok("cap", "set", "umans", "20", "--on-429", "step")
+    cli.ok("cap", "set", "umans", "20", "--kind", "requests", "--on-429", "step")
     ident = cli.occupy("umans/coder", kind="requests")
     cli.ok("release", ident)
     assert cli.state.pools["requests umans"].cooling_seats == 1
@@ -95,8 +95,8 @@ def test_n2_pausing_host_pauses_this_machine(cli: Cli):
 
 
 def test_n3_a_selector_pauses_all_its_pools_and_a_name_that_is_a_pool_that_one(cli: Cli):
-    cli.ok("cap", "set", "*/gpt-*", "4")
-    cli.ok("cap", "set", "umans", "4", "--on-429", "step")
+    cli.ok("cap", "set", "*/gpt-*", "4", "--kind", "requests")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests", "--on-429", "step")
     for model in ("openai/gpt-5", "azure/gpt-5", "umans/coder", "umans@work/coder"):
         cli.occupy(model, kind="requests")
     pools = cli.json("pause", "*/gpt-*")["pools"]
@@ -123,7 +123,7 @@ def test_p3_resume_leaves_a_lowered_limit_as_it_is_and_says_so(umans: Cli):
 def test_p1_a_report_pauses_the_pool_for_retry_after_and_lowers_its_limit(umans: Cli):
     out = umans.ok("report", "umans", "--rate-limited", "--retry-after", "45")
     assert out.startswith("umans (requests): paused until ")
-    assert out.endswith("(in 45s); limit now 3 of 4 (restore: headgate cap set 'umans' 4)\n")
+    assert out.endswith("(in 45s); limit now 3 of 4 (restore: headgate cap set 'umans' 4 --kind requests)\n")
     told = umans.json("report", "umans", "--rate-limited", "--retry-after", "3")
     assert (told["limit"], told["cap"], told["incident"]) == (2, 4, True)
     assert 35 < seconds_until(told["paused_until"]) < 46, "a later report made the pause shorter"
@@ -184,14 +184,14 @@ def test_p1_host_and_project_never_learn_from_a_rate_limit(cli: Cli):
 
 
 def test_q1_a_report_that_could_mean_several_pools_names_them(cli: Cli):
-    cli.ok("cap", "set", "*/gpt-*", "4")
+    cli.ok("cap", "set", "*/gpt-*", "4", "--kind", "requests")
     for model in ("openai/gpt-5", "azure/gpt-5"):
         cli.occupy(model, kind="requests")
     assert "*/gpt-*:azure, */gpt-*:openai" in cli.refused("report", "*/gpt-*", "--rate-limited")
 
 
 def test_p1_a_report_for_a_lease_acts_on_the_pool_of_it_that_is_named_and_on_no_other(umans: Cli):
-    umans.ok("cap", "set", "umans/coder", "2", "--on-429", "step")
+    umans.ok("cap", "set", "umans/coder", "2", "--kind", "requests", "--on-429", "step")
     ident = umans.occupy("umans/coder", kind="requests")
     told = umans.refused("report", "umans@work", "--rate-limited", "--lease", ident)
     assert "takes no seat of 'umans@work': its pools are umans/coder, umans" in told

@@ -226,7 +226,7 @@ def test_o7_types_can_be_chosen(cli: Cli):
 
 def test_g3_questions_to_providers_do_not_hide_the_rest_from_people(cli: Cli):
     one_run(cli)
-    cli.ok("cap", "set", "umans", "4")
+    cli.ok("cap", "set", "umans", "4", "--kind", "requests")
     before = len(told(cli))
     replica, log = cli.gate.replica, cli.gate.log
     replica.catch_up()

@@ -145,7 +145,7 @@ async def set_cap(service: Service, data: CapBody) -> CapAnswer:
     state, _ = await service.look()
     read_cap_selector(data.selector, known_providers(state, service.gate.settings))
     rule = Rule(
-        kind=kind_for(state, data.selector, data.kind, default="agents"),
+        kind=kind_for(state, data.selector, data.kind),
         selector=data.selector,
         cap=None if data.cap == "auto" else data.cap,
         auto=data.cap == "auto",
