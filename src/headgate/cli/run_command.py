@@ -30,8 +30,9 @@ command = click.Command(
     help="""Wait in line, run an agent under a lease, return as it returns.
 
     The command is run as it is, never through a shell. {model}, {provider}, {account} and {name} in its arguments are
-    replaced by the chosen model's. Without -m the model is read from a known agent's own flag, else from `models` in
-    the config; else only host and project caps apply.
+    replaced by the chosen model's. Without -m the model is read from a known agent's own flags and environment, else
+    from `models` in the config, else from the agent's own settings. Other commands take no model; -m none says so of
+    an agent. A known agent is run with the model of its slot.
 
     \b
     headgate run -m anthropic/claude-opus-4-6 -- opencode run -m {model} "fix the tests"

@@ -22,7 +22,7 @@ OPTIONS = (
     Option(
         ("-m", "--model"),
         "model",
-        "Candidate models in order of preference, e.g. anthropic/claude-opus-4-6.",
+        "Candidate models in order of preference, e.g. anthropic/claude-opus-4-6; none: it uses no model.",
         "MODEL,…",
     ),
     Option(("--any",), "any", "Move on to the next candidate also when the first one's pools are full."),

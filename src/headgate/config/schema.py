@@ -261,7 +261,7 @@ SCHEMA = Table(
         Key(
             "models",
             Array("array of models", Scalar("model", v.read_model)),
-            "Candidates in order of preference, where a command names no model.",
+            "Candidates in order of preference, where an agent's command names no model; other commands take none.",
             '["anthropic/claude-sonnet-4-6", "openai/gpt-5"]',
             "none",
         ),
