@@ -171,3 +171,54 @@ def test_t1_without_anybody_to_tell_notify_says_how_to_add_one(fleet: Fleet):
     run = fleet.start([*HEADGATE, "notify", "test"])
     assert run.wait() == 64
     assert "[[notify]]" in run.err
+
+
+def test_notify_run_alone_tells_that_a_job_expired_and_jobs_lists_it(fleet: Fleet, hook: Hook):
+    configured(fleet, f'url = "{hook.url}"\nevents = ["queued", "expired"]')
+    jobs = Jobs(fleet)
+    fleet.start([*HEADGATE, "notify", "run"])
+    fleet.until(lambda: (fleet.home / "notify.json").exists())
+    job = jobs.submit("--expires", "1s", "--name", "nightly", "--", "true")
+    fleet.until(lambda: hook.kinds == ["queued", "expired"], what=f"both were told, not {hook.kinds}")
+    assert "nightly" in hook.got[0]["text"]
+    (listed,) = json.loads(jobs.cli("jobs", "--json").out)["jobs"]
+    assert (listed["id"], listed["state"]) == (job, "expired")
+
+
+def test_an_expired_job_is_listed_before_anybody_has_seen_to_its_end(fleet: Fleet):
+    jobs = Jobs(fleet)
+    job = jobs.submit("--expires", "1s", "--", "true")
+    fleet.until(lambda: jobs.cli("jobs", "--json").out.count('"expired"') == 1, what="it expired, and no worker was by")
+    assert "expired after 1s" in jobs.cli("jobs").out
+    assert "expired" in jobs.cli("show", job).out
+
+
+def test_the_first_messages_of_a_first_worker_are_told(fleet: Fleet, hook: Hook):
+    configured(fleet, f'url = "{hook.url}"\nevents = ["started", "failed"]')
+    jobs = Jobs(fleet)
+    for _ in range(3):
+        jobs.quickly("false", retries=0)
+    jobs.worker(3)
+    fleet.until(lambda: sorted(hook.kinds) == ["failed"] * 3 + ["started"] * 3, what=f"all of them, not {hook.kinds}")
+
+
+def test_a_running_worker_follows_a_new_target_and_a_changed_one(fleet: Fleet, hook: Hook):
+    fleet.configure("[agents]\nhost = 3\n")
+    jobs = Jobs(fleet)
+    worker = jobs.worker(1)
+    jobs.ended(jobs.quickly("true"))
+    assert not (fleet.home / "notify.json").exists()
+    configured(fleet, f'name = "team"\nurl = "{hook.url}"\nevents = ["succeeded"]')
+    fleet.until(lambda: (fleet.home / "notify.json").exists(), what="it was seen")
+    jobs.ended(jobs.quickly("true"))
+    fleet.until(lambda: hook.kinds == ["succeeded"], what="told from then on, and nothing of before")
+    fleet.config.write_text("this is not TOML")
+    fleet.until(lambda: "going on as before" in worker.err, what="a bad file is told")
+    configured(fleet, f'name = "team"\nurl = "{hook.url}"\nevents = ["failed"]')
+
+    def told_of_a_failure() -> bool:
+        jobs.ended(jobs.quickly("false", retries=0))
+        return "failed" in hook.kinds
+
+    fleet.until(told_of_a_failure, what="what it says now is told")
+    assert worker.code is None

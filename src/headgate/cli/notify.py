@@ -9,9 +9,13 @@ from headgate.cli.listing import note, opened
 from headgate.cli.opening import load_config, open_gate
 from headgate.cli.progress import say
 from headgate.cli.targets import tell
+from headgate.config.paths import config_path
 from headgate.config.settings import Notify
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
+from headgate.gate.direct import DirectGate
+from headgate.jobs import settling
+from headgate.notify.following import NotifyFile
 from headgate.notify.messages import Message
 from headgate.notify.senders import NotSent, sender, way
 from headgate.notify.telling import Teller
@@ -62,14 +66,23 @@ def _targets(known: tuple[Notify, ...], names: tuple[str, ...]) -> tuple[Notify,
 def run() -> int:
     """Tell people what happens from now on. `headgate worker` does so by itself; two never tell the same twice.
 
-    Where it is in the history is kept: what happens while nobody tells is told later.
+    Where it is in the history is kept: what happens while nobody tells is told later. It follows the config file.
     """
     loaded = load_config()
     gate = open_gate(loaded)
-    targets = _targets(gate.settings.notify, ())
+    file = NotifyFile(config_path(), loaded, say)
+    targets = _targets(file.targets(), ())
     say(f"telling {', '.join(f'{target.name} ({way(target)})' for target in targets)}; Ctrl-C stops it")
     try:
-        Teller(gate, say).run()
+        Teller(gate, say, file.targets, lambda: _look_after(gate)).run()
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     return exits.OK
+
+
+def _look_after(gate: DirectGate) -> None:
+    """What a worker does too: without one, nobody would find out that a ticket has expired, or that a worker died."""
+    if gate.turns.take():
+        gate.look_around()
+    gate.act_if_overdue()
+    settling.see_to_ends(gate)

@@ -9,12 +9,14 @@ import click
 from headgate.cli.listing import whole_number
 from headgate.cli.opening import load_config, open_gate
 from headgate.cli.progress import say
-from headgate.config.load import Loaded
+from headgate.config.paths import config_path
 from headgate.core.errors import BadRequest
 from headgate.gate.direct import DirectGate
 from headgate.jobs.hand import Wants
 from headgate.jobs.owners import uid_of
-from headgate.jobs.worker import Worker
+from headgate.jobs.worker import Beside, Worker
+from headgate.log.protocol import Position
+from headgate.notify.following import NotifyFile
 
 _HANDS = 3
 _MOST = 1000
@@ -52,20 +54,19 @@ def command(
         uid_of(user)  # says so where there is none
     wants = Wants(projects=projects, models=models, users=users)
     say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
-    tells = loaded is not None and bool(loaded.settings.notify)
-    beside = (lambda: _tell(loaded)) if tells else None
+    file = NotifyFile(config_path(), loaded, say)
     ends_with = 0 if with_stdin else -1
 
     def opened() -> DirectGate:
         """A hundred hands are a hundred gates, and through the node a few connections."""
         return open_gate(loaded, starts=True)
 
+    def tell(begins: Position | None) -> None:
+        """Tell people what happens, for as long as the worker lives."""
+        from headgate.notify.telling import Teller
+
+        worker = os.getppid()
+        Teller(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
+
+    beside = Beside(tell, lambda: bool(file.targets()))
     return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with).run()
-
-
-def _tell(loaded: Loaded | None) -> None:
-    """Tell people what happens, for as long as the worker lives."""
-    from headgate.notify.telling import Teller
-
-    worker = os.getppid()
-    Teller(open_gate(loaded, starts=True), say).run(until=lambda: os.getppid() != worker)

@@ -33,6 +33,7 @@ from headgate.gate.transaction import TOLD, Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced, StoreMoved
 
+_OVERDUE_MS = 300
 _SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
 _AGAIN_S = 0.01
 _UPKEEP_S = 10.0
@@ -214,6 +215,12 @@ class DirectGate:
 
     def side(self, table: str, key: str) -> bytes | None:
         return self.log.side(table, key)
+
+    def act_if_overdue(self) -> None:
+        """Act on a deadline that has passed, where nobody else did, and no node is there to do so."""
+        head = None if self.log.tended else self.log.head()
+        if head is not None and head.due is not None and self.log.now() - head.due > _OVERDUE_MS:
+            self.decide([])
 
     def look_around(self) -> None:
         """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""

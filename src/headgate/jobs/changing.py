@@ -86,7 +86,9 @@ def retry(gate: DirectGate, ident: str) -> None:
             raise NotNow(f"job {ident} cannot run anew now: another has its key or its session")
         return [records.write(ident, job)]
 
-    gate.decide([asking(ident, job)], durable=True, side=rows)
+    command = asking(ident, job)
+    command.since = None  # as of a new one
+    gate.decide([command], durable=True, side=rows)
     ring(gate)
 
 

@@ -29,7 +29,6 @@ from headgate.log.protocol import LogReplaced, StoreMoved
 from headgate.runner.child import CannotRun, Child
 
 POLL_S = 1.0
-_BACKUP_MS = 300
 _MOST_OFFERS = 32  # kinds of jobs that one hand offers for at a time
 _TROUBLE_S = 1.0
 
@@ -222,11 +221,7 @@ class Hand:
         if gate.turns.take():
             gate.look_around()
             settling.see_to_ends(gate)
-        if gate.log.tended:
-            return  # the node sees to deadlines that nobody has acted on
-        head = gate.log.head()
-        if head is not None and head.due is not None and gate.log.now() - head.due > _BACKUP_MS:
-            gate.decide([])
+        gate.act_if_overdue()
 
     # Running it.
 

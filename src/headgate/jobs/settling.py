@@ -62,11 +62,9 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
 
 def _verdict(job: Job, end: LeftAs, cancelled_by: str) -> Verdict:
     if isinstance(end, ev.Expired):
-        from headgate.config.units import format_duration
-
-        return Verdict("expire", f"expired after {format_duration(end.after_ms // 1000 * 1000, 2)}")
+        return Verdict("expire", store.why_left(end))
     if isinstance(end, ev.Cancelled):
-        return Verdict("cancel", f"cancelled by {end.by}" if end.by else "cancelled")
+        return Verdict("cancel", store.why_left(end))
     if cancelled_by:
         return Verdict("cancel", f"cancelled by {cancelled_by} while it ran")
     if end.cause == "forced":

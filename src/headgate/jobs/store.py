@@ -7,6 +7,7 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
+from headgate.config.units import format_duration
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import shown
@@ -197,13 +198,13 @@ def _brief(ident: str, value: bytes) -> _Brief:
 
 
 def _matches(row: _Brief, now: str, wanted: Wanted) -> bool:
-    """Whatever its state."""
+    """Whatever its state. One that has no time of its end yet has just ended: nobody has seen to it."""
     spec = row.spec
     return (
         (not wanted.project or spec.project == wanted.project)
         and (not wanted.name or wanted.name in (spec.name or shown_command(spec.argv)))
         and row.submitted_at >= wanted.submitted_since
-        and (now not in states.FINAL or row.finished_at >= wanted.ended_since)
+        and (now not in states.FINAL or not row.finished_at or row.finished_at >= wanted.ended_since)
     )
 
 
@@ -223,6 +224,8 @@ def _now(ident: str, job: Job, state: State, place: TicketView | None, end: Left
         return JobView(ident, job, now, where, place.reason, place.estimate_ms)
     if now == states.RUNNING and ident in state.leases:
         return JobView(ident, job, now, child=state.leases[ident].child)
+    if end is not None and job.state not in states.FINAL:
+        job.why = why_left(end) or job.why
     return JobView(ident, job, now)
 
 
@@ -232,6 +235,15 @@ def _state_after(row: Job | _Brief, end: LeftAs) -> str:
     if isinstance(end, ev.Cancelled):
         return states.CANCELLED
     return states.QUEUED if row.spec.on_lost == "retry" else states.LOST
+
+
+def why_left(end: LeftAs) -> str:
+    """Why a job that did not run left the line, in words; "" for one that ran."""
+    if isinstance(end, ev.Expired):
+        return f"expired after {format_duration(end.after_ms // 1000 * 1000, 2)}"
+    if isinstance(end, ev.Cancelled):
+        return f"cancelled by {end.by}" if end.by else "cancelled"
+    return ""
 
 
 def find_job(gate: DirectGate, prefix: str) -> str:

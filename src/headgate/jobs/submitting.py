@@ -48,12 +48,14 @@ class Submitted(Struct):
 def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None) -> list[Submitted]:
     """Put jobs in line, all or none. Raises what is wrong with the first that cannot be."""
     settling.see_to_ends(gate)
-    since = gate.now() if since is None else since
+    began = gate.now() if since is None else since
     named = [name_owner(spec, gate.folder, shared_log=gate.log.remote) for spec in specs]
-    jobs = [Job(spec, states.QUEUED, since, time_ns() // 1_000_000, by) for spec in named]
+    jobs = [Job(spec, states.QUEUED, began, time_ns() // 1_000_000, by) for spec in named]
     asked = [asking(new_id(), job) for job in jobs]
     if must_seal(gate.folder, shared_log=gate.log.remote):
         jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
+    for command in asked:
+        command.since = since  # where nobody said, when it is decided: so a new job is told from one that is back
     submitted: list[Submitted] = []
 
     def rows(decided: list[Decided]) -> list[SideWrite]:

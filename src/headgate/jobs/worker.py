@@ -18,13 +18,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from time import monotonic, time_ns
+from typing import NamedTuple
 
 from headgate.core.errors import HeadgateError
 from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import changing, settling
 from headgate.jobs.hand import Hand, Wants
-from headgate.log.protocol import LogReplaced, StoreMoved
+from headgate.log.protocol import LogReplaced, Position, StoreMoved
 
 LOOK_S = 1.0
 CLEAN_S = 300.0
@@ -39,10 +40,19 @@ OpenGate = Callable[[], DirectGate]
 Say = Callable[[str], None]
 
 
+class Beside(NamedTuple):
+    """Something else to be done in a process of its own, as long as the worker lives and it is wanted.
+
+    `run` is the whole life of that process; it is told where the log was when the worker started, if it starts with it.
+    """
+
+    run: Callable[[Position | None], None]
+    is_wanted: Callable[[], bool]
+
+
 class Worker:
     """`headgate worker`. With `now`, it hands jobs back when it is told to stop.
 
-    `beside` is something else to be done as long as it runs, in a process of its own: the whole life of that.
     `ends_with` is a file whose end tells it to stop; -1: none does.
     """
 
@@ -54,12 +64,13 @@ class Worker:
         say: Say,
         *,
         now: bool = False,
-        beside: Callable[[], None] | None = None,
+        beside: Beside | None = None,
         ends_with: int = -1,
     ) -> None:
         self._ends_with = ends_with
         self._beside = beside
         self._aside = 0  # the pid of that process
+        self._begins: Position | None = None  # where the log was when we started; None once nobody need know
         self._open_gate = open_gate
         self._number = number
         self._wants = wants
@@ -83,6 +94,8 @@ class Worker:
         old_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         gate = self._open_gate()
         try:
+            gate.replica.catch_up()
+            self._begins = gate.replica.position
             self._stay(gate, wake_read)
         finally:
             if self._aside:
@@ -144,13 +157,15 @@ class Worker:
 
     def _fill(self) -> None:
         missing = self._number - len(self._hands)
-        if not missing and (self._aside or self._beside is None):
+        beside = self._beside if not self._aside and self._beside is not None and self._beside.is_wanted() else None
+        if not missing and beside is None:
             return
         if monotonic() - self._started_at < _RESTART_S:
             return
         self._started_at = monotonic()
-        if self._beside is not None and not self._aside:
-            self._aside = start_beside(self._beside, self._say, self._life[1])
+        begins, self._begins = self._begins, None
+        if beside is not None:
+            self._aside = start_beside(lambda: beside.run(begins), self._say, self._life[1])
         for _ in range(missing):
             self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
 
@@ -191,6 +206,7 @@ class Worker:
     def _look_after(self, gate: DirectGate) -> None:
         if gate.turns.take():
             gate.look_around()
+        gate.act_if_overdue()  # the hands may all be busy
         self._end_orphans(gate)
         settling.see_to_ends(gate)
 

@@ -1,7 +1,7 @@
 """Reads the log and tells every target what it wants to know. One process at a time does so, whoever has the lock.
 
-Nothing here takes the store's lock or writes to it: where each target is in the log is kept in a file beside it. A
-target that is new begins with what happens from then on.
+Telling takes no lock of the store and writes nothing to it: where each target is in the log is kept in a file beside
+it. A target that is new begins with what happens from then on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from time import sleep, time
 import msgspec
 from msgspec import Struct, field
 
+from headgate.config.settings import Notify
 from headgate.core.errors import HeadgateError
 from headgate.core.views import ticket_view
 from headgate.gate.direct import DirectGate
@@ -39,7 +40,14 @@ class _File(Struct, omit_defaults=True):
 class Teller:
     """All targets of a config file."""
 
-    def __init__(self, gate: DirectGate, say: Say) -> None:
+    def __init__(
+        self,
+        gate: DirectGate,
+        say: Say,
+        current: Callable[[], tuple[Notify, ...]] | None = None,
+        upkeep: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`current` says whom to tell now; without it, those of the gate's own settings. `upkeep` is done each time."""
         if not gate.folder:
             raise HeadgateError("a store in memory tells nobody")
         self._gate = gate
@@ -47,6 +55,8 @@ class Teller:
         self._path = f"{gate.folder}/notify.json"
         self._lock = -1
         self._unsaved = 0
+        self._upkeep = upkeep
+        self._current = current or (lambda: gate.settings.notify)
         self.targets: list[Target] = []
 
     def take_lock(self) -> bool:
@@ -59,22 +69,28 @@ class Teller:
             return False
         return True
 
-    def open(self) -> None:
-        """Find out where everybody is. A target that is new starts at the end of the log."""
+    def open(self, begins: Position | None = None) -> None:
+        """Find out where everybody is. A target that is new starts at `begins`, or at the end of the log."""
         known = self._read().targets
-        self._gate.replica.catch_up()
-        here = self._gate.replica.position
-        for config in self._gate.settings.notify:
-            saved = known.get(config.name) or Saved(here.commit, here.id, here.seq, here.seq)
-            send = sender(config)
-
-            def deliver(message: Message, send: Callable[[str, Document], None] = send) -> None:
-                send(self.title(message), self.document(message))
-
-            self.targets.append(Target(config, saved, deliver, self._say))
+        if begins is None:
+            self._gate.replica.catch_up()
+            begins = self._gate.replica.position
+        before = {target.config.name: target for target in self.targets}
+        self.targets = []
+        for config in self._current():
+            old = before.get(config.name)
+            if old is not None and old.config == config:
+                self.targets.append(old)
+                continue
+            saved = known.get(config.name) or Saved(begins.commit, begins.id, begins.seq, begins.seq)
+            self.targets.append(Target(config, saved if old is None else old.saved, self._deliverer(config), self._say))
         self._save()
 
-    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+    def _deliverer(self, config: Notify) -> Callable[[Message], None]:
+        send = sender(config)
+        return lambda message: send(self.title(message), self.document(message))
+
+    def run(self, until: Callable[[], bool] = lambda: False, begins: Position | None = None) -> None:
         """Tell everybody what happens, until `until` says so."""
         while not until():
             if self.take_lock():
@@ -82,11 +98,14 @@ class Teller:
             sleep(POLL_S)
         else:
             return
-        self.open()
+        self.open(begins)
         while not until():
             try:
+                if self._current() != tuple(target.config for target in self.targets):
+                    self.open()
+                self._upkeep()
                 busy = self.step(time())
-            except (StoreError, OSError) as error:
+            except (StoreError, LogReplaced, OSError) as error:
                 self._say(f"{error} (still trying)")
                 busy = False
             if not busy:
