@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -85,6 +86,7 @@ def build(service: Service, connections: Callable[[], int]) -> tuple[App, Quick]
 
 
 def _documented() -> list[Any]:
+    """All routes. Litestar makes up examples of answers, with a package that is not installed, unless told not to."""
     common = {
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
@@ -98,7 +100,8 @@ def _documented() -> list[Any]:
         *health.ROUTES,
     )
     for handler in (*documented, stream.events):
-        handler.responses = {**common, **(handler.responses or {})}
+        own = {status: replace(each, generate_examples=False) for status, each in (handler.responses or {}).items()}
+        handler.responses = {**common, **own}
         handlers.append(handler)
     return handlers
 

@@ -250,7 +250,7 @@ class BadJson(HeadgateError):
 async def _document(request: Request[Any, Any, Any]) -> object:
     try:
         return msgspec.json.decode(await request.body())
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise BadJson(BAD_JSON) from None
 
 

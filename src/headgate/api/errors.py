@@ -82,6 +82,8 @@ def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
         return 409, ErrorShape(_in_fields(str(error)), "conflict"), {}
     if isinstance(error, BadName | BadRequest | ConfigError):
         return 400, ErrorShape(_in_fields(str(error)), "bad_request"), {}
+    if isinstance(error, RecursionError):  # only a body can be that deep
+        return 400, ErrorShape("the body is not JSON that can be read: it is nested too deeply", "bad_json"), {}
     if isinstance(error, UnicodeDecodeError):
         return 400, ErrorShape("the body is not JSON: it is not UTF-8 text", "bad_json"), {}
     if isinstance(error, HeadgateError) and not isinstance(error, InternalError):

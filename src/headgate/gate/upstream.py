@@ -54,7 +54,7 @@ def number_at(body: bytes, field: str) -> int:
     """The number at a dotted path of a JSON document, as a count. Raises Unknown."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Unknown("the answer is not JSON") from None
     for name in field.split("."):
         if not isinstance(value, dict) or name not in value:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from headgate.proxy.errors import ClientGone
+from headgate.proxy.errors import ClientGone, Refusal
 
 HELD_BYTES = 24 << 20
 ALL_BYTES = 256 << 20
@@ -120,7 +120,7 @@ class Body:
 
 
 def model_in(body: Body, content_type: bytes) -> str:
-    """The model that a body names, or nothing."""
+    """The model that a body names, or nothing. Refusal."""
     data = body.data
     if not data:
         return ""
@@ -130,8 +130,14 @@ def model_in(body: Body, content_type: bytes) -> str:
     if body.whole:
         try:
             return _fields.decode(data).model
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return ""  # the provider says what is wrong with it
+        except RecursionError:
+            raise Refusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            if content_type and not content_type.lower().startswith(b"application/json"):
+                return ""
+            # The provider says what is wrong with it, or reads it all the same: then it needs its slot.
+            found = _MODEL.search(data)
+            return found[1].decode("utf-8", "replace") if found else ""
     found = _MODEL.search(data)
     return found[1].decode("utf-8", "replace") if found else "unknown"
 
@@ -147,9 +153,13 @@ def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
     if content_type.startswith(b"multipart/"):
         found = _FORM_MODEL.search(data)
         return data if found is None else _replaced(data, found, model.encode())
-    if _fields.decode(data).model == model:
-        return data
     said = msgspec.json.encode(model)
+    try:
+        if _fields.decode(data).model == model:
+            return data
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # as `model_in` has read it
+        found = _MODEL.search(data)
+        return data if found is None else _replaced(data, found, said[1:-1])
     for found in _MODEL_SAID.finditer(data):
         changed = _replaced(data, found, said)
         if _fields.decode(changed).model == model:  # the outermost, and if it is said twice, the one that counts
