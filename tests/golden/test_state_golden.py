@@ -9,6 +9,7 @@ A file that was released is never made again. So:
 
 - a new type of event, or a new field (with a default): add to `build` a commit that has it, raise `EVENTS` by one and
   run the line above; the test that names what is missing then passes, and the older files stay as they are;
+- a new field of a record in a snapshot (with a default): add a small snapshot that has it, `snapshot-1-WHAT.json`;
 - a snapshot that older code would misread: raise `core.snapshots.FORMAT`, teach `State.restore` the older ones, and
   run the line above; then write down in `SUMMARIES` what the new file says.
 """
@@ -291,7 +292,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
                 identity="email:f00d",
             ),
             ev.BackedOff("openai/gpt-5", "model", "overloaded", T0 - 30_000_000, T0 + 90_000_000, manual=True),
-            ev.BackedOff("groq/fast", "model", "rate_limited", T0, T0 + 60_000),
+            ev.BackedOff("groq/fast", "model", "rate_limited", T0, T0 + 60_000, times=1),
             ev.BackoffEnded("groq/fast", "cleared"),
             ev.Queued(ticket("stalled", gemini, T0 + 22_500, BOB, stalled_at=T0 + 22_500), refused),
             ev.Granted(
@@ -486,6 +487,11 @@ def test_P5_a_log_of_every_release_is_read_and_replayed_to_what_it_meant(number:
     state = replayed(read_log(HERE / f"events-{number}.jsonl"))
     check_invariants(state)
     assert summary(state) == SUMMARIES[1]
+
+
+def test_a_snapshot_with_a_backoff_of_refused_calls_restores_to_what_it_meant() -> None:
+    (backoff,) = loaded((HERE / "snapshot-1-refused-calls.json").read_bytes()).backoffs.values()
+    assert (backoff.key, backoff.times, backoff.ends_at) == ("groq/fast", 3, T0 + 64_000)
 
 
 def test_a_snapshot_is_what_the_log_before_it_says() -> None:

@@ -390,10 +390,12 @@ def test_p5_pause_limit_and_what_they_derive_from_survive_a_restart():
 def test_x6_headers_that_say_nothing_is_left_pause_a_pool_and_are_no_incident():
     bench = Bench(requests={"umans": 3})
     bench.call("a", CODER)
-    bench.do(cmd.Pause("requests", "umans", 5_000, observed=True))
+    bench.do(cmd.UseUp("a", 5_000))
     assert (pool(bench).paused_until, pool(bench).pause_cause) == (START + 5_000, "rate_limited")
     assert pool(bench).limit == 3
-    bench.do(cmd.Pause("requests", "umans", 1_000, observed=True))
+    bench.do(cmd.UseUp("a", 1_000))
     assert pool(bench).paused_until == START + 5_000, "it shortens no pause"
     bench.do(cmd.Pause("requests", "umans", 1_000))
     assert pool(bench).paused_until == START + 1_000, "a person may"
+    bench.do(cmd.UseUp("nobody", 9_000))
+    assert pool(bench).paused_until == START + 1_000

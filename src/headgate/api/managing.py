@@ -352,7 +352,7 @@ async def select(service: Service, data: SelectBody) -> SelectAnswer:
     missing = lacking(service, models)
     there = tuple(model for model in models if model not in missing)
     if data.rotate is None:
-        return selected(state, models, first_usable(state, there), missing, moments)
+        return selected(state, models, first_usable(state, there, moments.now), missing, moments)
     events = await _change(service, cmd.Select(there, data.rotate), durable=False) if there else []
     chosen = next((event.model for event in events if isinstance(event, ev.Chosen)), None)
     state, moments = await service.look()

@@ -227,7 +227,7 @@ async def get_select(service: Service, models: Models = "") -> SelectAnswer:
     state, moments = await service.look()
     missing = lacking(service, some_candidates(named))
     there = tuple(model for model in named if model not in missing)
-    return selected(state, named, first_usable(state, there), missing, moments)
+    return selected(state, named, first_usable(state, there, moments.now), missing, moments)
 
 
 def lacking(service: Service, models: tuple[str, ...]) -> dict[str, str]:

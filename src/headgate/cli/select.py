@@ -61,7 +61,7 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         state = current(gate)
         missing = {each: lacks for each in models if (lacks := gate.credentials.missing(each))}
         there = tuple(each for each in models if each not in missing)
-        chosen = _rotated(gate, there, rotate) if rotate is not None else first_usable(state, there)
+        chosen = _rotated(gate, there, rotate) if rotate is not None else first_usable(state, there, gate.now())
         if chosen is not None:
             say_json({"model": chosen}) if as_json else tell(chosen)
             return exits.OK

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import CAUSES, MOST_MS, concerns, default_ms, ended_by, parse_key
+from headgate.core.backoffs import CAUSES, MOST_MS, concerns, default_ms, ended_by, grown_ms, grows, parse_key
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.names import Model, account_of, parse_model, shown
+from headgate.core.names import Model, account_of, glob, parse_model, shown
 from headgate.core.state import State
+
+_OF_ACCOUNTS = ("auth", "quota", "usage_window")
+_NAMED = ("quota", "usage_window")
 
 
 class BackingOff:
@@ -19,21 +22,34 @@ class BackingOff:
         self._state = state
         self._emit = emit
 
-    def observed(self, command: cmd.Release, model: Model, now: int) -> None:
-        """SPEC B1, B2: back off what the outcome is about; what is observed extends a backoff and never shortens it."""
+    def observed(self, command: cmd.Release, model: Model, now: int, *, call: bool = False) -> None:
+        """Back off what the outcome is about; what is observed extends a backoff and never shortens it.
+
+        Of a `call` that was refused in passing the time grows with each refusal in a row.
+        """
         reason = command.outcome
-        scope = "account" if reason in ("auth", "quota", "usage_window") else "model"
-        if reason == "usage_window":  # its message names what is used up
+        if reason == "server_error" and command.retry_after_ms == 0:
+            return  # whoever asked was told, and decides
+        scope = "account" if reason in _OF_ACCOUNTS else "model"
+        if reason in _NAMED or command.named:  # its message may name what is used up
             scope = command.scope or scope
+        if call and scope == "family" and not glob(command.family, model.name):
+            scope = "model"  # what was refused is held back, whatever it is called there
         account = account_of(model)
         key = {"account": account, "family": f"{account}/{command.family}"}.get(scope, str(model))
-        wait_ms = default_ms(reason) if command.retry_after_ms is None else command.retry_after_ms
-        until = now + min(max(wait_ms, 1), MOST_MS)
         old = self._state.backoffs.get(key)
+        failed_probe = old is not None and bool(command.id) and old.probing == command.id
+        wait_ms = default_ms(reason) if command.retry_after_ms is None else command.retry_after_ms
+        times = 0
+        if call and grows(reason):
+            times = 1 if old is None else max(old.times, 1) + failed_probe
+            if command.retry_after_ms is None or failed_probe:  # "at once", again and again, is not believed
+                wait_ms = max(command.retry_after_ms or 0, grown_ms(reason, times))
+        until = now + min(max(wait_ms, 1), MOST_MS)
         since = now
         if old is not None:
-            failed_probe = bool(command.id) and old.probing == command.id
-            if old.until >= until and not failed_probe:
+            same = old.until >= until or (bool(times) and bool(old.times) and command.retry_after_ms is None)
+            if same and not failed_probe:
                 return
             until = max(old.until, until)
             since = now if failed_probe else old.since
@@ -48,6 +64,7 @@ class BackingOff:
                 command.credential,
                 id=command.id,
                 identity=command.identity,
+                times=times,
             )
         )
 
@@ -69,7 +86,7 @@ class BackingOff:
         self._emit(ev.BackoffEnded(key, "cleared"))
 
     def ended_by_time(self, now: int) -> None:
-        for key in [each.key for each in self._state.backoffs.values() if each.until <= now and not each.must_probe]:
+        for key in [each.key for each in self._state.backoffs.values() if each.ends_at <= now and not each.must_probe]:
             self._emit(ev.BackoffEnded(key, "time"))
 
     def probe_succeeded(self, ident: str) -> None:
@@ -87,7 +104,7 @@ class BackingOff:
 
     def select(self, command: cmd.Select, now: int) -> None:
         models = [parse_model(text) for text in command.models]
-        held = self._state.backoffs.values()
+        held = [backoff for backoff in self._state.backoffs.values() if not backoff.is_over(now)]
         free = [str(model) for model in models if not any(concerns(backoff.key, model) for backoff in held)]
         if free:
             last = self._state.chosen.get(command.role, {})

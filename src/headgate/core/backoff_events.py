@@ -31,6 +31,7 @@ class BackoffEvents:
             event.credential,
             event.manual,
             identity=event.identity,
+            times=event.times,
         )
         self._usable_anew(at)
 

@@ -22,6 +22,10 @@ MOST_MS: Final = 35 * 86_400_000
 PROBE_AFTER_MS: Final = 6 * 3_600_000
 NO_CREDENTIAL: Final = "none"  # as the credential that was refused: there was none where one could be
 VERDICT_MS: Final = 60_000  # a probe that has not failed for so long has succeeded
+# Of a call that was refused without a hint: how long the first time, doubled each time, and how long at most.
+_FIRST_MS = {"rate_limited": 1_000, "overloaded": 1_000, "usage_window": 10_000}
+_LONGEST_MS = {"rate_limited": 60_000, "overloaded": 60_000, "usage_window": 300_000}
+LINGER_MS: Final = 60_000  # a backoff of refused calls that nobody tries out is forgotten so long after its time
 
 
 class Backoff(Struct, omit_defaults=True):
@@ -37,6 +41,16 @@ class Backoff(Struct, omit_defaults=True):
     manual: bool = False
     probing: str = ""  # the lease whose verdict is waited for
     identity: str = ""  # whose account that credential names, as `kind:salted hash`; "": unknown
+    times: int = 0  # calls refused in a row; a backoff of calls is tried out by one call before the others go
+
+    @property
+    def ends_at(self) -> int:
+        """When time alone ends it, if no probe does so earlier."""
+        return self.until + LINGER_MS if self.times else self.until
+
+    def is_over(self, now: int) -> bool:
+        """Whether its time has passed, and it only waits for a call that tries it out."""
+        return self.times > 0 and now >= self.until and not self.probing
 
     @property
     def must_probe(self) -> bool:
@@ -55,6 +69,16 @@ class Backoff(Struct, omit_defaults=True):
 def default_ms(reason: str) -> int:
     """How long without a hint."""
     return _DEFAULT_MS.get(reason, _OTHER_MS)
+
+
+def grows(reason: str) -> bool:
+    """Whether refused calls are tried again sooner at first, and later each time."""
+    return reason in _FIRST_MS
+
+
+def grown_ms(reason: str, times: int) -> int:
+    """How long after so many refusals of calls in a row, where the provider names no time or names it wrongly."""
+    return min(_FIRST_MS[reason] << min(times - 1, 16), _LONGEST_MS[reason])
 
 
 def parse_key(text: str) -> tuple[str, str]:

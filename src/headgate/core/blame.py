@@ -8,7 +8,7 @@ from __future__ import annotations
 from headgate.core.commands import Report
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.line import Candidate
-from headgate.core.names import KINDS, Model, parse_model, shown
+from headgate.core.names import KINDS, Model, glob, parse_model, shown
 from headgate.core.pools import Pool
 from headgate.core.records import Lease, Spec
 from headgate.core.state import State
@@ -33,6 +33,14 @@ def blamed(state: State, candidate: Candidate, ident: str, now: int) -> Pool | N
         for pool in state.pools.values()
     )
     return account if account is not None and refused else first
+
+
+def named(candidate: Candidate, scope: str, family: str) -> Pool | None:
+    """The narrowest pool that has no other models than those which the provider says are limited."""
+    for pool, _ in candidate.needs:
+        if _can_be_blamed(pool) and _is_within(pool.cap.selector.name, candidate, scope, family):
+            return pool
+    return None
 
 
 def meant(state: State, report: Report, lease: Lease | None, now: int | None = None) -> Pool | Model | None:
@@ -66,6 +74,15 @@ def _by_lease(state: State, lease: Lease, target: str, now: int) -> Pool | Model
         acts = f"its pools are {', '.join(pools)}" if pools else f"only its model {lease.model} can be named"
         raise BadRequest(f"the lease {lease.id} takes no seat of {shown(target)}: {acts}")
     return blamed(state, held, lease.id, now) or held.name
+
+
+def _is_within(name: str, candidate: Candidate, scope: str, family: str) -> bool:
+    """Whether a selector's models, by its pattern of names, are all meant."""
+    if scope == "account":
+        return name in ("", "*")
+    if scope == "family":
+        return glob(family, name)
+    return candidate.name is not None and name == candidate.name.name
 
 
 def _is_tried(pool: Pool, ident: str) -> bool:

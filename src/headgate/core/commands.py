@@ -140,6 +140,7 @@ class Release(Struct, tag="release", omit_defaults=True, gc=False):
     holder: str = ""  # only if the lease is this process's: a job's id is lent again and again
     identity: str = ""  # whose account it names, see Credential
     keeps: bool = False
+    named: bool = False  # the provider itself says that its rate limit is about `scope`
 
 
 class Reclaim(Struct, tag="reclaim", omit_defaults=True):
@@ -215,15 +216,23 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
 
 
 class Pause(Struct, tag="pause", omit_defaults=True):
-    """Nobody new enters these pools for a while, or until somebody resumes them (`for_ms` None).
-
-    `observed`: a provider says that nothing is left for so long (SPEC X6). That shortens no pause.
-    """
+    """Nobody new enters these pools for a while, or until somebody resumes them (`for_ms` None)."""
 
     kind: str
     pool: str
     for_ms: int | None = None
-    observed: bool = False
+
+
+class UseUp(Struct, tag="use_up", omit_defaults=True):
+    """The headers of a good answer to this lease's call say that nothing is left for so long.
+
+    With a `scope` they say of what: that is held back, and nothing else of the account.
+    """
+
+    id: str
+    for_ms: int
+    scope: str = ""
+    family: str = ""
 
 
 class Resume(Struct, tag="resume"):
@@ -334,6 +343,7 @@ Command = (
     | ResetCap
     | LoadFile
     | Pause
+    | UseUp
     | Resume
     | Report
     | AskUsage

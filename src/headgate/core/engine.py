@@ -87,6 +87,7 @@ class Engine:
             cmd.LoadFile: ruling.load_file,
             cmd.Pause: ruling.pause,
             cmd.Resume: ruling.resume,
+            cmd.UseUp: self._throttling.use_up,
             cmd.Report: self._throttling.report,
             cmd.Active: self._throttling.active,
             cmd.AskUsage: self._gating.ask,

@@ -255,7 +255,7 @@ class Entering:
                 if pool.upstream.room < UNLIMITED:
                     pool.upstream.room = 0  # one ticket for each answer
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
-        probes = tuple(sorted([backoff.key for backoff in state.holding(candidate)])) if state.backoffs else ()
+        probes = self._probes(ticket, candidate) if state.backoffs else ()
         self._emit(
             Granted(
                 ticket.id,
@@ -268,3 +268,9 @@ class Entering:
                 probes,
             )
         )
+
+    def _probes(self, ticket: Ticket, candidate: Candidate) -> tuple[str, ...]:
+        """The backoffs that a grant tries out. Those of refused calls are tried out by calls: an agent makes many."""
+        held = self._state.holding(candidate)
+        agent = ticket.spec.kind == "agents"
+        return tuple(sorted([backoff.key for backoff in held if not (agent and backoff.times)]))

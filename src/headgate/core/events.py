@@ -335,6 +335,7 @@ class BackedOff(Struct, tag="backed_off", omit_defaults=True):
     manual: bool = False
     id: str = ""  # the lease that saw it
     identity: str = ""  # whose account that credential names, as `kind:salted hash`
+    times: int = 0  # of calls: refusals in a row
 
 
 class BackoffEnded(Struct, tag="backoff_ended"):

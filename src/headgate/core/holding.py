@@ -104,14 +104,15 @@ class Holding:
 
     def _failed(self, command: cmd.Release, lease: Lease, now: int) -> None:
         """What an outcome other than ok says of a pool or a model."""
-        state = self._state
-        held = state.held[command.id]
-        pool = blame.blamed(state, held, command.id, now) if lease.ticket.spec.kind == "requests" else None
-        if pool is not None:
-            if command.outcome == "rate_limited":
-                self._throttling.rate_limited(pool, lease, command.retry_after_ms, now)
-        elif command.outcome in CAUSES and held.name is not None:
+        held = self._state.held[command.id]
+        if command.outcome not in CAUSES or held.name is None:
+            return
+        if lease.ticket.spec.kind != "requests":
             self._backing_off.observed(command, held.name, now)
+        elif command.outcome == "server_error" and blame.narrowest(held) is not None:
+            return  # it is passed on, and says nothing about how many
+        elif command.outcome != "rate_limited" or not self._throttling.refused(command, lease, now):
+            self._backing_off.observed(command, held.name, now, call=True)
 
     def reclaim(self, command: cmd.Reclaim, now: int) -> None:
         lease = self._state.leases.get(command.id)

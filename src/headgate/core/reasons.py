@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.core.backoffs import NEEDS_A_PERSON
 from headgate.core.limits import NEVER
 from headgate.core.line import Candidate, Queue
 from headgate.core.pools import Pool
@@ -121,6 +122,25 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
         text += f"; {_REMEDIES[backoff.reason]}: `headgate backoff clear {backoff.key}`"
     until = backoff.probe_at if backoff.probe_at > now else None
     return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
+
+
+def opens_at(state: State, queue: Queue, now: int) -> int:
+    """When the first candidate opens of which a provider said when that will be; `now` if one is not closed so.
+
+    A login, a bill, or a pause by hand is a person's to end: nobody knows when.
+    """
+    first = now
+    for number, candidate in enumerate(queue.candidates):
+        held = state.holding(candidate)
+        if any(backoff.reason in NEEDS_A_PERSON for backoff in held):
+            return now
+        moments = [backoff.probe_at for backoff in held]
+        moments += [pool.paused_until for pool, _ in candidate.needs if pool.pause_cause == "rate_limited"]
+        moment = max(moments, default=now)
+        if moment <= now:
+            return now
+        first = moment if not number else min(first, moment)
+    return first
 
 
 def limit_of(pool: Pool, own_limit: int) -> int | None:

@@ -99,10 +99,7 @@ class Ruling:
             raise BadRequest(f"a pause of {command.for_ms} ms: valid is 1 or more (to end one: `headgate resume`)")
         until = FOREVER if command.for_ms is None else min(now + command.for_ms, FOREVER)
         for pool in self._pools_named(command.kind, command.pool):
-            if not command.observed:
-                self._emit(ev.Paused(pool.kind, pool.id, until))
-            elif until > pool.paused_until:
-                self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited"))
+            self._emit(ev.Paused(pool.kind, pool.id, until))
 
     def resume(self, command: cmd.Resume, now: int) -> None:
         for pool in self._pools_named(command.kind, command.pool):

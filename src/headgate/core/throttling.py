@@ -38,8 +38,42 @@ class Throttling:
             seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
             self._backing_off.observed(seen, blamed, now)
 
-    def rate_limited(self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int) -> None:
-        """SPEC P1-P3: pause, never shorter than before; a new incident lowers the limit once."""
+    def refused(self, command: cmd.Release, lease: Lease, now: int) -> bool:
+        """The provider refused a lease's call. Whether a pool sees to it; else its model is to be backed off.
+
+        Where the provider says whom its limit is about, a pool that has other models too is left alone. A request
+        that may use another model instead is not kept from it: the pool learns, and the model is backed off.
+        """
+        state, held = self._state, self._state.held[lease.id]
+        if command.named:
+            pool = blame.named(held, command.scope, command.family)
+        else:
+            pool = blame.blamed(state, held, lease.id, now)
+        if pool is None or pool.cap.on_429 == "fixed":
+            return False
+        alone = len(lease.ticket.spec.models) < 2
+        self.rate_limited(pool, lease, command.retry_after_ms, now, pause=alone)
+        return alone
+
+    def use_up(self, command: cmd.UseUp, now: int) -> None:
+        """Headers say that nothing is left for a while: nobody new is sent until then, before it is refused."""
+        held = self._state.held.get(command.id)
+        first = None if held is None else blame.narrowest(held)
+        if held is None or held.name is None or first is None:
+            return
+        pool = blame.named(held, command.scope, command.family) if command.scope else first
+        if pool is None:
+            seen = cmd.Release("", "rate_limited", command.for_ms, evidence="its headers", named=True)
+            seen.scope, seen.family = command.scope, command.family
+            self._backing_off.observed(seen, held.name, now, call=True)
+        elif now + command.for_ms > pool.paused_until:
+            until = min(now + command.for_ms, FOREVER)
+            self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited"))
+
+    def rate_limited(
+        self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int, *, pause: bool = True
+    ) -> None:
+        """Pause, never shorter than before; a new incident lowers the limit once. Without `pause` only that."""
         if pool.cap.on_429 == "fixed":
             return
         ident = "" if lease is None else lease.id
@@ -49,7 +83,9 @@ class Throttling:
             incident = verdict.why != "fit"
         wait_ms = verdict.wait_ms if retry_after_ms is None else max(retry_after_ms, 0)
         until = max(pool.paused_until, min(now + wait_ms, FOREVER))
-        if incident or until > pool.paused_until:
+        if not pause:
+            until = max(pool.paused_until, now)
+        if incident or (pause and until > pool.paused_until):
             self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
         cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
         if pool.adapt is not None:

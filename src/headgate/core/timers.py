@@ -207,7 +207,7 @@ class Timers:
         timers = []
         for backoff in state.backoffs.values():
             if not backoff.must_probe:
-                timers.append((backoff.until, BACKOFF, backoff.key))
+                timers.append((backoff.ends_at, BACKOFF, backoff.key))
             if backoff.probe_at > state.at:
                 timers.append((backoff.probe_at, PROBE, backoff.key))
             if backoff.probing:
@@ -226,7 +226,7 @@ class Timers:
 
     def _backoff_stands(self, at: int, name: str) -> bool:
         backoff = self._state.backoffs.get(name)
-        return backoff is not None and backoff.until == at
+        return backoff is not None and backoff.ends_at == at
 
     def _probe_stands(self, at: int, name: str) -> bool:
         backoff = self._state.backoffs.get(name)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from headgate.core import commands as cmd
 from headgate.core.blame import narrowest
-from headgate.core.reasons import reason_for
+from headgate.core.reasons import opens_at, reason_for
 from headgate.core.records import Lease, Reason, Spec
+from headgate.core.state import State
 from headgate.core.views import ticket_view
 from headgate.gate.credentials import SALT
 from headgate.gate.handles import Deferred, NotAdmitted
@@ -58,6 +59,17 @@ class Calls:
     def spec(self, models: tuple[str, ...], project: str, any_candidate: bool) -> Spec:
         """What such a call needs."""
         return self._gate._spec(models, "requests", 1, project, any_candidate)
+
+    def check_in_time(self, spec: Spec, within_s: float) -> None:
+        """NotInTime if it is known that no candidate opens within so long: that is no wait, but an answer."""
+        gate = self._gate
+        known = gate._replica.loaded
+        if known is None or gate._commits.busy or not _closed_ms(gate, known.state, spec, within_s):
+            return
+        gate._take_in()  # another process may have ended it
+        state = gate._replica.state
+        if wait_ms := _closed_ms(gate, state, spec, within_s):
+            raise NotInTime(reason_for(state, state.queue(spec), gate._now()), wait_ms)
 
     def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> Asking:
         """Get in line; to be waited for with `enter`, or given up."""
@@ -129,6 +141,7 @@ class Calls:
                 family=outcome.family,
                 credential=credential.digest,
                 identity=credential.identity,
+                named=outcome.named,
             )
         known = gate._replica.loaded
         if gate._requests.waiting or gate._commits.busy or known is None or known.state.tickets:
@@ -157,18 +170,16 @@ class Calls:
         if known is None or gate._commits.busy:
             return False
         candidate = known.state.queue(self.spec((model,), "default", False)).candidates[0]
-        pool = narrowest(candidate)
-        return pool is not None and pool.paused_until > gate._now()
+        return any(pool.paused_until > gate._now() for pool, _ in candidate.needs)
 
-    def used_up(self, ident: str, wait_ms: int) -> None:
-        """The provider's headers say that nothing is left for so long (SPEC X6): its pool is paused."""
+    def used_up(self, ident: str, wait_ms: int, scope: str = "", family: str = "") -> None:
+        """The provider's headers say that nothing is left for so long: of whom, if that is known."""
         gate = self._gate
         known = gate._replica.loaded
         if known is None or gate._commits.busy or ident not in known.state.held:
             return
-        pool = narrowest(known.state.held[ident])
-        if pool is not None and gate._now() + wait_ms > pool.paused_until:
-            gate._commits.put(cmd.Pause(pool.kind, pool.id, wait_ms, observed=True))
+        if narrowest(known.state.held[ident]) is not None:
+            gate._commits.put(cmd.UseUp(ident, wait_ms, scope, family))
 
     def run(self, ident: str) -> tuple[str, int] | None:
         """Project and priority of a run, by the id of its lease; None when there is none, or nobody can tell."""
@@ -218,9 +229,7 @@ class _Patience:
 
     def _is_no_use(self, left_s: float) -> bool:
         """Whether what holds it back is known to last longer than its time."""
-        gate, spec = self._gate, self._command.spec
-        reason = reason_for(gate._replica.state, gate._replica.state.queue(spec), gate._now())
-        return reason.code == "backoff" and (_ms_until(gate, reason) or 0) > left_s * 1000
+        return bool(_closed_ms(self._gate, self._gate._replica.state, self._command.spec, left_s))
 
     def _retry_ms(self, reason: Reason) -> int | None:
         known = _ms_until(self._gate, reason)
@@ -228,6 +237,13 @@ class _Patience:
             view = ticket_view(self._gate._replica.state, self._command.id, self._gate._now())
             known = view.estimate_ms[1] if view is not None and view.estimate_ms is not None else None
         return known
+
+
+def _closed_ms(gate: Gate, state: State, spec: Spec, within_s: float) -> int:
+    """For how long no candidate opens, if that is longer than `within_s`; else 0."""
+    now = gate._now()
+    wait_ms = opens_at(state, state.queue(spec), now) - now
+    return wait_ms if wait_ms > within_s * 1000 else 0
 
 
 def _ms_until(gate: Gate, reason: Reason) -> int | None:

@@ -21,6 +21,7 @@ from headgate.present.events import sentence
 
 ANY = "any"  # pool
 FOR_GOOD = 1 << 60
+_PASSING_MS = 60_000
 
 
 class Message(Struct, omit_defaults=True):
@@ -101,6 +102,8 @@ def _queued(event: ev.Queued, at: int, position_of: Callable[[str], int | None])
 
 
 def _of_limits(event: ev.Event, at: int) -> Message | None:
+    if isinstance(event, ev.BackedOff) and event.times and event.until - at < _PASSING_MS:
+        return None  # calls are tried again in a moment
     if isinstance(event, ev.BackedOff) and not event.manual:
         opens = f"backoff {event.key}"
         if event.reason in NEEDS_A_PERSON:

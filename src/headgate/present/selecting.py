@@ -18,9 +18,9 @@ class UnusableShape(Struct):
     reason: ReasonShape
 
 
-def first_usable(state: State, models: tuple[str, ...]) -> str | None:
+def first_usable(state: State, models: tuple[str, ...], now: int) -> str | None:
     """The first that is not backed off."""
-    return next((model for model in models if not _held(state, model)), None)
+    return next((model for model in models if all(each.is_over(now) for each in _held(state, model))), None)
 
 
 def longest_backoff(state: State, model: str) -> Backoff:

@@ -26,10 +26,11 @@ from headgate.proxy.errors import ClientGone, Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import key_of, read_headers, without_key
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
-from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up_ms
+from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up
 from headgate.proxy.routes import Route, find_route
 from headgate.proxy.upstreams import Upstreams
 from headgate.proxy.watching import Watch
+from headgate.signals.subject import Subject, of_hint
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -199,12 +200,13 @@ class Proxy:
 
     def _heard(self, x: Exchange, response: Response) -> None:
         """The head of an answer is here, which is passed on."""
-        if x.lease:
-            if response.status < 400:
-                self._calls.began(x.lease)
-            wait_ms = used_up_ms(x.upstream.provider, response.raw_headers)
-            if wait_ms:
-                self._calls.used_up(x.lease, wait_ms)
+        if not x.lease or response.status >= 400:  # of a refusal, its outcome says all
+            return
+        self._calls.began(x.lease)
+        provider, model = x.upstream.provider, x.model.partition("/")[2]
+        for hint in used_up(provider, response.raw_headers):
+            subject = of_hint(provider, hint, model) or Subject("")
+            self._calls.used_up(x.lease, hint.wait_ms, subject.scope, subject.family)
 
     async def _give_up(self, x: Exchange, send: Send) -> None:
         """A wait was too long."""

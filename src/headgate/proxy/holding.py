@@ -15,6 +15,8 @@ import random
 from time import perf_counter, time_ns
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from headgate.core.records import Lease
 from headgate.gate.calls import Asking, Calls, NotInTime
 from headgate.log.protocol import StoreError
@@ -29,9 +31,7 @@ from headgate.signals.outcome import OK, Outcome, outcome
 ERROR_BYTES = 64 * 1024  # of an error that are looked at
 _SOON_OVER = frozenset(("rate_limited", "overloaded", "usage_window"))
 _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
-_FIRST_PAUSE_S = 1.0  # after the first "overloaded" that names no time; twice as long after each further one
-_LONGEST_PAUSE_S = 60.0
-_FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.1, 10.0  # the same after a second rate limit
+_FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.5, 10.0  # after a second rate limit; twice as long after each further one
 _FIRST_TROUBLE_S, _LONGEST_TROUBLE_S = 0.2, 5.0  # the same while the store cannot be used
 _HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
@@ -57,9 +57,8 @@ class Holding:
 
         `on_news` is called when something of an answer has come, of any attempt; what is no error is passed on then.
         """
-        fallen = False  # whether another candidate may be had for this one
         while True:
-            candidate = await self._enter(x, fallen) if x.candidates else None
+            candidate = await self._enter(x) if x.candidates else None
             x.attempts += 1
             answered = await self._try(x, candidate, on_news)
             if answered.response.status < 400:
@@ -69,13 +68,8 @@ class Holding:
                 return answered
             answered.response.close()
             x.waiting_since = 0.0
-            pause_s = self._pause_s(x)
-            self.leave(x)
-            fallen = len(x.candidates) > 1
-            if pause_s and not fallen:
-                began = perf_counter()
-                await asyncio.sleep(pause_s)
-                x.line_s += perf_counter() - began
+            self.leave(x)  # what was refused is held back, for this request and all others
+            await self._doubt(x)
 
     def leave(self, x: Exchange) -> None:
         """Give the seat back, if one is held, with what became of it."""
@@ -88,13 +82,15 @@ class Holding:
 
     # The line.
 
-    def ask(self, x: Exchange, fallen: bool = False) -> Asking:
-        """Get in line. With `fallen` another candidate may be had for the first."""
+    def ask(self, x: Exchange) -> Asking:
+        """Get in line. NotInTime at once where every model is known to be closed for longer than the request waits."""
         models = tuple(x.candidates)
-        anyone = len(models) > 1 and (fallen or self._calls.is_paused(models[0]))
+        anyone = len(models) > 1 and self._calls.is_paused(models[0])
+        spec = self._calls.spec(models, x.project, anyone)
+        self._calls.check_in_time(spec, self._left_s(x))
         x.asked_at = x.asked_at or perf_counter()
         x.asking = self._calls.ask(
-            self._calls.spec(models, x.project, anyone),
+            spec,
             x.since,
             priority=x.priority,
             what=f"{x.method} {x.path[:60].decode('latin-1')}",
@@ -108,13 +104,13 @@ class Holding:
             self._calls.give_up(x.asking)
             x.asking = None
 
-    async def _enter(self, x: Exchange, fallen: bool) -> Candidate:
+    async def _enter(self, x: Exchange) -> Candidate:
         try:
-            lease = await self._seat(x, fallen)
+            lease = await self._seat(x)
         except NotInTime as error:
             raise _refusal(error) from None
         finally:
-            x.line_s += perf_counter() - x.asked_at
+            x.line_s += perf_counter() - x.asked_at if x.asked_at else 0.0
             x.asked_at = 0.0
         x.lease, x.model = lease.id, lease.model
         x.outcome = None
@@ -122,12 +118,12 @@ class Holding:
         x.upstream = candidate.upstream
         return candidate
 
-    async def _seat(self, x: Exchange, fallen: bool) -> Lease:
+    async def _seat(self, x: Exchange) -> Lease:
         """Wait for one. While the store cannot be used, that is waited for too. NotInTime, StoreError."""
         times = 0
         while True:
             try:
-                asking, x.asking = x.asking or self.ask(x, fallen), None
+                asking, x.asking = x.asking or self.ask(x), None
                 return await self._calls.enter(asking, self._left_s(x))
             except StoreError:
                 times += 1
@@ -205,21 +201,14 @@ class Holding:
         left_s = self._left_s(x)
         return said.kind in _SOON_OVER and left_s > 0 and (said.wait_ms or 0) / 1000 < left_s
 
-    def _pause_s(self, x: Exchange) -> float:
-        """How long to wait before getting in line again, where the line does not see to that itself.
-
-        A rate limit pauses its pool, or backs off its model, for as long as it says. One that says "at once", again and
-        again, is not believed; and neither an overload nor a used-up plan pauses a pool.
-        """
+    async def _doubt(self, x: Exchange) -> None:
+        """Wait before the next attempt, where a provider says "too many, and try again at once" again and again."""
         said = x.outcome
-        assert said is not None
-        if said.kind == "rate_limited":
-            return _growing(_FIRST_DOUBT_S, x.attempts - 1, _LONGEST_DOUBT_S) if x.attempts > 1 else 0.0
-        pause_s = _growing(_FIRST_PAUSE_S, x.attempts, _LONGEST_PAUSE_S)
-        if said.wait_ms is not None:
-            pause_s = max(said.wait_ms / 1000, pause_s if x.attempts > 1 else 0.0)
-        x.outcome = _with_wait(said, int(pause_s * 1000))
-        return min(pause_s, self._left_s(x))
+        if said is None or said.kind != "rate_limited" or x.attempts < 2 or len(x.candidates) > 1:
+            return
+        began = perf_counter()
+        await asyncio.sleep(min(_growing(_FIRST_DOUBT_S, x.attempts - 1, _LONGEST_DOUBT_S), self._left_s(x)))
+        x.line_s += perf_counter() - began
 
 
 def _growing(first_s: float, times: int, most_s: float) -> float:
@@ -246,7 +235,7 @@ async def _start_of(response: Response) -> bytes:
 
 
 def _with_wait(said: Outcome, wait_ms: int) -> Outcome:
-    return Outcome(said.kind, said.scope, said.family, wait_ms, said.rule, said.evidence)
+    return replace(said, wait_ms=wait_ms)
 
 
 def _refusal(error: NotInTime) -> Refusal:

@@ -17,7 +17,7 @@ from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import ISOLATED, Pairs, passed_back
 from headgate.proxy.holding import told_of
 from headgate.proxy.streams import Events
-from headgate.signals.http import pools_hint
+from headgate.signals.headers import PoolHint, pools_hint
 from headgate.signals.outcome import outcome
 
 Send = Callable[[Any], Awaitable[None]]
@@ -205,14 +205,13 @@ def told(x: Exchange) -> Pairs:
     ]
 
 
-def used_up_ms(provider: str, raw_headers: Any) -> int | None:
-    """How long nothing is left, by the headers of any answer; None where something is (SPEC X6)."""
+def used_up(provider: str, raw_headers: Any) -> list[PoolHint]:
+    """What nothing is left of, by the headers of an answer."""
     for name, value in raw_headers:
         small = name.lower()
         if (b"remaining" in small and value in (b"0", b"0.0")) or b"unified-status" in small or b"x-codex-" in small:
             break
     else:
-        return None
+        return []
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
-    hints = pools_hint(provider, headers, time_ns() // 1_000_000)
-    return max((hint.wait_ms for hint in hints), default=None)
+    return pools_hint(provider, headers, time_ns() // 1_000_000)

@@ -27,6 +27,7 @@ from headgate.signals.outcome import (
     Outcome,
     outcome,
 )
+from headgate.signals.subject import subject_of
 
 __all__ = ["classify_response", "classify_stream_error", "pools_hint"]
 
@@ -103,7 +104,7 @@ def _limited(reply: _Reply) -> Outcome:
     if say.TOO_LARGE.search(message):
         return _outcome(reply, LOCAL_ERROR, "request_too_large")
     if say.LIMIT_ZERO.search(message) or "0" in body.fields.get("quotavalue", ()):
-        return _outcome(reply, QUOTA, "limit_0")
+        return _outcome(reply, QUOTA, "limit_0", family=say.only(reply.model or body.first("model")))
     if code := reply.has(say.QUOTA_CODES):
         return _outcome(reply, QUOTA, code)
     if say.SPENT.search(message):
@@ -117,16 +118,24 @@ def _limited(reply: _Reply) -> Outcome:
     if say.QUOTA.search(message) and not _soon_over(reply):
         return _outcome(reply, QUOTA, "exceeded_quota")
     if "free-models-per-min" in message:
-        return _outcome(reply, RATE_LIMITED, "free_models_per_min", family="*:free")
+        return _outcome(reply, RATE_LIMITED, "free_models_per_min", family="*:free", named=True)
+    return _rate_limited(reply, reply.has(say.RATE_CODES) or body.code)
+
+
+def _rate_limited(reply: _Reply, tag: str) -> Outcome:
+    """Too many for a moment: of whom, if the provider says so."""
+    subject = subject_of(reply.dialect, reply.headers, reply.body, reply.model)
+    if subject is not None:
+        return _outcome(reply, RATE_LIMITED, tag, subject.family, subject.scope, named=True)
     family = say.family_of(reply.model) if reply.dialect == "anthropic" else ""
-    return _outcome(reply, RATE_LIMITED, reply.has(say.RATE_CODES) or body.code, family=family)
+    return _outcome(reply, RATE_LIMITED, tag, family)
 
 
 def _window(reply: _Reply) -> Outcome | None:
     """A plan's window, or a limit by day: used up until a known time."""
     body, message = reply.body, reply.body.message
     if _by_day(reply):
-        return _outcome(reply, USAGE_WINDOW, "per_day", family=say.only(body.first("model") or reply.model))
+        return _outcome(reply, USAGE_WINDOW, "per_day", family=say.only(reply.model or body.first("model")))
     if rejected := list(plan_rejections(reply.headers, reply.now_wall_ms)):
         families = [say.family_of_window(name, reply.model) for name in rejected]
         tag = "plan_" + "_".join(name or "limit" for name in rejected)
@@ -176,7 +185,7 @@ def _forbidden(reply: _Reply) -> Outcome:
     if say.GATEWAY.search(message):
         return _outcome(reply, SERVER_ERROR, "gateway")
     if say.RATE.search(message) or reply.has(say.RATE_CODES):
-        return _outcome(reply, RATE_LIMITED, body.code)
+        return _rate_limited(reply, body.code)
     if say.KEY.search(message):
         return _outcome(reply, AUTH, "key")
     return _outcome(reply, LOCAL_ERROR if body.shape == "json" else SERVER_ERROR, body.code)
@@ -191,7 +200,7 @@ def _failed(reply: _Reply) -> Outcome:
     if reply.body.shape in ("json", "text") and say.BUSY.search(message):
         return _outcome(reply, OVERLOADED, "high_demand")
     if code := reply.has(say.RATE_CODES):
-        return _outcome(reply, RATE_LIMITED, code)
+        return _rate_limited(reply, code)
     return _outcome(reply, SERVER_ERROR, reply.body.code)
 
 
@@ -209,10 +218,12 @@ def _bad_request(reply: _Reply) -> Outcome:
 # --- the outcome with its wait ---------------------------------------------------------------------------------
 
 
-def _outcome(reply: _Reply, kind: str, tag: str = "", family: str = "") -> Outcome:
+def _outcome(
+    reply: _Reply, kind: str, tag: str = "", family: str = "", scope: str = "", *, named: bool = False
+) -> Outcome:
     tag = "".join(c if c.isalnum() or c in "_-" else "_" for c in tag)[:60]
     rule = f"{reply.dialect}.{reply.where}" + (f".{tag}" if tag else "")
-    return outcome(kind, rule, _seen(reply), wait_ms=_wait(reply, kind), family=family)
+    return outcome(kind, rule, _seen(reply), wait_ms=_wait(reply, kind), scope=scope, family=family, named=named)
 
 
 def _seen(reply: _Reply) -> str:

@@ -48,13 +48,21 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     wait_ms: int | None = None  # what the provider hinted at, from now; never negative
     rule: str = ""  # which rule fired, such as `anthropic.429.rate_limit_error`
     evidence: str = ""  # what was seen: one line, at most 300 characters, without secrets
+    named: bool = False  # of a rate limit: the provider itself says that it is about `scope`
 
 
 OK = Outcome("ok")
 
 
 def outcome(
-    kind: str, rule: str, seen: str = "", *, wait_ms: int | None = None, scope: str = "", family: str = ""
+    kind: str,
+    rule: str,
+    seen: str = "",
+    *,
+    wait_ms: int | None = None,
+    scope: str = "",
+    family: str = "",
+    named: bool = False,
 ) -> Outcome:
     """An outcome with the scope of its kind (a family wins), a wait that is not negative, and clean evidence."""
     if family:
@@ -66,6 +74,7 @@ def outcome(
         None if wait_ms is None else max(0, wait_ms),
         rule,
         evidence_of(seen),
+        named,
     )
 
 
