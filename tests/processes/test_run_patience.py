@@ -21,6 +21,7 @@ ANSWER = {"type": "assistant", "message": {"content": [{"type": "text", "text": 
 CLAUDE = """
 import json, os, signal, sys, time
 if {ignores}: signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+open("ready", "w").close()
 for step in {steps}:
     if isinstance(step, dict):
         print(json.dumps(step), flush=True)
@@ -113,7 +114,10 @@ def test_a_limit_that_does_not_pass_soon_ends_the_agent_though_it_calls_again(
     assert list(fleet.state.backoffs) == ["anthropic"]
 
 
-@pytest.mark.parametrize("steps", [(), (ANSWER,), (retry(1),)])
+GAVE_UP = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["interrupted"]}
+
+
+@pytest.mark.parametrize("steps", [(), (ANSWER,), (retry(1),), (retry(1), GAVE_UP)])
 def test_an_agent_that_a_person_interrupts_is_told_as_interrupted(fleet: Fleet, steps: tuple[object, ...]) -> None:
     ready = {"type": "system", "subtype": "init", "session_id": "s1"}
     run = started(fleet, "--", *claude(fleet, ready, *steps, 300, ignores=True))
@@ -122,10 +126,19 @@ def test_an_agent_that_a_person_interrupts_is_told_as_interrupted(fleet: Fleet, 
     assert run.wait() == 130, run
     assert "no_activity" not in run.err
     outcome = told(fleet)["outcome"]
-    if steps and steps[0] == retry(1):
+    if steps == (retry(1),):
         assert outcome["kind"] == "rate_limited", "what it said of its provider counts all the same"
     else:
         assert (outcome["kind"], outcome["evidence"]) == ("local_error", "interrupted by signal 2")
+
+
+def test_an_agent_that_prints_text_and_is_interrupted_before_its_answer_is_told_as_interrupted(fleet: Fleet) -> None:
+    program = claude(fleet, str(fleet.folder / "never"), ignores=True)[0]
+    run = started(fleet, "--", program, "-p", "hi")
+    fleet.until((fleet.folder / "ready").exists, what="it runs")
+    run.signal(signal.SIGINT)
+    assert run.wait() == 130, run
+    assert told(fleet)["outcome"]["evidence"] == "interrupted by signal 2"
 
 
 def test_an_agent_that_finishes_in_spite_of_a_signal_has_finished(fleet: Fleet) -> None:

@@ -247,7 +247,8 @@ class Watch:
     def _was_broken_off(self, judged: Outcome) -> bool:
         """Whether an agent that somebody told to end, and that says all is well, has not come to its end."""
         assert self.reader is not None
-        return judged.evidence == "no_activity" or (judged.kind == "ok" and self.reader.unfinished)
+        no_limit = judged.kind in ("ok", LOCAL_ERROR)
+        return no_limit and (judged.evidence == "no_activity" or self.reader.unfinished)
 
     def _judge_unread(self, end: End) -> Outcome:
         from headgate.signals.written import judge_by_files

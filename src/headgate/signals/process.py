@@ -98,8 +98,10 @@ class Reader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the agent tells when it has finished, and has not."""
-        return bool(self.mode) and self.agent.says_done and not self._told_so_far().done
+        """Whether the agent tells when it has finished, and has not. As text, its answer comes at the end."""
+        if not self.agent.says_done:
+            return False
+        return not self._told_so_far().done if self.mode else not self._out.seen
 
     @property
     def activity(self) -> bool:
