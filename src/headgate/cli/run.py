@@ -31,6 +31,7 @@ from headgate.log.protocol import StoreError
 from headgate.present.asked import current_folder
 from headgate.runner.child import CannotRun, Child, tappable
 from headgate.runner.filling import filled_in
+from headgate.runner.launch import environment_for, in_sandbox
 from headgate.runner.supervise import End, supervise
 from headgate.runner.terminal import has_terminal
 from headgate.signals.agents import with_model
@@ -193,10 +194,10 @@ def _under_lease(
 
             session = Session(gate, lease, agent_for(command, options.classify), fresh=fresh)
             command = session.resuming(command)
-        env = {**os.environ, "HEADGATE_MODEL": lease.model, "HEADGATE_LEASE": lease.id}
+        env = environment_for(lease)
         if proxying is not None:
             command = proxying.put(command, env, lease.id)
-        argv = [*filled_in(_wrapper(gate, environment), lease.model), *command]
+        argv = in_sandbox(command, lease, gate.settings, environment)
         taps = () if options.classify == "none" else tappable()
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
         identity = processes.identify(child.pid) or ""  # killed already: `supervise` tells
@@ -259,11 +260,6 @@ def _proxying(loaded: Loaded | None) -> Proxying:
     from headgate.cli.proxying import Proxying
 
     return Proxying(loaded.settings if loaded is not None else Settings())
-
-
-def _wrapper(gate: SeatGate, environment: Environment) -> list[str]:
-    """The sandbox that the config puts before the command, if any (SPEC R7)."""
-    return [] if environment.sandbox_disabled else list(gate.settings.wrap)
 
 
 def _refused(options: RunOptions, asked: Asked, status: Status) -> int:

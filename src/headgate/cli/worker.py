@@ -9,6 +9,7 @@ import click
 from headgate.cli.listing import whole_number
 from headgate.cli.opening import load_config, open_gate
 from headgate.cli.progress import say
+from headgate.config.environment import Environment
 from headgate.config.paths import config_path
 from headgate.core.errors import BadRequest
 from headgate.gate.direct import DirectGate
@@ -49,6 +50,7 @@ def command(
     number = whole_number("-n", hands) if hands is not None else _HANDS
     if not number or number > _MOST:
         raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")
+    Environment.read()  # what is wrong with it is said now, and not by each job
     loaded = load_config()
     for user in users:
         uid_of(user)  # says so where there is none

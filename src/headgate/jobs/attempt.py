@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import random
 from time import sleep, time_ns
 
+from headgate.config.environment import Environment
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, HeadgateError
@@ -31,6 +32,7 @@ from headgate.log.protocol import LogReplaced, SideWrite, StoreError
 from headgate.runner.child import CannotRun, Child
 from headgate.runner.ending import Ending
 from headgate.runner.filling import filled_in
+from headgate.runner.launch import environment_for, in_sandbox
 from headgate.runner.resuming import Session
 from headgate.runner.supervise import End, supervise
 from headgate.runner.watching import SILENCE_S, Watch
@@ -198,15 +200,8 @@ class Attempt:
     def _started(self, command: list[str]) -> Child | None:
         """The child, running, with its row and its lease; None when it cannot be run, which was then written down."""
         gate, lease, job = self._gate, self._lease, self._job
-        wrap = [] if os.environ.get("HEADGATE_SANDBOX_DISABLED") == "1" else list(gate.settings.wrap)
-        env = {
-            **os.environ,
-            **self.spec.variables_to_set(),
-            "HEADGATE_MODEL": lease.model,
-            "HEADGATE_LEASE": lease.id,
-            "HEADGATE_JOB": lease.id,
-            "HEADGATE_ATTEMPT": str(job.attempt + 1),
-        }
+        env = environment_for(lease, self.spec.variables_to_set())
+        env |= {"HEADGATE_JOB": lease.id, "HEADGATE_ATTEMPT": str(job.attempt + 1)}
         try:
             os.chdir(self.spec.folder_to_enter())
         except OSError as error:
@@ -215,7 +210,7 @@ class Attempt:
             return None
         child = None
         try:
-            child = self._child([*filled_in(wrap, lease.model), *command], env)
+            child = self._child(in_sandbox(command, lease, gate.settings, Environment.read()), env)
             self._begin(processes.identify(child.pid) or "")
             child.start()
         except CannotRun as error:
