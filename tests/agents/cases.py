@@ -165,5 +165,6 @@ def _aider_cases() -> list[Case]:
         Case(me, "429, Retry-After 2", later, LIMITED, model, "RateLimitError", patience_s=patience_s),
         Case(me, "401", answers(401, _BAD_KEY), AUTH, "openai", "AuthenticationError"),
         Case(me, "503 overloaded", short, SHORT, model, "overloaded", patience_s=patience_s),
+        Case(me, "529", answers(529, _SHORT), SHORT, model, "overloaded", patience_s=patience_s),
         Case(me, "429 quota", no_money, QUOTA, "openai", "exceeded your current quota", patience_s=patience_s),
     ]

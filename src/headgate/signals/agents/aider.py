@@ -40,6 +40,12 @@ _STATUSES = {
     "BudgetExceededError": 402,
     "BadRequestError": 400,
 }
+# Errors whose status litellm does not know or does not tell (it makes an APIError of 529): their words say more.
+_UNKNOWN = ("APIError", "InternalServerError")
+_WORDS = (
+    ("overloaded", r"\b(?:overloaded|(?:at|over|out of) capacity|high (?:demand|load))\b"),
+    ("rate_limited", r"\brate[ _-]?limit|\btoo many requests\b"),
+)
 _LINES = 200
 _ALIASES = {
     "4": "openai/gpt-4",
@@ -133,12 +139,19 @@ class Aider(Agent):
         status = _STATUSES.get(name) or (_SENTENCES[sentence][1] if sentence in lines else 0)
         if "Empty or invalid response from LLM endpoint" in said:  # litellm guesses from words in what it got
             return self.outcome("server_error", "invalid_response", seen)
+        if name in _UNKNOWN and (kind := _by_words(said)):
+            return self.outcome(kind, name, seen, context)
+        status = status or (500 if name == "APIError" else 0)
         if not status:
             return self.outcome("local_error", name or "exception", seen)
         # `AnthropicException - b'{…}'`
         body = said.partition(" - ")[2].strip()
         body = body[2:].rstrip("'\"") if body.startswith(("b'", 'b"')) else body
         return self.by_status(context.provider, status, body, context, seen=seen)
+
+
+def _by_words(said: str) -> str:
+    return next((kind for kind, pattern in _WORDS if re.search(pattern, said, re.IGNORECASE)), "")
 
 
 def _since_the_last_answer(lines: list[str]) -> list[str]:
