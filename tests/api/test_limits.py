@@ -15,8 +15,8 @@ import pytest
 from tests.api.served import Answer, Served
 
 LOWERED = """
-import headgate.api.app as app, headgate.api.service as service
-app.MOST_CONNECTIONS, service.MOST_WAITING, service.MOST_STREAMS = 8, 2, 3
+import headgate.api.bounds as bounds, headgate.api.service as service
+bounds.MOST_CONNECTIONS, service.MOST_WAITING, service.MOST_STREAMS = 8, 2, 3
 from headgate.cli.main import main
 main()
 """
@@ -87,8 +87,25 @@ def test_h5_one_connection_too_many_is_refused_until_others_are_closed(lowered: 
             open_ones.enter_context(raw)
             raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert raw.recv(100).startswith(b"HTTP/1.1 200")
+            head = f"Host: localhost\r\nAuthorization: Bearer {lowered.token}\r\nContent-Length: 10\r\n\r\n"
+            raw.sendall(f"POST /v1/leases HTTP/1.1\r\n{head}".encode())  # and its body does not come
+        lowered.wait_until(lambda: lowered.get("/v1/status").status == 503, "all are in use")
         refused = lowered.get("/v1/status")
         assert (refused.status, refused.json["reason"]) == (503, "too_many_connections")
         assert (refused.headers["connection"], refused.headers["retry-after"]) == ("close", "1")
         assert lowered.get("/healthz").status == 200, "health is answered all the same"
     lowered.wait_until(lambda: lowered.get("/v1/status").status == 200, "there is room again")
+
+
+def test_h5_a_connection_that_is_idle_gives_way_to_a_new_one(lowered: Lowered):
+    with ExitStack() as open_ones:
+        idle = []
+        for _ in range(12):
+            raw = socket.create_connection(("127.0.0.1", lowered.port), timeout=20)
+            idle.append(open_ones.enter_context(raw))
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert raw.recv(10_000).startswith(b"HTTP/1.1 200")
+        assert lowered.get("/v1/status").status == 200
+        assert idle[0].recv(1) == b"", "closed"
+        idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle[-1].recv(100).startswith(b"HTTP/1.1 200"), "the oldest went first"

@@ -33,8 +33,6 @@ from headgate.api.quick import Quick
 from headgate.api.service import Service
 from headgate.core.errors import HeadgateError, InternalError
 
-MOST_CONNECTIONS = 4_000
-
 _ERRORS = {
     400: "What is asked for cannot be; the sentence says what is valid",
     401: "The token is needed, or wrong",
@@ -60,7 +58,7 @@ class _Litestar(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
 
-def build(service: Service, connections: Callable[[], int]) -> tuple[App, Quick]:
+def build(service: Service, connections: Callable[[], int], most_connections: int) -> tuple[App, Quick]:
     """The application, with everything around it; and what is answered without it."""
     app = _Litestar(
         _documented(),
@@ -81,7 +79,7 @@ def build(service: Service, connections: Callable[[], int]) -> tuple[App, Quick]
         logging_config=None,
         debug=False,
     )
-    guard = Guard(app, service.access, connections, MOST_CONNECTIONS)  # type: ignore[arg-type]
+    guard = Guard(app, service.access, connections, most_connections)  # type: ignore[arg-type]
     return guard if service.beside is None else Beside(guard, service.beside), Quick(service, guard)
 
 

@@ -1,8 +1,9 @@
-"""uvicorn's HTTP protocol with an end to how much of a head it takes in, one write for a short answer, word of a
-client that leaves, one timer for a connection, a look ahead at requests that came as a whole, and a way round it all
+"""uvicorn's HTTP protocol with an end to what a connection costs (api/bounds.py), one write for a short answer, word of
+a client that leaves, one timer for a connection, a look ahead at requests that came as a whole, and a way round it all
 for what is asked most (api/quick.py).
 
-With httptools it has no such end of its own; it writes head and body one by one, which wakes its client twice; who
+With httptools it has no such end of its own: it parses whatever comes, answered or not, and waits for ever for the rest
+of a request. It writes head and body one by one, which wakes its client twice; who
 wants to know that a client has left must wait for it in a task; each request stops a timer and makes another; and a
 request's task begins in the loop's next turn, behind everything else that has come meanwhile.
 """
@@ -15,15 +16,26 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headgate.api import bounds
 from headgate.api.guard import HEAD_BYTES, PATH_BYTES
 from headgate.api.quick import Exchange, Quick
 
 _MOST = HEAD_BYTES + PATH_BYTES
-_BODY = b'{"error":"the request line and headers are too long: at most %d bytes","reason":"too_large"}' % _MOST
-_REFUSAL = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+_REFUSED = 32  # connections beyond the most there may be, which are told so
+
+
+def _refusal(line: str, error: str, reason: str) -> bytes:
+    body = f'{{"error":"{error}","reason":"{reason}"}}'
+    head = f"HTTP/1.1 {line}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}"
+    return f"{head}\r\n\r\n{body}".encode()
+
+
+_TOO_LONG = _refusal(
+    "431 Request Header Fields Too Large",
+    f"the request line and headers are too long: at most {_MOST} bytes",
+    "too_large",
 )
+_TOO_SLOW = _refusal("408 Request Timeout", "the request took too long to arrive: send it at once", "too_slow")
 
 
 # What an application may have beside `__call__`: it is given a request whose body came with its head, before its task
@@ -111,13 +123,19 @@ class Idle:
 
 
 class Protocol(HttpToolsProtocol):
-    """Counts the bytes of a head that does not end."""
+    """One connection of a client."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._head = 0
-        self._in_head = self._ended = False
+        self.since = self.loop.time()  # idle, or waiting for the rest of a request
+        self._waits_for = "head"  # what the client is to send; "" when it is our turn, or it may be idle
+        self._loose = 0  # bytes since the last one of a body: of a head, of trailers, of what chunks say of themselves
+        self._body = 0
+        self._in_message = self._in_head = False
+        self._kept = b""  # what came behind a request that is not answered yet
+        self._unread_since = 0.0
         self._quick: Quick | None = getattr(self.config, "headgate_quick", None)
+        self._most = getattr(self.config, "headgate_most", bounds.MOST_CONNECTIONS)
         self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)
         self._reading = False
@@ -126,35 +144,133 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = Together(transport, self.loop)
         super().connection_made(together)
+        self.flow = bounds.Flow(together, self._read_on)
+        over = len(self.connections) - self._most
+        if over > 0 and not bounds.make_room(self.connections, self) and over > _REFUSED:  # type: ignore[type-var]
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._kept = b""
         self._idle.stop()
         for leave in list(self.transport.leavers.values()):  # type: ignore[attr-defined]
             leave()
 
+    # Its place among the others, and the client's time.
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was asked that is not answered."""
+        if self._kept or (self._in_message and not self._in_head):
+            return False
+        return self._is_answered() and not self.transport.is_closing()
+
+    def give_way(self) -> None:
+        """Another one needs the place."""
+        self.transport.abort()
+
+    def look_at_time(self, now: float) -> None:
+        """Close it if its client lets us wait for too long. Called every LOOK_S."""
+        cycle: Any = self.cycle
+        if self._unread_since and now - self._unread_since > bounds.UNREAD_S:
+            self.transport.abort()
+        elif self._waits_for == "head":
+            if now - self.since > bounds.HEAD_S:
+                self._end_slow()
+        elif self._waits_for == "body":
+            if self.flow.read_paused or getattr(cycle, "waiting_for_100_continue", False):
+                self.since += bounds.LOOK_S  # it is not the client that is slow
+            elif now - self.since > bounds.BODY_S + self._body / bounds.BODY_BYTES_PER_S:
+                self._end_slow()
+
+    def _end_slow(self) -> None:
+        if self._in_message and self._is_unanswered_yet():
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()
+
+    def _is_answered(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _is_unanswered_yet(self) -> bool:
+        """Whether nothing of an answer was written that another would get mixed up with."""
+        if self._in_head:
+            return self._is_answered()
+        cycle: Any = self.cycle
+        return type(cycle) is Exchange or not cycle.response_started
+
+    def pause_writing(self) -> None:
+        self._unread_since = self.loop.time()
+        super().pause_writing()
+
     def resume_writing(self) -> None:
+        self._unread_since = 0.0
         super().resume_writing()
         on_room = self.transport.on_room  # type: ignore[attr-defined]
         if on_room is not None:
             on_room()
 
-    def on_response_complete(self) -> None:
-        if self.pipeline or self.transport.is_closing():
-            super().on_response_complete()
-            return
-        self.server_state.total_requests += 1
-        self.flow.resume_reading()
-        self._idle.begin()
-        self.timeout_keep_alive_task = self._idle  # cancelled when something comes
+    # What comes.
+
+    def data_received(self, data: bytes) -> None:
+        if self._kept or len(data) > bounds.SLICE_BYTES or not self._wants_more():
+            self._kept += data
+            self._read_kept()
+        else:
+            self._reading = True
+            self._read(data)
+            self._read_all()
+
+    def _read_on(self) -> None:
+        """What was kept may be read by now; not within whatever calls this."""
+        if self._kept and not self._reading:
+            self.loop.call_soon(self._read_kept)
+
+    def _read_kept(self) -> None:
+        kept, at = self._kept, 0
+        self._reading = True
+        while at < len(kept) and self._wants_more():
+            self._read(kept[at : at + bounds.SLICE_BYTES])
+            at += bounds.SLICE_BYTES
+        self._kept = kept[at:]
+        self.flow.fill(len(self._kept) > bounds.KEPT_BYTES)  # type: ignore[attr-defined]
+        self._read_all()
+
+    def _wants_more(self) -> bool:
+        """Of a request that is not whole, what its application takes; else nothing before all is answered."""
+        if self.transport.is_closing():
+            return False
+        return not self.flow.read_paused if self._in_message else self._is_answered()
+
+    def _read(self, data: bytes) -> None:
+        self._loose += len(data)
+        super().data_received(data)
+        if self._in_message and self._loose > _MOST and not self.transport.is_closing():
+            if self._is_unanswered_yet():
+                self.transport.write(_TOO_LONG)
+            self.transport.close()
+
+    def _read_all(self) -> None:
+        self._reading = False
+        if self._to_start is not None:
+            start, self._to_start = self._to_start, None
+            self._start_asgi_task(*start)
+
+    # What the parser tells.
 
     def on_message_begin(self) -> None:
-        self._in_head = True
-        self._head = 0
+        self._in_message = self._in_head = True
+        self._loose = self._body = 0
+        self._waits_for, self.since = "head", self.loop.time()
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer, which goes nowhere
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._waits_for = "body"
         cycle: Any = self.cycle
         if self._quick is not None and (cycle is None or cycle.response_complete):
             exchange: Any = self._quick.find(self)
@@ -162,6 +278,26 @@ class Protocol(HttpToolsProtocol):
                 self.cycle = exchange
                 return
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._loose = 0
+        self._body += len(body)
+        cycle: Any = self.cycle
+        if type(cycle) is Exchange:
+            cycle.body += body
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        self._waits_for = ""
+        cycle: Any = self.cycle
+        if type(cycle) is Exchange:
+            cycle.begin()
+        else:
+            super().on_message_complete()
+
+    # Answers.
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Not before all that has come was read: the body may be with it, and then it is handed over ahead."""
@@ -174,31 +310,13 @@ class Protocol(HttpToolsProtocol):
             self.flow.resume_reading()  # as one who asks for a body does: else a client that leaves is not seen
         super()._start_asgi_task(cycle, app)
 
-    def on_body(self, body: bytes) -> None:
-        cycle: Any = self.cycle
-        if type(cycle) is Exchange:
-            cycle.body += body
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._ended = True
-        cycle: Any = self.cycle
-        if type(cycle) is Exchange:
-            cycle.begin()
-        else:
-            super().on_message_complete()
-
-    def data_received(self, data: bytes) -> None:
-        self._reading, self._ended = True, False
-        super().data_received(data)
-        self._reading = False
-        if self._to_start is not None:
-            start, self._to_start = self._to_start, None
-            self._start_asgi_task(*start)
-        if self._in_head:
-            if not self._ended:  # else most of it was the request before
-                self._head += len(data)
-            if self._head > _MOST and not self.transport.is_closing():
-                self.transport.write(_REFUSAL)
-                self.transport.close()
+    def on_response_complete(self) -> None:
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self.since = self.loop.time()
+        self._idle.begin()
+        self.timeout_keep_alive_task = self._idle  # cancelled when something comes
+        self._read_on()

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from headgate.api.app import build
 from headgate.api.beside import Other
+from headgate.api.bounds import LOOK_S, most_connections, raise_open_files
 from headgate.api.files import FILES
 from headgate.api.guard import Access
 from headgate.api.jobs import Jobs
@@ -73,6 +74,7 @@ def serve(
     """
     environment = Environment.read()
     folder = state_folder()
+    raise_open_files()
     sock = _listen(options)
     try:
         loopback = _is_loopback(sock)
@@ -140,7 +142,8 @@ def build_config(service: Service) -> uvicorn.Config:
     def connections() -> int:
         return len(state[0].server_state.connections) if state else 0
 
-    app, quick = build(service, connections)
+    most = most_connections()
+    app, quick = build(service, connections, most)
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -158,6 +161,7 @@ def build_config(service: Service) -> uvicorn.Config:
     )
     config.headgate_state = state  # type: ignore[attr-defined]
     config.headgate_quick = quick  # type: ignore[attr-defined]
+    config.headgate_most = most  # type: ignore[attr-defined]
     return config
 
 
@@ -169,6 +173,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.moved: StoreMoved | None = None
+        self._look_at = 0.0
         config.headgate_state.append(self)  # type: ignore[attr-defined]
 
     def stop(self) -> None:
@@ -177,6 +182,14 @@ class _Server(uvicorn.Server):
         self.service.stopping.set()
         self.service.say_goodbye()
         self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            for connection in list(self.server_state.connections):
+                connection.look_at_time(now)  # type: ignore[union-attr]
+        return await super().on_tick(counter)
 
     def go(self, moved: StoreMoved) -> None:
         """The gate is elsewhere by now."""
