@@ -21,11 +21,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if table.ROWS:
         terminalreporter.write_sep("-", "what was read from the real agents")
         terminalreporter.write(table.as_table(table.ROWS))
+    if table.COMPARED:
+        terminalreporter.write_sep("-", "ten at once against a hidden limit of three")
+        terminalreporter.write(table.as_comparison(table.COMPARED))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if table.ROWS and session.config.getoption("--write-docs"):
-        table.write(table.ROWS)
+    if session.config.getoption("--write-docs"):
+        table.write()
 
 
 @pytest.fixture

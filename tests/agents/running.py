@@ -14,6 +14,7 @@ from tests.agents.calling import Call, bare_environment
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 WITHIN_S = 280
+AGENTS_PATIENCE = "5s"  # of those that would go on for long: what is read from them is the same
 # Runs a command on a terminal of its own, and returns as it returns.
 _SPAWN = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
 ON_TERMINAL = [sys.executable, "-c", _SPAWN]
@@ -52,7 +53,8 @@ class Place:
         began = time.monotonic()
         command = ["timeout", str(patience_s), *call.argv] if patience_s else call.argv
         before = ON_TERMINAL if on_terminal else []
-        done = self._do(["run", "-m", call.model, "--status-file", str(self._status), "--", *command], call.env, before)
+        options = ["-m", call.model, "--patience", AGENTS_PATIENCE, "--status-file", str(self._status)]
+        done = self._do(["run", *options, "--", *command], call.env, before)
         took_s = time.monotonic() - began
         return Ran(
             done.returncode,

@@ -16,6 +16,10 @@ _HEAD = (
 )
 
 
+_COMPARISON_BEGIN, _COMPARISON_END = "<!-- comparison -->\n", "<!-- end of comparison -->\n"
+_COMPARISON_HEAD = "| agent | how | finished | time | refused calls | calls |\n| --- | --- | --- | --- | --- | --- |\n"
+
+
 class Row(NamedTuple):
     agent: str
     version: str
@@ -26,7 +30,21 @@ class Row(NamedTuple):
     exit_code: int
 
 
+class Compared(NamedTuple):
+    """Runs at once against a hidden limit, in one of three ways."""
+
+    agent: str
+    version: str
+    way: str
+    finished: int
+    runs: int
+    took_s: float
+    refused: int
+    calls: int
+
+
 ROWS: list[Row] = []
+COMPARED: list[Compared] = []
 
 
 def as_table(rows: list[Row]) -> str:
@@ -39,8 +57,25 @@ def as_table(rows: list[Row]) -> str:
     return _HEAD + "".join(lines)
 
 
-def write(rows: list[Row]) -> None:
+def as_comparison(compared: list[Compared]) -> str:
+    lines = [
+        f"| {one.agent} {one.version} | {one.way} | {one.finished} of {one.runs} | {one.took_s:.0f} s | {one.refused} "
+        f"| {one.calls} |\n"
+        for one in compared
+    ]
+    return _COMPARISON_HEAD + "".join(lines)
+
+
+def write() -> None:
+    """Those parts of the page that this run has results for."""
+    if ROWS:
+        _put(_BEGIN, _END, as_table(ROWS))
+    if COMPARED:
+        _put(_COMPARISON_BEGIN, _COMPARISON_END, as_comparison(COMPARED))
+
+
+def _put(begin: str, end: str, table: str) -> None:
     text = PAGE.read_text("utf-8")
-    before, _, rest = text.partition(_BEGIN)
-    after = rest.partition(_END)[2]
-    PAGE.write_text(f"{before}{_BEGIN}\n{as_table(rows)}\n{_END}{after}", "utf-8")
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    PAGE.write_text(f"{before}{begin}\n{table}\n{end}{after}", "utf-8")
