@@ -9,7 +9,8 @@ import time
 import pytest
 
 from headgate.core import events as ev
-from tests.processes.fleet import Fleet, Run, is_alive
+from tests.processes.fleet import HEADGATE, Fleet, Run, is_alive
+from tests.processes.jobbing import Jobs
 from tests.timed import within
 
 pytestmark = pytest.mark.processes
@@ -147,3 +148,48 @@ def test_a13_an_agent_whose_wrapper_was_killed_is_not_foreign_but_still_leased(f
     assert agents.counted() == {OPUS: 3}
     assert is_alive(pid)
     assert all(is_alive(run.pid) for run in others)
+
+
+def dispatched(fleet: Fleet, *options: str) -> str:
+    candidate = fleet.folder / "candidate"
+    candidate.write_text(json.dumps({"command": ["true"], "model": OPUS}) + "\n")
+    run = fleet.start([*HEADGATE, "dispatch", "--candidates", str(candidate), *options])
+    assert run.wait() == 0, run
+    return run.out
+
+
+def test_a13_dispatch_counts_foreign_agents_on_a_new_store_and_no_longer_when_they_have_ended(
+    fleet: Fleet, agents: Agents
+):
+    foreign = agents.foreign(OPUS, 6)
+    assert dispatched(fleet, "--canary").startswith("deferred opus_concurrency_cap inflight=6 cap=4")
+    assert dispatched(fleet).startswith("deferred opus_concurrency_cap inflight=6 cap=4")
+    for run in foreign:
+        run.signal(signal.SIGKILL)
+        run.wait()
+    assert dispatched(fleet, "--canary").startswith("would start")
+    assert dispatched(fleet).startswith("started")
+
+
+def test_a13_a_starting_worker_counts_foreign_agents_before_it_runs_its_first_job(fleet: Fleet, agents: Agents):
+    jobs = Jobs(fleet)
+    foreign = agents.foreign(OPUS, 6)
+    idents = [jobs.submit("-m", OPUS, "--", "true") for _ in range(2)]
+    jobs.worker(3)
+    fleet.until(lambda: agents.counted() == {OPUS: 6}, what="the worker has looked")
+    assert fleet.events_of(ev.Granted) == []
+    for run in foreign:
+        run.signal(signal.SIGKILL)
+        run.wait()
+    assert [jobs.ended(ident).state for ident in idents] == ["succeeded", "succeeded"]
+
+
+def test_a13_capacity_counts_foreign_agents_that_nobody_has_told_of(fleet: Fleet, agents: Agents):
+    foreign = agents.foreign(OPUS, 6)
+    told = fleet.start([*HEADGATE, "capacity", "-m", OPUS])
+    assert told.wait() == 75, told
+    for run in foreign:
+        run.signal(signal.SIGKILL)
+        run.wait()
+    told = fleet.start([*HEADGATE, "capacity", "-m", OPUS])
+    assert told.wait() == 0, told

@@ -174,10 +174,12 @@ async def get_capacity(
     service: Service, models: Models = "", kind: Kind = "agents", project: Project = ""
 ) -> CapacityShape:
     spec = Spec(candidates(service, models), kind, 1, service.gate.host, project or "default")
+    if kind == "agents":  # agents that were started elsewhere count
+        await service.gate.look_around()
     state, moments = await service.look()
     found = capacity(state, spec, moments.now)
-    if found.level != "green":  # before any refusal, the dead are looked for
-        service.gate.look_around()
+    if found.level != "green" and kind != "agents":  # before any refusal, the dead are looked for
+        await service.gate.look_around()
         state, moments = await service.look()
         found = capacity(state, spec, moments.now)
     return capacity_json(found, spec, moments)

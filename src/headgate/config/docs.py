@@ -28,6 +28,9 @@ models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]
 # A request's `since` counts for at most this much before it was queued.
 seniority = "10m"
 
+# Whose processes the census (below) looks at, besides your own.
+census_users = ["ci"]
+
 # Agent processes at once.
 [agents]
 # As many as free memory allows, at most 12. A plain number is a fixed cap: host = 3

@@ -47,6 +47,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         host_auto=_host_auto(host),
         providers={name: _provider(name, keys) for name, keys in providers.items()},
         census=tuple(entry["match"] for entry in said.get("census", ()) if "match" in entry),
+        census_users=tuple(said.get("census_users", ())),
         wrap=tuple(said.get("run", {}).get("wrap", ())),
         patience_ms=said.get("run", {}).get("patience", Settings().patience_ms),
         on_cutoff=said.get("run", {}).get("on_cutoff", Settings().on_cutoff),

@@ -330,6 +330,14 @@ SCHEMA = Table(
             "none",
         ),
         Key(
+            "census_users",
+            Array("array of names", Scalar("user", v.read_user)),
+            "Whose processes the census looks at, besides the gate's own users: yours and the state folder's owner, "
+            'or everyone in the group that the folder is writable for. `["*"]` is every user of the machine.',
+            '["ci", "alice"]',
+            "the gate's own users",
+        ),
+        Key(
             "run",
             Table(
                 "`headgate run`",

@@ -72,6 +72,7 @@ class Settings(Struct, frozen=True):
     host_auto: HostAuto = HostAuto()
     providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one
     census: tuple[str, ...] = ()  # patterns that compile
+    census_users: tuple[str, ...] = ()  # whose processes are looked at, besides those of the gate's own users
     wrap: tuple[str, ...] = ()
     patience_ms: int = 120_000  # how long an agent that was refused may call again by itself; 0: not at all
     on_cutoff: str = "keep"  # or "end": agents of a host that cannot reach the store for long

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headgate.config.errors import BadValue
 from headgate.config.families import not_a_provider
 from headgate.config.settings import TOLD
@@ -12,7 +14,7 @@ from headgate.core.names import account_of, parse_model, parse_selector, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
 MOST_SEATS = 1_000_000
 APIS = ("openai", "anthropic", "gemini")
@@ -20,6 +22,9 @@ CAP_HELP = f"a whole number from 1 to {MOST_SEATS}"
 _PROVIDER_HELP = (
     'a provider\'s name, for example "umans": letters, digits and . _ - + only; or with an account, "umans@work"'
 )
+
+
+_MANY = 16  # a repetition of more than this is one without an end
 
 
 def read_cap(value: object) -> int:
@@ -186,14 +191,48 @@ def read_pattern(value: object) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pattern = re.compile(value)
+            nests = _repeats_nest(re._parser.parse(value))  # type: ignore[attr-defined]
     except (re.error, RecursionError, OverflowError) as error:
         raise BadValue(f"found {shown(value)}, which does not compile: {error}; valid is {valid}") from None
+    if nests:
+        raise BadValue(
+            f"found {shown(value)}, which repeats a repetition and can take for ever on a long command line; "
+            r"valid is one repetition, for example .* or \S+"
+        )
     strange = [name for name in pattern.groupindex if name != "model"]
     if strange:
         raise BadValue(f"found a group named {shown(strange[0])}; the only named group is (?P<model>…)")
     if pattern.search(""):
         raise BadValue(f"found {shown(value)}, which matches every process; valid is {valid}")
     return value
+
+
+def _repeats_nest(parsed: Any, inside: bool = False) -> bool:
+    """Whether a pattern has a repetition without an end inside another one, such as `(a+)+`."""
+    for operation, argument in parsed:
+        name = str(operation)
+        repeats = name in ("MAX_REPEAT", "MIN_REPEAT") and int(argument[1]) > _MANY
+        if repeats and inside:
+            return True
+        for part in _parts(argument):
+            if _repeats_nest(part, inside or repeats):
+                return True
+    return False
+
+
+def _parts(argument: Any) -> Iterator[Any]:
+    """The patterns inside an operation of a parsed pattern, however it holds them."""
+    if type(argument).__name__ == "SubPattern":
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for each in argument:
+            yield from _parts(each)
+
+
+def read_user(value: object) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 100 and _plain(value):
+        return value
+    raise _invalid(value, 'the name of a user, for example "alice", or "*" for every user')
 
 
 def _choice(value: object, choices: tuple[str, ...]) -> str:

@@ -2,7 +2,12 @@
 
 A process counts when its command line matches a pattern of the config and no ancestor of it does. Not counted
 are processes of Headgate and all that runs under them, and all that runs under a process with a lease or a
-ticket (its holder, or the agent that it was lent to).
+ticket (its holder, or the agent that it was lent to). Processes of other users than the gate's are not looked at: they
+could pretend to be agents. A model is named as `headgate run` names it.
+
+A command line is something that anyone can make as long and as odd as they like, and Python's patterns take time that
+grows faster than the text. So of each argument only the start is matched, of each command line two thousand
+characters, and a census that takes too long in all stops, with what it has seen by then.
 
 Two steps, because they have different needs. `look` reads the command lines of the whole machine, a few
 milliseconds, and its answer is shared by all processes for about a second. `tally` sets that answer against
@@ -15,12 +20,14 @@ from __future__ import annotations
 
 import os
 from _thread import get_ident
+from time import monotonic
 
 import msgspec
 
 from headgate.core.errors import BadName
 from headgate.core.names import parse_model
 from headgate.gate import processes
+from headgate.gate.store_users import StoreUsers
 from headgate.log.clock import boot_ms
 
 TYPE_CHECKING = False
@@ -31,6 +38,9 @@ if TYPE_CHECKING:
     Row = tuple[int, int, Sequence[str]]  # pid, parent's pid, arguments
 
 FRESH_MS = 1000
+BUDGET_MS = 250  # for matching all command lines of a census
+_ARGUMENT_CHARS = 256  # a prompt among the arguments is long, and the flags behind it matter
+_LINE_CHARS = 2048
 
 # What follows on a command line (of `timeout`, `sh -c`, `uv run`) is what Headgate is asked to run, and is not
 # what the process itself is: a run that waits in line must not count as the agent that it waits to start.
@@ -48,31 +58,39 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
     above: tuple[int, ...]
 
 
-class _Cached(msgspec.Struct, array_like=True):
-    """What a cache file holds. It is valid only for the same patterns, seen from the same place."""
+class Look(msgspec.Struct, array_like=True):
+    """What a look has seen, and what its cache file holds. It is valid only for the same patterns, users and place."""
 
     place: str
     patterns: list[str]
     at_ms: int
     seen: list[Seen]
+    trouble: str = ""  # what it could not do
+
+    def __len__(self) -> int:
+        return len(self.seen)
 
 
-def look(cache_path: str, patterns: Sequence[str]) -> list[Seen]:
-    """The matching processes of this machine, as of at most about a second ago. "" for no cache."""
+def look(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> Look:
+    """The matching processes of the gate's users, as of at most about a second ago. "" for no cache."""
+    users = users or StoreUsers("")
+    place, at_ms = f"{_place()}|{users.key}", boot_ms()
     if not patterns:
-        return []
-    place, at_ms = _place(), boot_ms()
+        return Look(place, [], at_ms, [])
     cached = _load(cache_path) if cache_path else None
     if cached and (cached.place, cached.patterns) == (place, list(patterns)) and 0 <= at_ms - cached.at_ms < FRESH_MS:
-        return cached.seen
+        return cached
+    lines = command_lines(users)
+    budget = Budget()
     seen = [
         Seen(process, model, above)
-        for pid, model, above in find(patterns, command_lines(), processes.parent_of)
+        for pid, model, above in find(patterns, lines, processes.parent_of, budget)
         if (process := processes.identify(pid))
     ]
+    found = Look(place, list(patterns), at_ms, seen, budget.trouble())
     if cache_path:
-        _save(cache_path, _Cached(place, list(patterns), at_ms, seen))
-    return seen
+        _save(cache_path, found)
+    return found
 
 
 def tally(seen: Iterable[Seen], own: Iterable[str]) -> tuple[tuple[str, int], ...]:
@@ -97,7 +115,7 @@ def count(
 ) -> tuple[tuple[str, int], ...]:
     """Look and tally in one step, without a cache: of this machine, or of the processes given."""
     if procs is None:
-        found = find(patterns, command_lines(), processes.parent_of)
+        found = find(patterns, command_lines(StoreUsers("")), processes.parent_of)
     else:
         rows = list(procs)
         parents = {pid: parent for pid, parent, _ in rows}
@@ -109,8 +127,31 @@ def count(
     return tuple(sorted(counts.items()))
 
 
+class Budget:
+    """How long a census may match command lines; at the end of it, how many were left."""
+
+    def __init__(self, ms: float | None = None) -> None:
+        self._until = monotonic() + (BUDGET_MS if ms is None else ms) / 1000
+        self.skipped = 0
+
+    def is_spent(self) -> bool:
+        if monotonic() < self._until:
+            return False
+        self.skipped += 1
+        return True
+
+    def trouble(self) -> str:
+        if not self.skipped:
+            return ""
+        left = f"{self.skipped} processes were not looked at"
+        return f"the census took longer than {BUDGET_MS} ms, and {left}: use simpler patterns in [[census]]"
+
+
 def find(
-    patterns: Sequence[str], argvs: Mapping[int, Sequence[str]], parent_of: Callable[[int], int]
+    patterns: Sequence[str],
+    argvs: Mapping[int, Sequence[str]],
+    parent_of: Callable[[int], int],
+    budget: Budget | None = None,
 ) -> list[tuple[int, str, tuple[int, ...]]]:
     """The topmost matching processes that are not under Headgate: pid, model, and the pids above.
 
@@ -119,15 +160,22 @@ def find(
     compiled, request = _compile(patterns)
     matches: dict[int, str] = {}
     for pid, argv in argvs.items():
+        if budget is not None and budget.is_spent():
+            continue
         model = _match(compiled, request, argv)
         if model is not None and not is_headgate(argv):
             matches[pid] = model
     found = []
     for pid, model in matches.items():
         above = _ancestors(pid, parent_of)
-        if not any(parent in matches or is_headgate(argvs.get(parent, ())) for parent in above):
+        if not any(parent in matches or is_headgate(_argv_of(parent, argvs)) for parent in above):
             found.append((pid, model, above))
     return found
+
+
+def _argv_of(pid: int, argvs: Mapping[int, Sequence[str]]) -> Sequence[str]:
+    """Of an ancestor that is another user's, such as the `headgate run` of root above a `sudo`, it was not read yet."""
+    return argvs[pid] if pid in argvs else processes.command_line(pid)
 
 
 def is_headgate(argv: Sequence[str]) -> bool:
@@ -152,11 +200,11 @@ def is_headgate(argv: Sequence[str]) -> bool:
     return False
 
 
-def command_lines() -> dict[int, list[str]]:
-    """The arguments of every process here that has any: kernel threads and zombies have none."""
+def command_lines(users: StoreUsers) -> dict[int, list[str]]:
+    """The arguments of every process of these users that has any: kernel threads and zombies have none."""
     found = {}
     for pid in processes.all_pids():
-        if argv := processes.command_line(pid):
+        if processes.owner_of(pid) in users and (argv := processes.command_line(pid)):
             found[pid] = argv
     return found
 
@@ -173,23 +221,28 @@ def _match(patterns: Sequence[re.Pattern[str]], request: re.Pattern[str], argv: 
     Of several patterns that match, the first that names a model decides.
     """
     # One line: prompts among the arguments have many, and `.*` should reach over them.
-    text = " ".join(argv).replace("\n", " ")
+    text = " ".join(word[:_ARGUMENT_CHARS] for word in argv[:_LINE_CHARS])[:_LINE_CHARS].replace("\n", " ")
     if "headgate" in text and (asked := request.search(text)):
         text = text[: asked.start()]
     best = None
     for pattern in patterns:
         if match := pattern.search(text):
-            best = _model(match.groupdict().get("model"))
+            best = _model(match.groupdict().get("model"), argv, match.group())
             if best:
                 break
     return best
 
 
-def _model(name: str | None) -> str:
-    try:
-        return str(parse_model(name)) if name else ""
-    except BadName:
+def _model(name: str | None, argv: Sequence[str], matched: str) -> str:
+    """The model that a pattern caught, as `headgate run` would name it for that agent."""
+    if not name:
         return ""
+    from headgate.signals.agents import model_of
+
+    try:
+        return model_of(argv) or str(parse_model(name))
+    except BadName:
+        return model_of(matched.split()) or ""
 
 
 def _ancestors(pid: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
@@ -208,14 +261,14 @@ def _place() -> str:
     return f"{os.geteuid()}|{boot}|{pidns}"
 
 
-def _load(path: str) -> _Cached | None:
+def _load(path: str) -> Look | None:
     try:
-        return msgspec.json.decode(processes.read(path), type=_Cached)
+        return msgspec.json.decode(processes.read(path), type=Look)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def _save(path: str, cached: _Cached) -> None:
+def _save(path: str, cached: Look) -> None:
     """Replace the cache in one step. Where that fails everybody looks for himself."""
     draft = f"{path}.{os.getpid()}-{get_ident()}"
     try:

@@ -26,6 +26,7 @@ from headgate.gate import processes, wake
 from headgate.gate.credentials import Credentials
 from headgate.gate.far import Wake
 from headgate.gate.liveness import Beats
+from headgate.gate.prelude import before_deciding, would_be_refused
 from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.seats import Waits, with_own_host_cap
 from headgate.gate.surroundings import Surroundings, Turns
@@ -50,7 +51,7 @@ class DirectGate:
         self.host = processes.host_name()
         self.me = processes.this_process()
         self.replica = Replica(log, self.me, self._wake)
-        self.surroundings = Surroundings(self.settings, f"{folder}/census.cache" if folder else "")
+        self.surroundings = Surroundings(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
         self.questions = Questions(self, self.usage, self._questions)
@@ -158,25 +159,32 @@ class DirectGate:
         """
         if self.log.remote:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
-        state = self.replica.catch_up()
-        first: list[cmd.Command] = [*self.credentials.news(state)]
-        if command.spec.kind == "agents":
-            observed = self.surroundings.observe(self.replica.catch_up, self.host)
-            if observed is not None:
-                first.append(observed)
-        session = (command.spec.host, command.session)
-        taken = command.key in state.keys or session in state.sessions
-        if first or taken or not self.replica.engine.fits(command.spec, self.now()):
-            gone = self.beats.lost(state)
-            if gone is not None:
-                first.append(gone)
-        decided = self.decide([*first, command])[-1]
+        decided = self.decide([*self.before_deciding(command), command])[-1]
         if decided.error is not None:
             raise decided.error
         for event in decided.events:
             if isinstance(event, ev.Deferred):
                 return event.reason
         return self.state.leases.get(command.id)
+
+    def before_deciding(self, command: cmd.Acquire) -> list[cmd.Command]:
+        """What comes before a request, in the same transaction (gate/prelude.py)."""
+        news = self.credentials.news(self.replica.catch_up())
+        refused = would_be_refused(self.replica.engine, command, self.now())
+        return before_deciding(
+            self.replica.catch_up,
+            self.host,
+            self.surroundings,
+            self.beats,
+            agents=command.spec.kind == "agents",
+            refused=refused,
+            news=news,
+        )
+
+    def census(self) -> list[cmd.Command]:
+        """The same for one who decides on agents without a request of its own: only the foreign are looked at."""
+        observed = self.surroundings.observe(self.replica.catch_up, self.host)
+        return [observed] if observed is not None and self._tells_something(observed) else []
 
     def waiter(
         self,
@@ -230,9 +238,7 @@ class DirectGate:
         gone = self.beats.lost(state)
         if gone is not None:
             commands.append(gone)
-        observed = self.surroundings.observe(self.replica.catch_up, self.host)
-        if observed is not None and self._tells_something(observed):
-            commands.append(observed)
+        commands += self.census()
         if commands:
             self.decide(commands)
         self.questions.see_to_it()

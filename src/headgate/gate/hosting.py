@@ -100,20 +100,9 @@ class HostNode(Node):
         answer.lease = (await self._current()).leases.get(command.id)
 
     def _begin_to_enter(self, command: cmd.Acquire, first: list[cmd.Command]) -> asyncio.Future[Decided]:
-        state = self._replica.state
         if command.wake:
             self._addresses[mark(self.host, command.wake)] = command.wake
-        if command.spec.kind == "agents":
-            observed = self._surroundings.observe(lambda: state, self.host)
-            if observed is not None:
-                first.append(observed)
-        session = (command.spec.host, command.session)
-        taken = command.key in state.keys or session in state.sessions
-        if first or taken or not self._replica.engine.fits(command.spec, self._now()):
-            gone = self._dead(state)
-            if gone is not None:
-                first.append(gone)
-        for each in first:
+        for each in self._before_deciding(command, first):
             self._commits.put(each)
         future: asyncio.Future[Decided] = self._loop.create_future()
         self._entering[command.id] = future
@@ -234,9 +223,6 @@ class HostNode(Node):
         if any(processes.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
             return True
         return any(processes.site_of(ticket.holder) == self.site for ticket in state.tickets.values())
-
-    def _dead(self, state: State) -> cmd.Lost | None:
-        return self._beats.lost(state)
 
     def _after(self) -> None:
         """An agent that was called lost while its host was cut off is counted again."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headgate.config.load import Loaded
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
+from headgate.core.errors import HeadgateError
 from headgate.core.records import Lease
 from headgate.core.state import State
 from headgate.gate.credentials import Credentials
@@ -30,6 +31,8 @@ from headgate.gate.usage import Usage
 from headgate.log.protocol import Commit, Log, Position
 
 T = TypeVar("T")
+
+_TRIES = 10  # to find the store free of a thread
 
 
 class Node(Gate):
@@ -140,12 +143,19 @@ class Node(Gate):
         self._loaded, self._settings = loaded, loaded.settings
         self._usage = Usage(self._settings, None)
         self._credentials = Credentials(self._settings, self._replica)
-        self._surroundings = Surroundings(self._settings, f"{self._folder}/census.cache" if self._folder else "")
+        self._surroundings = Surroundings(self._settings, self._folder)
         if not self._log.remote:
             await self._ask(load_file(loaded), durable=True)
 
-    def look_around(self) -> None:
+    async def look_around(self) -> None:
         """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
+        try:
+            for _ in range(_TRIES):
+                await self._current()
+                if not self._commits.busy:
+                    break  # else a thread is at the store, and it would be passed over
+        except (HeadgateError, OSError):
+            return  # the store is in trouble: those who ask are told
         self._rounds.look_around()
 
     def count_batches(self, count: Callable[[int], None]) -> None:

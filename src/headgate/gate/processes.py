@@ -123,6 +123,16 @@ def parent_of(pid: int) -> int:
         return 0
 
 
+def owner_of(pid: int) -> int | None:
+    """The user that a process runs as; None when it is gone or cannot be seen."""
+    if not _LINUX:
+        return _psutil_owner(pid)
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
 def all_pids() -> list[int]:
     """The pids of all processes that can be seen from here."""
     if not _LINUX:
@@ -287,6 +297,14 @@ def _psutil_parent(pid: int) -> int:
         return int(psutil.Process(pid).ppid()) if psutil else 0
     except (psutil.Error, OSError):
         return 0
+
+
+def _psutil_owner(pid: int) -> int | None:
+    psutil = psutil_or_none()
+    try:
+        return int(psutil.Process(pid).uids().effective) if psutil else None
+    except (psutil.Error, OSError):
+        return None
 
 
 def _psutil_command_line(pid: int) -> list[str]:

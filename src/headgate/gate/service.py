@@ -6,7 +6,7 @@ Leaving a `lease` block by any door releases: an exception, a cancellation, also
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from time import time_ns
 from types import TracebackType
@@ -38,6 +38,7 @@ from headgate.gate.handles import (
 from headgate.gate.ids import new_id
 from headgate.gate.liveness import Beats
 from headgate.gate.managing import Managing
+from headgate.gate.prelude import before_deciding, would_be_refused
 from headgate.gate.requests import Requests
 from headgate.gate.rounds import Rounds
 from headgate.gate.seats import with_own_host_cap
@@ -79,7 +80,7 @@ class Gate(Managing):
         self._reloads = 0  # of the replica, when we last compared ourselves with it
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
-        self._surroundings = Surroundings(self._settings, f"{folder}/census.cache" if folder else "")
+        self._surroundings = Surroundings(self._settings, folder)
         self._credentials = Credentials(self._settings, self._replica)
         self._rounds = Rounds(self)
         self._beats = Beats(log, folder)
@@ -296,17 +297,26 @@ class Gate(Managing):
     async def _look_first(self, command: cmd.Acquire) -> None:
         """Agents that were started elsewhere count, and nobody is refused for the sake of the dead (DESIGN.md)."""
         state = await self._current()
-        for changed in self._credentials.news(state):
-            self._commits.put(changed)
-        if command.spec.kind == "agents":
-            observed = self._surroundings.observe(self._replica.catch_up, self.host)
-            if observed is not None:
-                self._commits.put(observed)
-        state = self._replica.state
-        if command.key in state.keys or not self._replica.engine.fits(command.spec, self._now()):
-            gone = self._beats.lost(state)
-            if gone is not None:
-                self._commits.put(gone)
+        for each in self._before_deciding(command, self._credentials.news(state)):
+            self._commits.put(each)
+
+    def _before_deciding(self, command: cmd.Acquire, news: Iterable[cmd.Command]) -> list[cmd.Command]:
+        """What comes before a request, in the same transaction (gate/prelude.py)."""
+        return before_deciding(
+            self._known_state,
+            self.host,
+            self._surroundings,
+            self._beats,
+            agents=command.spec.kind == "agents",
+            refused=would_be_refused(self._replica.engine, command, self._now()),
+            news=news,
+        )
+
+    def _known_state(self) -> State:
+        """The state as it is now, as far as it can be read without waiting for the store."""
+        if self._commits.busy or self._log.remote:
+            return self._replica.state
+        return self._replica.catch_up()
 
     def _give_up(self, ident: str) -> None:
         """Leave, if it was granted and the one who asked has gone away."""

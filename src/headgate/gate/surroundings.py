@@ -17,6 +17,7 @@ from headgate.gate import processes
 
 if TYPE_CHECKING:
     from headgate.gate.census import Seen
+    from headgate.gate.store_users import StoreUsers
 
 _EVERY_S = 0.9  # a little less than the waiters' poll, or one that waits alone would look at every second poll
 
@@ -110,9 +111,11 @@ def _speaks(process: str) -> bool:
 class Surroundings:
     """This host, as the config says to look at it."""
 
-    def __init__(self, settings: Settings, cache_path: str = "") -> None:
+    def __init__(self, settings: Settings, folder: str = "") -> None:
         self._settings = settings
-        self._cache_path = cache_path
+        self._folder = folder
+        self._users: StoreUsers | None = None  # looked up when somebody is counted
+        self.trouble = ""  # what a census could not do
 
     def observe(self, current: Callable[[], State], host: str) -> cmd.Observe | None:
         """What is to be told of this host; None when there is nothing to look at. `current` reads the state."""
@@ -133,8 +136,14 @@ class Surroundings:
         if not self._settings.census:
             return []
         from headgate.gate import census
+        from headgate.gate.store_users import StoreUsers
 
-        return census.look(self._cache_path, self._settings.census)
+        if self._users is None:
+            self._users = StoreUsers(self._folder, self._settings.census_users)
+        cache_path = f"{self._folder}/census.cache" if self._folder else ""
+        seen = census.look(cache_path, self._settings.census, self._users)
+        self.trouble = seen.trouble
+        return seen.seen
 
     def _foreign(self, state: State, seen: list[Seen]) -> tuple[tuple[str, int], ...]:
         if not seen:

@@ -45,6 +45,11 @@ def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[Answer]:
     """What would become of each candidate, in order. Starts nothing, and writes nothing down."""
     now = gate.now()
     engine = Engine(State.restore(gate.read().export()))
+    for command in gate.census():
+        engine.handle(command, now)
+    gone = gate.beats.lost(gate.state)
+    if gone is not None:
+        engine.handle(gone, now)
     engine.handle(cmd.Tick(), now)
     return [_answer(spec, lambda command: Decided(engine.handle(command, now))) for spec in specs]
 
@@ -81,8 +86,9 @@ def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> boo
 
         def ask(command: cmd.Acquire) -> Decided:
             command.holder, command.wake = gate.me, gate.replica.address
-            (decided,) = gate.decide([command], durable=True, side=lambda decided: _rows(ident, job, decided))
-            return decided
+            first = gate.before_deciding(command)
+            commands = [*first, command]
+            return gate.decide(commands, durable=True, side=lambda decided: _rows(ident, job, decided[-1]))[-1]
 
         answer = _answer(spec, ask, ident, job)
     except HeadgateError as error:
@@ -95,8 +101,8 @@ def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> boo
     return not answer.error and answer.reason is None
 
 
-def _rows(ident: str, job: Job, decided: list[Decided]) -> list[SideWrite]:
-    granted = any(isinstance(event, ev.Granted) and event.id == ident for event in decided[0].events)
+def _rows(ident: str, job: Job, decided: Decided) -> list[SideWrite]:
+    granted = any(isinstance(event, ev.Granted) and event.id == ident for event in decided.events)
     return [records.write(ident, job)] if granted else []
 
 

@@ -138,7 +138,8 @@ class Hand:
         while (ticket := self._to_offer(gate.state, tried)) is not None:
             tried.add(ticket.id)
             asks = gate.usage.accounts(ticket.spec.models)
-            gate.decide([cmd.Offer(ticket.id, gate.me, gate.host, gate.replica.address, asks)])
+            offer = cmd.Offer(ticket.id, gate.me, gate.host, gate.replica.address, asks)
+            gate.decide([*gate.census(), offer])
             if self._still_offers(gate.state, ticket.id):
                 self._offers[ticket.id] = ticket.spec
             lease = self._granted(gate.state)

@@ -44,6 +44,7 @@ def values(state: State, environment: Environment, loaded: Loaded | None) -> lis
         _listed("providers allowed", environment.providers, environment.providers_from or BUILT_IN, none="all"),
         _duration("seniority_ms", state.seniority_ms, FILE if state.seniority_ms is not None else BUILT_IN),
         _listed("census", settings.census, _from(said, "census")),
+        _listed("census_users", settings.census_users, _from(said, "census_users")),
         _wrap(settings, environment, said),
         _duration("keep_ms", settings.keep_ms, _from(said, "history", "keep")),
         *_host_auto(settings, said),
