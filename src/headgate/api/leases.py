@@ -15,6 +15,7 @@ from headgate.core.state import State
 from headgate.gate.clients import InLine, Watch
 from headgate.gate.handles import Deferred
 from headgate.gate.ids import ALPHABET, LENGTH
+from headgate.present.lease_owner import why_not_to_release
 from headgate.present.moments import Moments, offset_ms
 from headgate.present.shapes import reason_json, seconds
 from headgate.present.targets import entered, find_id
@@ -86,6 +87,7 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
         ident = found
     command: cmd.Command = cmd.Reclaim(ident, by)
     if not body.force:
+        await _check_owner(service, ident)
         after_ms = None if body.retry_after_s is None else int(body.retry_after_s * 1000)
         command = cmd.Release(ident, body.outcome or "ok", after_ms)
     (decided,) = await service.gate.decide(command)
@@ -97,6 +99,17 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
             outcome = event.outcome if isinstance(event, ev.Released) else None
             return ReleaseAnswer(ident, True, outcome, event.held_ms / 1000, body.force, entered(decided.events))
     return ReleaseAnswer(ident, False, None, None, body.force, 0)
+
+
+async def _check_owner(service: Service, ident: str) -> None:
+    """A lease of a process is not given back for it over HTTP while it runs."""
+    if ident in service.clients:
+        return  # it is a client's, and renewed
+    state, _ = await service.look()
+    lease = state.leases.get(ident)
+    refusal = why_not_to_release(lease) if lease is not None else ""
+    if refusal:
+        raise conflict(refusal)
 
 
 async def _find(service: Service, given: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from headgate.cli import exits
@@ -25,9 +27,10 @@ from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import shown
 from headgate.core.records import Lease
 from headgate.core.state import State
-from headgate.gate import processes
 from headgate.gate.direct import DirectGate
 from headgate.gate.ids import ALPHABET, LENGTH
+from headgate.present.errors import NotNow
+from headgate.present.lease_owner import still_runs, what_force_breaks, why_not_to_release
 from headgate.present.targets import (
     entered,
     find_id,
@@ -42,20 +45,21 @@ _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "
 @click.argument("ident", metavar="ID")
 @click.option("--outcome", metavar="OUTCOME", help=f"What became of it: {', '.join(OUTCOMES)} (default: ok).")
 @click.option("--retry-after", metavar="SECONDS", help="How long the provider said to wait (with a failed outcome).")
-@click.option("--force", is_flag=True, help="Take back somebody's lease. Its process is not ended.")
+@click.option("--force", is_flag=True, help="Take the slot of an agent that still runs. It is not ended.")
 @json_option
 def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> int:
     """Give a lease back: whoever waits for its seats enters.
 
-    The beginning of an id is enough. Releasing twice is harmless. With --force it is written down who took the lease
-    from its owner; the owner's process runs on, and no longer counts.
+    The beginning of an id is enough. Releasing twice is harmless. The slot of an agent that still runs is given back
+    only by that agent, or what runs under it. With --force anyone may take it: it is written down who did, and the
+    agent runs on beyond the cap.
 
     \b
     headgate release 7kq2m9x4ab
     headgate release "$id" --outcome rate_limited --retry-after 30
     headgate release 7kq --force
 
-    Exit: 0, also when it was already released; 64 when the id cannot be one.
+    Exit: 0, also when it was already released; 64 when the id cannot be one, or its agent still runs.
     """
     _check(outcome, retry_after, force)
     wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
@@ -65,8 +69,15 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
         return _gone(ident, as_json)
     if force:
         return _take_back(gate, lease, as_json)
+    refusal = why_not_to_release(lease, os.getpid())
+    if refusal:
+        raise NotNow(refusal)
+    evidence = f"given back by {whoami(gate.host)} while it ran" if lease.child and still_runs(lease) else ""
     used = gate.credentials.used_for(lease.model if outcome in _WITH_A_WAIT else "")
-    events = gate.one(cmd.Release(lease.id, outcome or "ok", wait_ms, credential=used.digest, identity=used.identity))
+    release = cmd.Release(
+        lease.id, outcome or "ok", wait_ms, evidence=evidence, credential=used.digest, identity=used.identity
+    )
+    events = gate.one(release)
     ended = next((event for event in events if isinstance(event, ev.Released)), None)
     if ended is None:
         return _gone(lease.id, as_json)
@@ -129,9 +140,8 @@ def _take_back(gate: DirectGate, lease: Lease, as_json: bool) -> int:
                     "entered": entered(events)})  # fmt: skip
         return exits.OK
     tell(f"took back {lease.id} from {whose(lease)} after {format_duration(held_ms, 2)}{entered_text(events)}")
-    if processes.is_gone(lease.lives_with) is False:
-        pid = processes.pid_of(lease.lives_with)
-        note(f"process {pid} still runs, and no longer counts; end it with `kill {pid}`")
+    if broken := what_force_breaks(lease):
+        note(broken)
     return exits.OK
 
 
