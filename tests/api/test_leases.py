@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
@@ -218,3 +219,11 @@ def test_a1_clients_of_one_pool_never_hold_more_than_its_cap(fresh: Served):
     assert 1 <= most[0] <= 3
     assert fresh.get("/v1/leases").json["leases"] == []
     assert len(fresh.events("released")) == 120
+
+
+def test_the_lease_of_a_process_that_still_runs_is_taken_back_by_force_only(fresh: Served):
+    ident = fresh.cli("acquire", "--pid", str(os.getpid())).stdout.strip()
+    refused = fresh.request("POST", f"/v1/leases/{ident}/release")
+    assert (refused.status, refused.json["reason"]) == (409, "conflict")
+    assert "still runs" in refused.json["error"]
+    assert fresh.ok("POST", f"/v1/leases/{ident}/release", {"force": True})["forced"] is True
