@@ -183,6 +183,7 @@ def read_pattern(value: object) -> str:
     """A regular expression for command lines. One that matches everything would count every process."""
     import re
     import warnings
+    from importlib import import_module
 
     valid = r'a regular expression for a command line, for example "opencode.*-m (?P<model>\\S+)"'
     if not isinstance(value, str):
@@ -191,7 +192,7 @@ def read_pattern(value: object) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pattern = re.compile(value)
-            nests = _repeats_nest(re._parser.parse(value))  # type: ignore[attr-defined]
+            nests = _repeats_nest(import_module("re._parser").parse(value))
     except (re.error, RecursionError, OverflowError) as error:
         raise BadValue(f"found {shown(value)}, which does not compile: {error}; valid is {valid}") from None
     if nests:
