@@ -53,7 +53,12 @@ class Backed:
     until: int
     probe_from: int
     by_probe_alone: bool
+    of_calls: bool = False  # refused calls made it: calls try it out, and it is forgotten a minute after its time
     probing: str = ""
+
+    @property
+    def ends_at(self) -> int:
+        return self.until + 60_000 if self.of_calls else self.until
 
 
 class Limit(NamedTuple):
@@ -440,7 +445,9 @@ class Book:
             assert self.blocked(spec, earlier, ticket.id, perhaps=True), f"B5: {earlier} was preferred and free"
         else:
             raise AssertionError(f"{event.model} is not a candidate of {ticket.id}")
-        assert list(event.probes) == self.holding(event.model), "B2: who enters in spite of a backoff tries it out"
+        agent = ticket.spec.kind == "agents"
+        tried = [key for key in self.holding(event.model) if not (agent and self.backoffs[key].of_calls)]
+        assert list(event.probes) == tried, "B2: who enters in spite of a backoff tries it out"
         for key in event.probes:
             self.backoffs[key].probing = event.id
         self._check_order(ticket, event.model)
@@ -621,12 +628,12 @@ class Book:
             assert event.until >= old.until, "B2: what is observed never shortens a backoff"
         by_probe_alone = event.reason == "quota" and not event.manual
         probe_from = event.until if by_probe_alone else min(event.since + 6 * 3_600_000, event.until)
-        self.backoffs[event.key] = Backed(event.until, probe_from, by_probe_alone)
+        self.backoffs[event.key] = Backed(event.until, probe_from, by_probe_alone, event.times > 0)
 
     def _backoffended(self, event: ev.BackoffEnded) -> None:
         backoff = self.backoffs.pop(event.key)
         if event.why == "time":
-            assert self.now >= backoff.until
+            assert self.now >= backoff.ends_at
             assert not backoff.by_probe_alone
         if event.why == "probe":
             assert backoff.probing
@@ -755,7 +762,7 @@ class Book:
         for ticket in [*self.tickets.values(), *(held.ticket for held in self.leases.values())]:
             assert not ticket.renew_ms or ticket.renew_by > now, f"H2: {ticket.id} was not renewed"
         for key, backoff in self.backoffs.items():
-            assert backoff.until > now or backoff.by_probe_alone, f"B2: {key} is over"
+            assert backoff.ends_at > now or backoff.by_probe_alone, f"B2: {key} is over"
         for ident, held in self.leases.items():
             assert held.claimed or held.granted_at + CLAIM_MS > now, f"{ident} was not claimed in time"
             overstays = held.ends_at and held.ends_at <= now and not held.child

@@ -487,10 +487,26 @@ def test_p4_alone_a_refusal_with_nothing_else_in_flight_is_not_about_how_many() 
     refused = calls.refuse(calls.call())
     assert (refused.why, calls.pool.limit) == ("alone", 8)
     first = calls.pool.paused_until - calls.now
-    assert 30_000 <= first <= 60_000
+    assert 1_000 <= first <= 2_000
     calls.wait(first)
     calls.refuse(calls.call())
-    assert 60_000 <= calls.pool.paused_until - calls.now <= 120_000
+    assert 2_000 <= calls.pool.paused_until - calls.now <= 4_000
+
+
+def test_k1_with_a_cap_of_one_the_next_call_goes_at_once_until_a_refusal_asks_for_a_lag() -> None:
+    calls = Calls(cap=1)
+    for _ in range(5):
+        calls.end(calls.call())
+        assert (calls.pool.cooling_seats, calls.pool.cooldown_ms) == (0, 0)
+    refused = calls.refuse(calls.call())
+    assert (refused.why, calls.pool.limit, calls.pool.cooldown_ms) == ("lag", 1, LAG_MS + 1)
+    calls.wait(MOST_LAG_MS)
+    calls.end(calls.call())
+    assert calls.pool.cooling_seats == 1
+    calls.wait(LAG_MS + 1)
+    assert calls.refuse(calls.call()).why == "lag"
+    assert calls.pool.cooldown_ms == MOST_LAG_MS
+    assert Calls(cap=2).pool.cooldown_ms == LAG_MS
 
 
 def test_p1_without_a_hint_pauses_double_with_each_incident_in_a_row() -> None:

@@ -140,6 +140,7 @@ class Protocol(HttpToolsProtocol):
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)
         self._reading = False
         self._to_start: tuple[Any, Any] | None = None
+        self._deaf = False  # what comes is read no more
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = Together(transport, self.loop)
@@ -242,7 +243,16 @@ class Protocol(HttpToolsProtocol):
             return False
         return not self.flow.read_paused if self._in_message else self._is_answered()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """A request asks for another protocol: it is answered, and what follows it on this connection is not HTTP."""
+        self._deaf = True
+        cycle: Any = self.cycle
+        if type(cycle) is not Exchange:
+            cycle.keep_alive = False
+
     def _read(self, data: bytes) -> None:
+        if self._deaf:
+            return
         self._loose += len(data)
         super().data_received(data)
         if self._in_message and self._loose > _MOST and not self.transport.is_closing():

@@ -36,7 +36,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_UNCOUNTED = (b"/count_tokens", b":countTokens", b":batchEmbedContents:countTokens")
+_UNCOUNTED = (b"/count_tokens", b"/input_tokens", b"/count-tokens", b":countTokens", b"/count-tokens:rawPredict")
 _MOST_NAMES = 4096
 
 
@@ -226,6 +226,9 @@ class Proxy:
         if scope["http_version"] == "1.0":
             raise Refusal(505, "http_version", "the proxy speaks HTTP/1.1: an answer of unknown length needs it")
         asked = x.asked = read_headers(scope["headers"])
+        if asked.upgrade:
+            what = asked.upgrade[:40].decode("latin-1")
+            raise Refusal(426, "upgrade", f"the proxy passes on no {what} connections: send plain HTTP/1.1 requests")
         key = key_of(asked, x.query)
         token = bool(key) and self._accounts.is_token(key)
         if token or key == ANY_KEY:  # it means the key of the config, and is not the provider's business

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
@@ -28,7 +28,10 @@ SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped t
 _MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
 _MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n')
-_PATH_MODEL = re.compile(r"/(?:models|deployments|tunedModels)/([^/:?]+)(?=[:/])")
+_PATH_MODEL = re.compile(
+    r"/(?:models|deployments|tunedModels)/(?P<model>[^/:?]+)(?=[:/])"
+    r"|/model/(?P<bedrock>[^/?]+)(?=/(?:invoke|converse))"  # a name of Bedrock's has colons in it
+)
 
 Receive = Callable[[], Awaitable[Any]]
 
@@ -143,9 +146,9 @@ def model_in(body: Body, content_type: bytes) -> str:
 
 
 def model_in_path(path: str) -> str:
-    """The model that a path names, as Gemini's and Azure's do, or nothing."""
+    """The model that a path names, as Gemini's, Azure's and Bedrock's do, or nothing."""
     found = _PATH_MODEL.search(path)
-    return found[1] if found else ""
+    return unquote(found["model"] or found["bedrock"]) if found else ""
 
 
 def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
@@ -172,8 +175,8 @@ def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
 def path_with_model(path: bytes, model: str) -> bytes:
     """The same path with another model."""
     found = _PATH_MODEL.search(path.decode("latin-1"))
-    return path if found is None else _replaced(path, found, quote(model, safe="").encode())
+    return path if found is None else _replaced(path, found, quote(model, safe="").encode(), found.lastindex or 1)
 
 
-def _replaced(data: bytes, found: re.Match[bytes] | re.Match[str], by: bytes) -> bytes:
-    return data[: found.start(1)] + by + data[found.end(1) :]
+def _replaced(data: bytes, found: re.Match[bytes] | re.Match[str], by: bytes, group: int = 1) -> bytes:
+    return data[: found.start(group)] + by + data[found.end(group) :]

@@ -16,6 +16,8 @@ _ANTHROPIC = {
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
+    415: "invalid_request_error",
+    426: "invalid_request_error",
     429: "rate_limit_error",
     503: "overloaded_error",
 }
@@ -25,6 +27,8 @@ _GEMINI = {
     402: "FAILED_PRECONDITION",
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
+    415: "INVALID_ARGUMENT",
+    426: "FAILED_PRECONDITION",
     429: "RESOURCE_EXHAUSTED",
     502: "UNAVAILABLE",
     503: "UNAVAILABLE",
@@ -35,6 +39,8 @@ _OPENAI = {
     401: "invalid_request_error",
     402: "insufficient_quota",
     404: "invalid_request_error",
+    415: "invalid_request_error",
+    426: "invalid_request_error",
     429: "rate_limit_error",
 }
 

@@ -98,6 +98,7 @@ class Asked(Struct):
     ours: dict[bytes, bytes]  # by the rest of their names
     length: bytes | None = None
     content_type: bytes = b""
+    upgrade: bytes = b""  # the protocol that it asks for instead of HTTP
 
 
 def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
@@ -112,6 +113,8 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
         if name in dropped:
             if name == b"content-length":
                 asked.length = value
+            elif name == b"upgrade":
+                asked.upgrade = value
         elif name in KEYS:
             asked.keys.setdefault(name, value)
         elif name.startswith(_OURS):

@@ -185,6 +185,8 @@ async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool
     headers: Pairs = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if refusal.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % refusal.retry_after_s))
+    if refusal.status == 426:
+        headers.append((b"upgrade", b"HTTP/1.1"))
     if close:
         headers.append((b"connection", b"close"))
     x.done = True

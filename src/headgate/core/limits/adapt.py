@@ -52,7 +52,7 @@ EXPLORE_MS: Final = 60_000
 PATIENCE_MS: Final = 30_000  # how long a probe waits for a quiet moment
 WAIT_MS: Final = 1_000
 MOST_WAIT_MS: Final = 30_000
-ALONE_WAIT_MS: Final = 60_000  # half of it and more: see `_wait_ms`
+ALONE_WAIT_MS: Final = 2_000  # half of it and more: see `_wait_ms`
 MOST_ALONE_WAIT_MS: Final = 30 * 60_000
 MOST_CEILING: Final = 1_000_000
 NEVER: Final = 1 << 60
@@ -84,6 +84,8 @@ class Adapt:
         belief = self.belief
         self.limit = min(belief.limit or self.cap, self.ceiling)
         self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
+        if self.ceiling == 1 and self.fixed_lag_ms is None and belief.lag_ms == LAG_MS:
+            self.lag_ms = 0  # one call after the other, each of which would wait: not before a refusal asks for it
 
     @property
     def reduced(self) -> bool:
@@ -366,6 +368,8 @@ class Adapt:
         if why == "probe":
             self._plan_probe(now, belief.interval_ms * 4 // 3)
             belief.ghost_age = 0
+        elif why == "lag" and not self.lag_ms:
+            belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what others have from the start, and now it is learned
         elif why == "lag":
             belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
         elif why == "exact":
