@@ -148,7 +148,7 @@ def model_in(body: Body, content_type: bytes) -> str:
 def model_in_path(path: str) -> str:
     """The model that a path names, as Gemini's, Azure's and Bedrock's do, or nothing."""
     found = _PATH_MODEL.search(path)
-    return unquote(found["model"] or found["bedrock"]) if found else ""
+    return found["model"] or unquote(found["bedrock"]) if found else ""
 
 
 def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
