@@ -19,7 +19,7 @@ from headgate.core.places import TicketView
 from headgate.core.records import Lease, Reason
 from headgate.log.protocol import SideWrite, StoreAway, StoreError, StoreMoved
 
-VERSION = 1
+VERSION = 2  # 2: a Release may keep its lease
 LONGEST = 64 << 20  # bytes of a question
 LONGEST_ANSWER = 1 << 30  # the whole state may be in it
 _HEAD = 4
