@@ -18,7 +18,7 @@ async def healthz() -> HealthAnswer:
 
 @get(
     "/readyz",
-    summary="Whether the store can be read, and the service is not about to stop",
+    summary="Whether the store can be read, its workers run, and the service is not about to stop",
     responses={503: ResponseSpec(HealthAnswer, description="Not now", generate_examples=False)},
 )
 async def readyz(service: Service) -> Response[HealthAnswer]:
@@ -28,6 +28,8 @@ async def readyz(service: Service) -> Response[HealthAnswer]:
         await service.gate.read()
     except HeadgateError as error:
         return Response(HealthAnswer("store_unavailable", str(error)), status_code=503)
+    if trouble := service.workers_trouble():
+        return Response(HealthAnswer("workers_down", trouble), status_code=503)
     return Response(HealthAnswer("ok"))
 
 

@@ -66,8 +66,11 @@ def serve(
     jobs: Jobs | None = None,
     on_ready: Callable[[], None] | None = None,
     go_after: Callable[[StoreMoved], None] | None = None,
+    workers_trouble: Callable[[], str] = str,
 ) -> int:
     """Run until a signal says stop; the exit code. `on_ready` is called once everything is open.
+
+    `workers_trouble` says why workers that should run beside the service do not; "" when all is well.
 
     Where the gate is moved, `go_after` has the environment name the store that it is in by now, and everything begins
     anew there, at the same port: who asks meanwhile waits. Without it, or when it raises, the service ends.
@@ -81,7 +84,9 @@ def serve(
         access = _access(options, loaded, folder, loopback)
         while True:
             try:
-                return uvloop.run(_run(sock, access, loaded, environment, folder, beside, jobs, on_ready))
+                return uvloop.run(
+                    _run(sock, access, loaded, environment, folder, beside, jobs, on_ready, workers_trouble)
+                )
             except StoreMoved as moved:
                 if go_after is None:
                     raise
@@ -100,12 +105,14 @@ async def _run(
     beside: MakeOther | None,
     jobs: Jobs | None,
     on_ready: Callable[[], None] | None,
+    workers_trouble: Callable[[], str],
 ) -> int:
     url = store_url()
     gate = HostNode(open_log(url), loaded, local_folder(url))
     async with gate, listening(gate, url):
         service = Service(gate, access, loaded, environment, jobs)
         service.url = _url(sock)
+        service.workers_trouble = workers_trouble
         service.dashboard = FILES.find("index.html") is not None
         if beside is not None:
             service.beside = beside(gate, access, folder)

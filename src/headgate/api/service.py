@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from time import time
 
 from headgate import __version__
@@ -64,6 +65,7 @@ class Service:
         self.jobs = JobsDesk(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
+        self.workers_trouble: Callable[[], str] = str  # why workers that should run do not; "" when all is well
         self.beside: Other | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()

@@ -68,6 +68,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
             Desk(_gate_of_jobs, loaded),
             crew.start if crew is not None else None,
             go_after,
+            crew.trouble if crew is not None else str,
         )
     finally:
         if crew is not None:

@@ -71,4 +71,13 @@ def command(
         Teller(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
 
     beside = Beside(tell, lambda: bool(file.targets()))
-    return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with).run()
+    on_hands = _tell_hands if with_stdin else None
+    return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
+
+
+def _tell_hands(number: int) -> None:
+    """For the service that started us (cli/crew.py)."""
+    try:
+        os.write(1, f"{number}\n".encode())
+    except OSError:
+        pass  # it is gone

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _socket
 import os
-import sys
 from binascii import crc32
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from time import monotonic, sleep
@@ -136,12 +135,13 @@ def start(folder: str) -> None:
     """
     if not _starting(folder).take():
         return
+    from headgate.gate.itself import python_command
     from headgate.log.files import make_file
 
     out = make_file(f"{folder}/node.log", exclusive=False)
     try:
         os.lseek(out, 0, os.SEEK_END)
-        _spawn([sys.executable, "-m", "headgate", "node", "--by-itself"], out)
+        _spawn(python_command("headgate", "node", "--by-itself"), out)
     finally:
         os.close(out)
 

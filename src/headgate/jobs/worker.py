@@ -53,7 +53,8 @@ class Beside(NamedTuple):
 class Worker:
     """`headgate worker`. With `now`, it hands jobs back when it is told to stop.
 
-    `ends_with` is a file whose end tells it to stop; -1: none does.
+    `ends_with` is a file whose end tells it to stop; -1: none does. `on_hands` is told how many hands there are, when
+    that changes.
     """
 
     def __init__(
@@ -66,7 +67,11 @@ class Worker:
         now: bool = False,
         beside: Beside | None = None,
         ends_with: int = -1,
+        on_hands: Callable[[int], None] | None = None,
     ) -> None:
+        self._on_hands = on_hands
+        self._hands_told = 0
+        self._cannot_start = ""  # why there are fewer hands than there should be
         self._ends_with = ends_with
         self._beside = beside
         self._aside = 0  # the pid of that process
@@ -115,6 +120,7 @@ class Worker:
             self._reap()
             if not self._signals:
                 self._fill()
+                self._tell_hands()
             else:
                 self._tell_to_stop(gate)
             now = monotonic()
@@ -164,10 +170,25 @@ class Worker:
             return
         self._started_at = monotonic()
         begins, self._begins = self._begins, None
-        if beside is not None:
-            self._aside = start_beside(lambda: beside.run(begins), self._say, self._life[1])
-        for _ in range(missing):
-            self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
+        try:
+            if beside is not None:
+                self._aside = start_beside(lambda: beside.run(begins), self._say, self._life[1])
+            for _ in range(missing):
+                self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
+        except OSError as error:
+            why = f"cannot start another process ({error.strerror})"
+            if why != self._cannot_start:
+                self._say(f"{why}: {len(self._hands)} of {self._number} hands work; still trying")
+            self._cannot_start = why
+            return
+        if self._cannot_start:
+            self._cannot_start = ""
+            self._say(f"all {self._number} hands work again")
+
+    def _tell_hands(self) -> None:
+        if self._on_hands is not None and len(self._hands) != self._hands_told:
+            self._hands_told = len(self._hands)
+            self._on_hands(self._hands_told)
 
     def _reap(self) -> None:
         while self._hands or self._aside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -42,6 +43,7 @@ def every(runs: list[Run], jobs: int, progress: Callable[[float], None] | None =
         for number, run in enumerate(runs):
             yield one(run, lambda part, done=number: tell((done + part) / len(runs)))  # type: ignore[misc]
         return
+    os.environ["PYTHONSAFEPATH"] = "1"  # where processes are not forked: they import nothing of the current folder
     pool = ProcessPoolExecutor(min(jobs, len(runs)), initializer=_leave_ctrl_c_to_us)
     over = False
     try:

@@ -10,7 +10,6 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import NoReturn
 import msgspec
 from msgspec import Struct
 
+from headgate.gate.itself import python_command
 from headgate.testing.fleet import Fleet, FleetError, Progress, ProviderProcess
 from headgate.testing.view import View
 
@@ -119,9 +119,8 @@ def _play(view: View, wrapped: bool) -> Half:
 
 
 def _command(agent: str, url: str, record: Path, wrapped: bool) -> list[str]:
-    python = sys.executable
-    own = [python, "-m", "headgate.testing.agent", "--url", url, "--record", str(record), "--name", agent, *AGENT]
-    return [python, "-m", "headgate", "run", "-m", MODEL, "--quiet", "--", *own] if wrapped else own
+    own = python_command("headgate.testing.agent", "--url", url, "--record", str(record), "--name", agent, *AGENT)
+    return python_command("headgate", "run", "-m", MODEL, "--quiet", "--", *own) if wrapped else own
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -134,7 +133,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 def _leases_left(env: dict[str, str]) -> str:
     """What is wrong with the leases after the last agent has ended; nothing when there is none left."""
-    ps = subprocess.run([sys.executable, "-m", "headgate", "ps", "--json"], env=env, capture_output=True, timeout=30)
+    ps = subprocess.run(python_command("headgate", "ps", "--json"), env=env, capture_output=True, timeout=30)
     if ps.returncode:
         said = ps.stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
         return f"headgate ps --json failed (exit {ps.returncode}): {said[-1]}"

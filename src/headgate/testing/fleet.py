@@ -13,13 +13,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
 from msgspec import Struct
 
+from headgate.gate.itself import python_command
 from headgate.testing import records
 
 START_S = 15.0
@@ -50,7 +50,7 @@ class ProviderProcess:
     """`python -m headgate.testing.provider` for as long as the block lasts; it ends by itself if we are killed."""
 
     def __init__(self, *options: str) -> None:
-        self._argv = [sys.executable, "-m", "headgate.testing.provider", "--with-parent", *options]
+        self._argv = python_command("headgate.testing.provider", "--with-parent", *options)
         self.url = ""
 
     def __enter__(self) -> Self:
