@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+
+import pytest
 
 from headgate.core.errors import HeadgateError
 from headgate.gate import meeting
@@ -10,7 +14,7 @@ from headgate.gate.direct import DirectGate
 from headgate.gate.remote import RemoteGate
 from headgate.gate.seats import SeatGate
 from headgate.log import open_log
-from tests.proxy.proxied import CHAT, Proxied
+from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
 
 def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied: Callable[..., Proxied]) -> None:
@@ -40,3 +44,40 @@ def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied
     remote.close()
     for lease in (mine, other):
         gate.ok("POST", f"/v1/leases/{lease}/release", {})
+
+
+# Prints a record, makes a call through the proxy, prints the answer.
+AGENT = """#!/usr/bin/env python3
+import json, os, urllib.request
+def tell(**record): print(json.dumps(record), flush=True)
+tell(type="system", subtype="init", session_id="s1")
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+body = json.dumps({"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}).encode()
+request = urllib.request.Request(url, body, {"content-type": "application/json", "x-api-key": "key-of-a-client"})
+urllib.request.urlopen(request).read()
+tell(type="assistant", message={"content": []})
+tell(type="result", subtype="success", is_error=False, result="done")
+"""
+
+
+@pytest.mark.timeout(120)
+def test_an_agent_whose_call_waits_in_the_queue_is_not_ended_for_its_silence(
+    proxied: Callable[..., Proxied], tmp_path: Path
+) -> None:
+    gate = proxied(requests="anthropic = { cap = 1, cooldown = 0 }")
+    gate.provider.latency_s = 60
+    program = tmp_path / "claude"
+    program.write_text(AGENT)
+    program.chmod(0o755)
+    extra = "x-api-key: key-of-a-client\r\n"
+    with gate.begin(MESSAGES, "/anthropic/v1/messages", extra):
+        gate.provider.wait_until(lambda stats: stats.active == 1, 60)
+        options = ["--proxied", "--silence", "3s", "-m", "none"]
+        run = gate.spawn("run", *options, "--", str(program), "-p", "--output-format", "stream-json", "hi")
+        gate.wait_until(gate.tickets, "its call waits")
+        sleep(6)  # twice its silence: the time itself is what is tested
+        assert run.poll() is None
+        gate.provider.latency_s = 0
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert "done" in out

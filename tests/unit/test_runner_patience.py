@@ -48,7 +48,7 @@ def ends_at(told: Told, at: float = 1_000, *, other: bool = False, patience_s: f
         ("usage_window", 7_200_000, True, 0),
         ("usage_window", 60_000, True, 120_000),
         ("quota", None, True, 0),
-        ("auth", None, True, 5_000),
+        ("auth", None, True, 3_000),
         ("auth", None, False, 0),
         ("server_error", None, True, INF),
         ("local_error", None, True, INF),

@@ -53,7 +53,7 @@ class Gate:
 class Watched:
     """A watched opencode whose clock is ours."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, proxied: bool = True) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, proxied: bool = True, silence_s: float = 1200) -> None:
         self.now_s = 1000.0
         monkeypatch.setattr(watching, "monotonic", lambda: self.now_s)
         self.gate = Gate()
@@ -63,7 +63,7 @@ class Watched:
             LEASE,
             OPENCODE,
             classify="",
-            silence_s=1200,
+            silence_s=silence_s,
             patience_s=120,
             read=True,
             say=self.said.append,
@@ -89,7 +89,13 @@ def test_time_in_the_gates_own_queue_is_not_the_agents_silence(monkeypatch: pyte
     agent = Watched(monkeypatch)
     agent.gate.has_calls = True
     assert agent.lives(1800) == "", "half an hour in the queue"
-    agent.gate.has_calls = False
+    short = Watched(monkeypatch, silence_s=6)
+    short.gate.has_calls = True
+    assert short.lives(60) == ""
+    short.gate.has_calls = False
+    assert short.lives(10) == "silent"
+    agent.now_s, agent.gate.has_calls = 2801.0, False
+    monkeypatch.setattr(watching, "monotonic", lambda: agent.now_s)
     assert agent.lives(160) == ""
     assert agent.lives(30) == "no_record", "its own three minutes have passed"
 

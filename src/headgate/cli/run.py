@@ -233,7 +233,7 @@ def _under_lease(
     end = supervise(
         child,
         ends_in_s=(lease.ends_at - gate.now()) / 1000 if lease.ends_at else None,
-        every_s=min(_LOOK_S, BEAT_S),
+        every_s=min(_LOOK_S, BEAT_S, silence_s / 4),
         on_tick=watch.tick,
         on_bytes=watch.feed if watch.reader is not None else None,
         ends=watch.ending,

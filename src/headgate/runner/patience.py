@@ -7,7 +7,7 @@ is ended, as its slot is better used by another.
 | the agent | and the refusal | it is ended |
 | --- | --- | --- |
 | has done nothing yet | a rate limit or overload, over within its patience, and it calls again | after its patience |
-| has done nothing yet | a login that was refused, and it calls again | after 5 s: it may get a new token by itself |
+| has done nothing yet | a login that was refused, and it calls again | after 3 s: it may get a new token by itself |
 | has done nothing yet | any other limit, or it does not call again, or another candidate is free | at once |
 | has worked | any, and it calls again | after its patience |
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 PATIENCE_S = 120.0
-_NEW_TOKEN_MS = 5_000
+_NEW_TOKEN_MS = 3_000
 _NEVER = float("inf")
 
 

@@ -82,6 +82,7 @@ class Watch:
                 self.patience = Patience(self.reader, patience_s, self._has_other_candidate)
             self.ending = Ending(self.reader, silence_s=silence_s, patience=self.patience)
         self._proxied = proxied
+        self._quiet_ms = min(_QUIET_MS, silence_s * 1000 / 4)
         self._ticked_at = monotonic()
         self._told_refusal = (0.0, -1)  # when the gate was told of one, and how much output there was then
         self.holder = ""  # who must hold the lease, where its id is used again and again
@@ -179,7 +180,7 @@ class Watch:
         """While a call of the agent waits in the proxy or is answered there, the agent is not silent: it waits."""
         now, before = monotonic(), self._ticked_at
         self._ticked_at = now
-        if not self._proxied or self.ending is None or self.ending.silent_ms(now * 1000) < _QUIET_MS:
+        if not self._proxied or self.ending is None or self.ending.silent_ms(now * 1000) < self._quiet_ms:
             return
         try:
             waits = self._gate.has_open_calls(self._lease.id)
