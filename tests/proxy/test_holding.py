@@ -145,7 +145,7 @@ def test_x2_what_cannot_end_in_time_is_told_at_once(proxied: Callable[..., Proxi
 
 
 def test_b1_a_refused_key_is_refused_by_us_until_a_person_sees_to_it(proxied: Callable[..., Proxied]) -> None:
-    gate = proxied()
+    gate = proxied(fake='key_env = "OWN_KEY"', OWN_KEY="key-of-a-client")
     gate.provider.script(Fault(status=401))
     assert gate.chat("/anthropic/v1/messages", MESSAGES).status == 401
     again = gate.chat("/anthropic/v1/messages", MESSAGES)

@@ -15,6 +15,7 @@ import msgspec
 from headgate.api.errors import Refused, refusal
 from headgate.api.sessions import HEADER
 from headgate.api.tokens import Tokens
+from headgate.gate.local_peer import LocalUsers, Peer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -58,12 +59,21 @@ class Access:
         names: frozenset[str],
         concurrency_token: bool,
         may_submit: bool = False,
+        users: LocalUsers | None = None,
     ) -> None:
         self.tokens = tokens
         self.loopback = loopback
         self.names = names  # in lower case, besides addresses
         self.concurrency_token = concurrency_token
         self.may_submit = may_submit  # jobs: whoever may runs anything
+        self.users = users  # of this machine, who are trusted on loopback; None: all of them
+
+    def trusts(self, scope: Scope) -> bool:
+        """Whether a request comes, over loopback, from a user of this machine who needs no token to be trusted."""
+        if not self.loopback or self.users is None:
+            return self.loopback
+        peer: Peer | None = scope.get("headgate.peer")
+        return peer is not None and peer.trusted
 
 
 class Guard:
@@ -181,15 +191,16 @@ class Guard:
         if secret is not None and access.tokens.sessions.is_open(found.get(b"cookie", b""), secret):
             scope["headgate.may_change"] = True
             return
-        if scope["method"] in _SAFE and (path in _PUBLIC or path.startswith("/assets/")):
+        safe = scope["method"] in _SAFE
+        if safe and (path in _PUBLIC or path.startswith("/assets/")):
             return
         if (scope["method"], path) == _SIGN_IN:
             return
-        if access.loopback:
-            if scope["method"] in _SAFE:
+        if safe or (path.startswith("/concurrency/") and not access.concurrency_token):
+            if access.trusts(scope):
                 return
-            if path.startswith("/concurrency/") and not access.concurrency_token:
-                return
+            if access.loopback:
+                raise _stranger()
         raise Refused(
             401,
             "token_needed",
@@ -270,6 +281,15 @@ def _browser_page() -> Refused:
         "browser_page",
         "the proxy answers programs: a browser cannot open or embed what a provider sends, "
         "which could act on the dashboard",
+    )
+
+
+def _stranger() -> Refused:
+    return Refused(
+        401,
+        "token_needed",
+        "the service does not trust this user of the machine: send the token, as `Authorization: Bearer …` (it is in "
+        "the file `token` of the state folder), or set local_users under [serve] in the service's config",
     )
 
 

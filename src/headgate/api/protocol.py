@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from headgate.api import bounds
 from headgate.api.guard import HEAD_BYTES, PATH_BYTES
 from headgate.api.quick import Exchange, Quick
+from headgate.gate.local_peer import LocalUsers, Peer
 
 _MOST = HEAD_BYTES + PATH_BYTES
 _REFUSED = 32  # connections beyond the most there may be, which are told so
@@ -141,10 +142,13 @@ class Protocol(HttpToolsProtocol):
         self._reading = False
         self._to_start: tuple[Any, Any] | None = None
         self._deaf = False  # what comes is read no more
+        self._peer: Peer | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         together: Any = Together(transport, self.loop)
         super().connection_made(together)
+        users: LocalUsers | None = getattr(self.config, "headgate_users", None)
+        self._peer = None if users is None else Peer(users, self.client, self.server)  # type: ignore[arg-type]
         self.flow = bounds.Flow(together, self._read_on)
         over = len(self.connections) - self._most
         if over > 0 and not bounds.make_room(self.connections, self) and over > _REFUSED:  # type: ignore[type-var]
@@ -273,6 +277,7 @@ class Protocol(HttpToolsProtocol):
         self._loose = self._body = 0
         self._waits_for, self.since = "head", self.loop.time()
         super().on_message_begin()
+        self.scope["headgate.peer"] = self._peer  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer, which goes nowhere

@@ -35,6 +35,7 @@ from headgate.gate import processes
 from headgate.gate.address import Address, remove_address, write_address
 from headgate.gate.hosting import HostNode
 from headgate.gate.listening import listening
+from headgate.gate.local_peer import LocalUsers
 from headgate.gate.node import Node
 from headgate.log import open_log
 from headgate.log.places import local_folder
@@ -169,6 +170,7 @@ def build_config(service: Service) -> uvicorn.Config:
     config.headgate_state = state  # type: ignore[attr-defined]
     config.headgate_quick = quick  # type: ignore[attr-defined]
     config.headgate_most = most  # type: ignore[attr-defined]
+    config.headgate_users = service.access.users  # type: ignore[attr-defined]
     return config
 
 
@@ -266,6 +268,7 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
         names=frozenset(names),
         concurrency_token=settings.concurrency_token,
         may_submit=loopback if settings.submit is None else settings.submit,
+        users=LocalUsers(settings.local_users, folder),
     )
 
 

@@ -34,8 +34,9 @@ class NotInstalled(HeadgateError):
 def command(host: str, port: int, workers: int, users: tuple[str, ...], new_token: bool) -> int:
     """Serve the HTTP API, the stream of events, the metrics and the dashboard, until it is told to stop.
 
-    Agents do not need it: it stands beside any number of `headgate run` on the same store. On loopback anybody on this
-    machine may read; changing anything needs the token in the state folder. On another address everything does.
+    Agents do not need it: it stands beside any number of `headgate run` on the same store. On loopback its own user and
+    root may read; other users need the token in the state folder, and so does every change. On another address
+    everything does.
 
     \b
     headgate serve
@@ -63,7 +64,11 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
             Options(host, port, new_token),
             loaded,
             lambda gate, access, folder: Proxy(
-                gate, loopback=access.loopback, is_token=access.tokens.is_token, folder=folder
+                gate,
+                loopback=access.loopback,
+                is_token=access.tokens.is_token,
+                trusts=access.trusts,
+                folder=folder,
             ),
             Desk(_gate_of_jobs, loaded),
             crew.start if crew is not None else None,

@@ -92,6 +92,7 @@ concurrency_token = true
 hosts = ["gate.example.org"]
 access_log = false
 submit = false
+local_users = "self"            # whom it trusts on this machine without the token
 
 # Jobs: how long those that have ended are kept, and how much of what one prints.
 [jobs]

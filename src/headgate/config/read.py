@@ -57,6 +57,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             tuple(serve.get("hosts", ())),
             serve.get("access_log", True),
             serve.get("submit"),
+            serve.get("local_users", Serve().local_users),
         ),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
         notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),

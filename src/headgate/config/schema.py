@@ -406,6 +406,15 @@ SCHEMA = Table(
                         "false",
                         "only on loopback",
                     ),
+                    Key(
+                        "local_users",
+                        Scalar('"self", "group" or "all"', v.read_local_users),
+                        "Which users of this machine the service trusts on loopback without the token, to read and to "
+                        'use the keys of this file through the proxy. `"self"`: its own user and root. `"group"`: also '
+                        'the members of the group that shares the state folder. `"all"`: every user.',
+                        '"group"',
+                        '"self"',
+                    ),
                 ),
             ),
             "The HTTP service.",

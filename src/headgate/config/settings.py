@@ -38,6 +38,7 @@ class Serve(Struct, frozen=True):
     hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
     access_log: bool = True  # of the proxy
     submit: bool | None = None  # jobs over HTTP; None: on loopback only
+    local_users: str = "self"  # whom it trusts on loopback without the token: "self", "group" or "all"
 
 
 class Jobs(Struct, frozen=True):

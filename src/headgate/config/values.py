@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_SEATS = 1_000_000
 APIS = ("openai", "anthropic", "gemini")
+LOCAL_USERS = ("self", "group", "all")
 CAP_HELP = f"a whole number from 1 to {MOST_SEATS}"
 _PROVIDER_HELP = (
     'a provider\'s name, for example "umans": letters, digits and . _ - + only; or with an account, "umans@work"'
@@ -63,6 +64,10 @@ def read_on_429(value: object) -> str:
 
 def read_on_cutoff(value: object) -> str:
     return _choice(value, ("keep", "end"))
+
+
+def read_local_users(value: object) -> str:
+    return _choice(value, LOCAL_USERS)
 
 
 def read_host_name(value: object) -> str:

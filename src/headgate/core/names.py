@@ -12,6 +12,22 @@ from msgspec import Struct
 from headgate.core.errors import BadName
 
 DEFAULT_ACCOUNT = "default"
+# Other names of providers that agents and SDKs use, and the name by which they are known here. The only such table.
+ALIASES = {
+    "amazon-bedrock": "bedrock",
+    "aws-bedrock": "bedrock",
+    "azure-openai": "azure",
+    "fireworks-ai": "fireworks",
+    "gemini": "google",
+    "google-generative-ai": "google",
+    "google-vertex": "vertex",
+    "mistralai": "mistral",
+    "moonshot": "moonshotai",
+    "togetherai": "together",
+    "vertex-ai": "vertex",
+    "vertex_ai": "vertex",
+    "x-ai": "xai",
+}
 KINDS = ("agents", "requests")
 
 # The families whose caps are named by default (SPEC A6): "opus_concurrency_cap".
@@ -114,6 +130,11 @@ def pool_id(selector: Selector, model: Model | None, host: str, project: str) ->
         return f"{selector.text}:{account_of(model)}"
     at = "" if model.account == DEFAULT_ACCOUNT else f"@{model.account}"
     return f"{selector.provider}{at}{tail}"
+
+
+def names_of(provider: str) -> list[str]:
+    """All names of a provider, the one that is used here first."""
+    return [provider, *(alias for alias, known in ALIASES.items() if known == provider)]
 
 
 def account_of(model: Model) -> str:

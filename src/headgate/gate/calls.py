@@ -38,6 +38,14 @@ class NotInTime(NotAdmitted):
         self.retry_ms = retry_ms
 
 
+class Run(NamedTuple):
+    """What its calls take over from a run."""
+
+    project: str
+    priority: int
+    model: str  # "" where it has none
+
+
 class Asking(NamedTuple):
     """A call that is in line."""
 
@@ -181,8 +189,8 @@ class Calls:
         if narrowest(known.state.held[ident]) is not None:
             gate._commits.put(cmd.UseUp(ident, wait_ms, scope, family))
 
-    def run(self, ident: str) -> tuple[str, int] | None:
-        """Project and priority of a run, by the id of its lease; None when there is none, or nobody can tell."""
+    def run(self, ident: str) -> Run | None:
+        """A run, by the id of its lease; None when there is none, or it cannot be told."""
         gate = self._gate
         try:
             lease = gate._replica.state.leases.get(ident)
@@ -191,7 +199,7 @@ class Calls:
                 lease = gate._replica.state.leases.get(ident)
         except StoreError:
             return None
-        return None if lease is None else (lease.ticket.spec.project, lease.ticket.priority)
+        return None if lease is None else Run(lease.ticket.spec.project, lease.ticket.priority, lease.model)
 
     async def salt(self) -> bytes:
         """The store's salt for hashes of credentials; made by whoever needs it first."""

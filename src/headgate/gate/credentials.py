@@ -247,6 +247,11 @@ def _digest(salt: bytes, of: bytes, data: bytes) -> str:
     return blake2b(data, key=salt, person=of, digest_size=16).hexdigest()
 
 
+def read_file(path: str) -> bytes:
+    """A credential file, for others who look into it."""
+    return _content(path)
+
+
 def _content(path: str) -> bytes:
     """An ordinary file's content; nothing where it cannot be had. Never waits, as for who writes to a FIFO."""
     try:

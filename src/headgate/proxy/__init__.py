@@ -9,7 +9,9 @@ with the last one. A client that leaves, at any moment, ends all of it at once.
 | `app.py` | the ASGI entry: one request from its first byte to its line in the access log |
 | `routes.py` | whose request it is: `/PROVIDER/…`, `/p/PROJECT/PROVIDER/…`, `/l/LEASE/PROVIDER/…` |
 | `upstreams.py` | the providers: where they are, a client for each |
+| `callers.py` | who calls, with whose key, and which models may answer |
 | `accounts.py` | which account a key belongs to |
+| `unproven.py` | calls with a key that no provider has accepted yet |
 | `bodies.py` | the request's body: its model, and how much of it is kept |
 | `holding.py` | the line, attempts and fallbacks |
 | `relay.py` | the answer |

@@ -15,16 +15,16 @@ from headgate.config.errors import BadValue
 from headgate.config.settings import Settings
 from headgate.config.units import parse_duration_ms
 from headgate.core.errors import HeadgateError
-from headgate.core.names import DEFAULT_ACCOUNT, Model
 from headgate.core.order import MAX_PRIORITY
 from headgate.gate.calls import Calls
 from headgate.proxy.access import AccessLog
-from headgate.proxy.accounts import ANY_KEY, Accounts
-from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store, model_in, model_in_path
+from headgate.proxy.accounts import Accounts
+from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store
+from headgate.proxy.callers import Callers
 from headgate.proxy.connection import Response
 from headgate.proxy.errors import ClientGone, Refusal
-from headgate.proxy.exchange import Candidate, Exchange
-from headgate.proxy.headers import key_of, read_headers, without_key
+from headgate.proxy.exchange import Exchange
+from headgate.proxy.headers import read_headers
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
 from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up
 from headgate.proxy.routes import Route, find_route
@@ -36,8 +36,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_UNCOUNTED = (b"/count_tokens", b"/input_tokens", b"/count-tokens", b":countTokens", b"/count-tokens:rawPredict")
-_MOST_NAMES = 4096
+_MOST_ROUTES = 4096
 
 
 class Served(Protocol):
@@ -50,11 +49,21 @@ class Served(Protocol):
 class Proxy:
     """Made once for a service; `wants` says which requests are its own."""
 
-    def __init__(self, gate: Any, *, loopback: bool, is_token: Callable[[bytes], bool], folder: str) -> None:
+    def __init__(
+        self,
+        gate: Any,
+        *,
+        loopback: bool,
+        is_token: Callable[[bytes], bool],
+        folder: str,
+        trusts: Callable[[Scope], bool] | None = None,
+    ) -> None:
+        """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do."""
         self._gate = gate
         self._calls = Calls(gate)
-        self._holding = Holding(self._calls)
+        self._holding = Holding(self._calls, lambda: self._callers)
         self._loopback = loopback
+        self._trusts = trusts or (lambda _: loopback)
         self._is_token = is_token
         self._folder = folder
         self._store = Store()
@@ -68,8 +77,9 @@ class Proxy:
         """Go by the config; again when it was read anew."""
         self._settings = settings
         self._upstreams = Upstreams(settings)
-        self._accounts = Accounts(settings, lambda: self._salt, self._is_token)
-        self._names: dict[tuple[str, str, str], str] = {}
+        accounts = Accounts(settings, lambda: self._salt)
+        here = "this service trusts only its own user" if self._loopback else "this service is not on loopback"
+        self._callers = Callers(settings, self._upstreams, accounts, self._is_token, here)
         self._routes: dict[bytes, Route] = {}
         self._log.close()
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
@@ -97,7 +107,7 @@ class Proxy:
             route = find_route(path, self._upstreams)
             if route is None:
                 return False
-            if len(self._routes) >= _MOST_NAMES:
+            if len(self._routes) >= _MOST_ROUTES:
                 self._routes.clear()
             self._routes[path] = route
         scope["headgate.route"] = route
@@ -111,8 +121,8 @@ class Proxy:
         x.body = Body(_no_more, self._store)
         x.body.take(bytes(body))
         try:
-            self._choose(x, self._read(x, scope))
-            if x.candidates:
+            self._callers.choose(x, self._read(x, scope))
+            if x.candidates and not x.apart:
                 self._holding.ask(x)
         except HeadgateError:  # which is said in its task
             x.body.forget()
@@ -153,6 +163,7 @@ class Proxy:
                 raise
             handler.uncancel()
         finally:
+            self._holding.leave_place(x)
             if x.asking is not None:
                 self._holding.give_up(x)
             if x.lease:  # it ended before its answer did
@@ -172,7 +183,7 @@ class Proxy:
             x.body.on_whole = lambda: self._watch.client(x, receive, handler, in_one_piece=False)
         try:
             if key is not None:
-                self._choose(x, key)
+                self._callers.choose(x, key)
             response, start = await self._holding.answer(x, relay.news)
             try:
                 relay.begin(response, start)
@@ -200,6 +211,8 @@ class Proxy:
 
     def _heard(self, x: Exchange, response: Response) -> None:
         """The head of an answer is here, which is passed on."""
+        if response.status < 300 and self._callers.accept(x):
+            self._holding.adopt(x)
         if not x.lease or response.status >= 400:  # of a refusal, its outcome says all
             return
         self._calls.began(x.lease)
@@ -229,14 +242,7 @@ class Proxy:
         if asked.upgrade:
             what = asked.upgrade[:40].decode("latin-1")
             raise Refusal(426, "upgrade", f"the proxy passes on no {what} connections: send plain HTTP/1.1 requests")
-        key = key_of(asked, x.query)
-        token = bool(key) and self._accounts.is_token(key)
-        if token or key == ANY_KEY:  # it means the key of the config, and is not the provider's business
-            asked.keys.clear()
-            x.query = without_key(x.query)
-        if not self._loopback and not token and key in ("", ANY_KEY):
-            sentence = "this service is not on loopback: send a key of the provider's, or Headgate's own token as one"
-            raise Refusal(401, "key_needed", sentence)
+        key = self._callers.read_key(x, lambda: self._trusts(scope))
         x.hold_s = x.upstream.hold_s
         x.since = self._calls.now()
         if x.route.lease:
@@ -244,7 +250,7 @@ class Proxy:
         if asked.ours:
             self._read_ours(x, asked.ours)
         x.project = x.route.project or x.project
-        return key if asked.keys or b"key=" in x.query else ""
+        return key
 
     def _read_ours(self, x: Exchange, ours: dict[bytes, bytes]) -> None:
         """The headers that are for us."""
@@ -252,7 +258,7 @@ class Proxy:
         run = said.get(b"lease", "")
         if run and (known := self._calls.run(run)) is not None:
             x.client = run
-            x.project, x.priority = known
+            x.project, x.priority, x.run_model = known
         if b"hold" in said:
             try:
                 x.hold_s = parse_duration_ms(said[b"hold"]) / 1000
@@ -265,53 +271,6 @@ class Proxy:
                 raise Refusal(400, "bad_request", f"x-headgate-priority {number[:20]!r}: {valid}")
             x.priority = int(number)
         x.project = said.get(b"project", "") or x.project
-
-    def _choose(self, x: Exchange, key: str) -> None:
-        """The models that may answer it; none where no model is called, and no seat is needed."""
-        route = x.route
-        account = route.account or self._accounts.of(route.provider, key)
-        if route.account or not key:
-            x.key = self._accounts.key_of(route.provider, account)
-        if x.method != "POST" or x.path.endswith(_UNCOUNTED):
-            return
-        name = model_in_path(x.path.decode("latin-1"))
-        x.model_in_path = bool(name)
-        name = name or model_in(x.body, x.asked.content_type)
-        if not name:
-            return
-        model = self._name(route.provider, account, name)
-        x.model = model
-        x.candidates[model] = Candidate(x.upstream, "", x.key)
-        if self._settings.fallback and x.body.whole:
-            self._add_fallbacks(x, route, account, model)
-
-    def _add_fallbacks(self, x: Exchange, route: Route, account: str, model: str) -> None:
-        plain = f"{route.provider}/{model.partition('/')[2]}"
-        for text in self._settings.fallback.get(model) or self._settings.fallback.get(plain, ()):
-            head, _, name = text.partition("/")
-            provider, _, other = head.partition("@")
-            if provider == route.provider and other in ("", account):
-                candidate = Candidate(x.upstream, name, x.key)
-                text = self._name(provider, account, name)
-            elif provider in self._upstreams:
-                upstream = self._upstreams.find(provider, other)
-                candidate = Candidate(upstream, name, self._accounts.key_of(provider, other or DEFAULT_ACCOUNT))
-                if upstream.api != x.api or not candidate.key:
-                    continue
-            else:
-                continue
-            x.candidates.setdefault(text, candidate)
-
-    def _name(self, provider: str, account: str, name: str) -> str:
-        """The model as the gate knows it: what cannot be in a name is left out of it."""
-        known = self._names.get((provider, account, name))
-        if known is None:
-            clean = "".join(c if c.isalnum() or c in "._-+~/:" else "_" for c in name.removeprefix("models/")[:200])
-            known = str(Model(provider, account, clean or "unknown"))
-            if len(self._names) >= _MOST_NAMES:
-                self._names.clear()
-            self._names[provider, account, name] = known
-        return known
 
 
 async def _no_more() -> Any:

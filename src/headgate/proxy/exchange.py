@@ -10,6 +10,7 @@ from headgate.gate.calls import Asking
 from headgate.proxy.bodies import Body
 from headgate.proxy.headers import Asked
 from headgate.proxy.routes import Route
+from headgate.proxy.unproven import Place
 from headgate.proxy.upstreams import Upstream
 from headgate.signals.outcome import Outcome
 
@@ -20,12 +21,15 @@ class Candidate(NamedTuple):
     upstream: Upstream
     name: str  # empty: as the client has it
     key: str  # empty: the client's own
+    own: bool  # what is sent is the credential of the account that is asked: if it is refused, the account is
 
 
 class Exchange:
     """A request of a client."""
 
     __slots__ = (
+        "account",
+        "apart",
         "api",
         "asked",
         "asked_at",
@@ -48,15 +52,22 @@ class Exchange:
         "method",
         "model",
         "model_in_path",
+        "name",
         "outcome",
+        "own",
         "path",
+        "place",
         "priority",
         "project",
         "query",
         "route",
+        "run_model",
+        "secret",
         "since",
         "stalled",
         "status",
+        "trusted",
+        "unproven",
         "upstream",
         "upstream_s",
         "waiting_for_client",
@@ -74,8 +85,17 @@ class Exchange:
         self.api = upstream.api
         self.asked: Asked
         self.body: Body
+        self.trusted = False  # the client may use the keys of the config
         self.key = ""  # to be sent instead of the client's own
+        self.own = False  # what is sent is the account's own credential
+        self.secret = ""  # the client's own key
+        self.account = ""
+        self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
+        self.apart = False  # until then it stays out of the queue
+        self.place: Place | None = None  # held meanwhile
+        self.name = ""  # of the model, as the client has it
         self.model_in_path = False
+        self.run_model = ""  # of the run that it belongs to
         self.candidates: dict[str, Candidate] = {}  # by the model as the gate knows it; the first is what was asked for
         self.client = ""
         self.project = "default"

@@ -135,7 +135,7 @@ def key_of(asked: Asked, query: bytes) -> str:
     for name in KEYS:
         value = asked.keys.get(name)
         if value:
-            return _text(bare_key(name, value))
+            return text_of(bare_key(name, value))
     if b"key=" in query:
         return parse_qs(query.decode("latin-1")).get("key", [""])[0]
     return ""
@@ -196,7 +196,7 @@ def _named(value: bytes) -> set[bytes]:
     return {word.strip().lower() for word in value.split(b",")}
 
 
-def _text(value: bytes) -> str:
+def text_of(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:

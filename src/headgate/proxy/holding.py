@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from time import perf_counter, time_ns
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -25,17 +26,20 @@ from headgate.proxy.connection import OnNews, Response
 from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import header_for, without_key
+from headgate.proxy.unproven import Full, Place, Places
 from headgate.signals.http import classify_response
 from headgate.signals.outcome import OK, Outcome, outcome
 
 ERROR_BYTES = 64 * 1024  # of an error that are looked at
 _SOON_OVER = frozenset(("rate_limited", "overloaded", "usage_window"))
 _ANOTHER_MAY_DO = _SOON_OVER | {"quota"}
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before a call that is not in the queue is tried again
 _FIRST_DOUBT_S, _LONGEST_DOUBT_S = 0.5, 10.0  # after a second rate limit; twice as long after each further one
 _FIRST_TROUBLE_S, _LONGEST_TROUBLE_S = 0.2, 5.0  # the same while the store cannot be used
 _HARMLESS = frozenset(("GET", "HEAD", "OPTIONS"))
 _NEEDS_A_PERSON = {"auth": 401, "quota": 402}
 LEFT = outcome("local_error", "proxy.client_left", "the client left")
+NOT_ITS_KEY = outcome("local_error", "proxy.not_its_key", "the provider refused a key that is not the account's own")
 NOT_TAKEN = outcome("local_error", "proxy.not_taken", "the client takes nothing any more")
 
 
@@ -46,11 +50,20 @@ class Answered(NamedTuple):
     start: bytes
 
 
+class Keys(Protocol):
+    """Judges the keys that clients bring along."""
+
+    def look_again(self, x: Exchange) -> None: ...
+    def hear_refusal(self, x: Exchange, response: Response) -> bool: ...
+
+
 class Holding:
     """Brings requests to their answers."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, keys: Callable[[], Keys]) -> None:
         self._calls = calls
+        self._keys = keys
+        self._places = Places()
 
     async def answer(self, x: Exchange, on_news: OnNews) -> Answered:
         """The answer to a request, which may be an error. Refusal when it is ours to answer.
@@ -64,6 +77,8 @@ class Holding:
             if answered.response.status < 400:
                 return answered
             x.outcome = self._judged(x, answered)
+            if self._keys().hear_refusal(x, answered.response):
+                self.adopt(x)
             if not self._try_again(x):
                 return answered
             answered.response.close()
@@ -71,10 +86,51 @@ class Holding:
             self.leave(x)  # what was refused is held back, for this request and all others
             await self._doubt(x)
 
+    def adopt(self, x: Exchange) -> None:
+        """The key of a call that is under way has been accepted: it gets a slot of its account, if one is free.
+
+        It gets it before others with the same key, so that no more are under way than the account may have.
+        """
+        if x.place is None:
+            return
+        self._keys().look_again(x)
+        try:
+            asking = self.ask(x, models=(x.model,))
+            if asking.future.done():
+                self._take(x)
+        except (StoreError, NotInTime):
+            pass  # it goes on without one
+        finally:
+            self.leave_place(x)
+
+    def _take(self, x: Exchange) -> None:
+        """The slot that was asked for, if it is there; else the call goes on without one."""
+        asking = x.asking
+        assert asking is not None
+        future = asking.future
+        x.asked_at = 0.0
+        if future.done() and not future.cancelled() and future.exception() is None:
+            got = future.result()
+            if isinstance(got, Lease):
+                x.asking, x.lease = None, got.id
+                return
+        self.give_up(x)
+
+    def leave_place(self, x: Exchange) -> None:
+        """Give back the place of a call whose key is unproven, if it has one."""
+        if x.place is not None:
+            self._places.leave(x.place)
+            x.place = None
+
     def leave(self, x: Exchange) -> None:
         """Give the seat back, if one is held, with what became of it."""
+        self.leave_place(x)
+        if x.asking is not None:
+            self._take(x)
         if x.lease:
             said = x.outcome or OK
+            if said.kind == "auth" and not x.own:
+                said = NOT_ITS_KEY
             if said.kind == "server_error" and said.wait_ms is None:
                 said = _with_wait(said, 0)  # it is passed on, and the client decides when to try again
             self._calls.leave(x.lease, said)
@@ -82,9 +138,9 @@ class Holding:
 
     # The line.
 
-    def ask(self, x: Exchange) -> Asking:
+    def ask(self, x: Exchange, models: tuple[str, ...] = ()) -> Asking:
         """Get in line. NotInTime at once where every model is known to be closed for longer than the request waits."""
-        models = tuple(x.candidates)
+        models = models or tuple(x.candidates)
         anyone = len(models) > 1 and self._calls.is_paused(models[0])
         spec = self._calls.spec(models, x.project, anyone)
         self._calls.check_in_time(spec, self._left_s(x))
@@ -105,6 +161,10 @@ class Holding:
             x.asking = None
 
     async def _enter(self, x: Exchange) -> Candidate:
+        if x.apart:
+            await self._enter_apart(x)
+        if x.apart:
+            return x.candidates[x.model]
         try:
             lease = await self._seat(x)
         except NotInTime as error:
@@ -115,8 +175,25 @@ class Holding:
         x.lease, x.model = lease.id, lease.model
         x.outcome = None
         candidate = x.candidates[lease.model]
-        x.upstream = candidate.upstream
+        x.upstream, x.own = candidate.upstream, candidate.own
         return candidate
+
+    async def _enter_apart(self, x: Exchange) -> None:
+        """Wait for a place; or until another call has shown that the key is good. Refusal."""
+        began = perf_counter()
+        place = Place(x.route.provider, x.account)
+        try:
+            async with asyncio.timeout(self._left_s(x)):
+                await self._places.enter(place)
+        except (TimeoutError, Full):
+            sentence = "too many calls wait until the provider has accepted their keys for the first time"
+            raise Refusal(429, "unverified_key", sentence, 1) from None
+        finally:
+            x.line_s += perf_counter() - began
+        x.place = place
+        self._keys().look_again(x)
+        if not x.apart:
+            self.leave_place(x)
 
     async def _seat(self, x: Exchange) -> Lease:
         """Wait for one. While the store cannot be used, that is waited for too. NotInTime, StoreError."""
@@ -196,7 +273,7 @@ class Holding:
         said = x.outcome
         if said is None or not x.candidates or not x.body.kept:
             return False
-        if len(x.candidates) > 1 and said.kind in _ANOTHER_MAY_DO:
+        if len(x.candidates) > 1 and not x.apart and said.kind in _ANOTHER_MAY_DO:
             return True
         left_s = self._left_s(x)
         return said.kind in _SOON_OVER and left_s > 0 and (said.wait_ms or 0) / 1000 < left_s
@@ -204,10 +281,16 @@ class Holding:
     async def _doubt(self, x: Exchange) -> None:
         """Wait before the next attempt, where a provider says "too many, and try again at once" again and again."""
         said = x.outcome
-        if said is None or said.kind != "rate_limited" or x.attempts < 2 or len(x.candidates) > 1:
+        if said is None:
+            return
+        if x.apart:  # no pool is paused for it
+            pause_s = max(_growing(_FIRST_PAUSE_S, x.attempts, _LONGEST_PAUSE_S), (said.wait_ms or 0) / 1000)
+        elif said.kind == "rate_limited" and x.attempts > 1 and len(x.candidates) == 1:
+            pause_s = _growing(_FIRST_DOUBT_S, x.attempts - 1, _LONGEST_DOUBT_S)
+        else:
             return
         began = perf_counter()
-        await asyncio.sleep(min(_growing(_FIRST_DOUBT_S, x.attempts - 1, _LONGEST_DOUBT_S), self._left_s(x)))
+        await asyncio.sleep(min(pause_s, self._left_s(x)))
         x.line_s += perf_counter() - began
 
 

@@ -201,10 +201,18 @@ def told(x: Exchange) -> Pairs:
     return [
         *ISOLATED,
         (b"x-headgate-waited-ms", b"%d" % line_ms),
-        (b"x-headgate-model", x.model.encode("latin-1", "replace")),
+        (b"x-headgate-model", _shown_model(x).encode("latin-1", "replace")),
         (b"x-headgate-attempts", b"%d" % x.attempts),
         (b"server-timing", b"headgate;dur=%.1f, upstream;dur=%.1f" % (line_ms, upstream_ms)),
     ]
+
+
+def _shown_model(x: Exchange) -> str:
+    """With its account, for a caller that is trusted; names of accounts are no others' business."""
+    if x.trusted or not x.model:
+        return x.model
+    head, slash, name = x.model.partition("/")
+    return head.partition("@")[0] + slash + name
 
 
 def used_up(provider: str, raw_headers: Any) -> list[PoolHint]:
