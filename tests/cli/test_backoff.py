@@ -118,3 +118,22 @@ def test_r3_a_run_whose_candidates_all_need_a_person_exits_75_and_says_why(cli: 
     said = cli("acquire", "-m", OPUS, "--json", "--pid", str(os.getpid()))
     assert said.code == 75
     assert (said.json["reason"]["code"], said.json["reason"]["cause"]) == ("backoff", "quota")
+
+
+def test_a_model_whose_pool_is_paused_is_not_selected(cli: Cli) -> None:
+    cli.ok("cap", "set", OPUS, "1")
+    cli.ok("report", OPUS, "--rate-limited", "--retry-after", "60")
+    assert cli.ok("select", "-m", f"{OPUS},{SONNET}") == f"{SONNET}\n"
+    assert cli.ok("select", "-m", f"{OPUS},{SONNET}", "--rotate") == f"{SONNET}\n"
+    said = cli("select", "-m", OPUS, "--json")
+    assert said.code == 75
+    (unusable,) = said.json["unusable"]
+    assert (unusable["reason"]["code"], unusable["reason"]["pool"]) == ("paused", OPUS)
+    assert f"{OPUS} is paused (rate_limited), 60s left" in said.err or "59s left" in said.err
+    cli.ok("pause", OPUS)
+    assert "until it is resumed" in cli("select", "-m", OPUS).err
+
+
+def test_a_backoff_whose_time_is_over_holds_nothing_back_before_it_is_written_down(cli: Cli) -> None:
+    cli.gate.one(cmd.BackOff(OPUS, "overloaded", 1))
+    assert cli.ok("select", "-m", OPUS) == f"{OPUS}\n"

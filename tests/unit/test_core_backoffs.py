@@ -398,3 +398,53 @@ def test_r3_a_cause_that_needs_a_person_is_not_waited_for_and_another_candidate_
     state = gate.engine.state
     assert gate.engine.needs_a_person(state.queue(Spec((OTHER,))), gate.now)
     assert not gate.engine.needs_a_person(state.queue(Spec((SONNET,))), gate.now)
+
+
+def test_while_the_first_candidate_is_paused_the_next_one_is_taken() -> None:
+    gate = Gate(Rule("agents", OPUS, cap=1), Rule("agents", SONNET, cap=1))
+    gate(cmd.Pause("agents", OPUS, 10_000))
+    first = gate.ask(OPUS, SONNET, wait=False)
+    assert gate.got(first) == SONNET
+    both_shut = gate.ask(OPUS, SONNET)
+    assert gate.waits(both_shut)
+    gate(cmd.Release(first))
+    assert gate.got(both_shut) == SONNET, "it waited for whichever opens first"
+    gate.pass_ms(10_000)
+    assert gate.got(gate.ask(OPUS, SONNET)) == OPUS
+
+
+def test_who_waits_for_a_full_candidate_takes_the_next_one_when_that_is_paused() -> None:
+    gate = Gate(Rule("agents", OPUS, cap=1), Rule("agents", SONNET, cap=1))
+    gate.ask(OPUS)
+    waiting = gate.ask(OPUS, SONNET)
+    assert gate.waits(waiting)
+    gate(cmd.Report(kind="agents", target=OPUS))
+    assert gate.got(waiting) == SONNET
+
+
+def test_candidates_that_are_all_paused_are_waited_for_and_one_that_is_backed_off_is_passed_over() -> None:
+    gate = Gate(Rule("agents", OPUS, cap=1), Rule("agents", SONNET, cap=1), Rule("agents", OTHER, cap=1))
+    gate(cmd.Pause("agents", OPUS, 20_000))
+    gate(cmd.Pause("agents", OTHER, 10_000))
+    gate(cmd.BackOff(SONNET, "overloaded", 60_000))
+    waiting = gate.ask(OPUS, SONNET, OTHER)
+    assert gate.waits(waiting)
+    gate.pass_ms(10_000)
+    assert gate.got(waiting) == OTHER
+
+
+def test_a_model_is_chosen_that_is_neither_paused_nor_backed_off() -> None:
+    gate = Gate(Rule("requests", OPUS, cap=1))
+
+    def choose() -> list[str]:
+        return [e.model for e in gate(cmd.Select((OPUS, SONNET), "pulse")) if isinstance(e, ev.Chosen)]
+
+    gate(cmd.Pause("requests", OPUS, 10_000))
+    assert [choose(), choose()] == [[SONNET], [SONNET]]
+    gate.pass_ms(10_000)
+    assert choose() == [OPUS]
+    gate(cmd.BackOff(SONNET, "overloaded", 60_000))
+    gate.now += 60_000
+    assert gate.engine.state.backoffs
+    events = gate.engine.handle(cmd.Select((SONNET,), "other"), gate.now)
+    assert [event.model for event in events if isinstance(event, ev.Chosen)] == [SONNET]

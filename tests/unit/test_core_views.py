@@ -328,3 +328,48 @@ def test_looking_changes_nothing():
     capacity(bench.state, Spec(models=(OPUS,), host="h9", caps=(("brand-new", 1),)), bench.now)
     assert bench.state.export() == before
     bench.do(cmd.Tick())
+
+
+def test_a11_what_is_backed_off_is_not_green():
+    bench = Bench(agents={"host": 5})
+    bench.do(cmd.BackOff(OPUS, "usage_window", HOUR))
+    found = room(bench, OPUS)
+    assert (found.level, found.free, found.wait_ms) == ("red", 0, (HOUR, HOUR))
+    assert found.reason is not None
+    assert found.reason.code == "backoff"
+    bench.do(cmd.BackOff(SONNET, "rate_limited", 30 * SECOND))
+    assert room(bench, SONNET).level == "yellow"
+
+
+def test_a11_it_is_told_of_the_candidate_that_a_request_would_take():
+    bench = Bench(agents={"host": 5, OPUS: 1, SONNET: 3})
+    spec = Spec((OPUS, SONNET), host="h1")
+    bench.do(cmd.BackOff(OPUS, "overloaded", HOUR))
+    assert capacity(bench.state, spec, bench.now).free == 3
+    bench.do(cmd.EndBackoff(OPUS))
+    bench.do(cmd.Pause("agents", OPUS, HOUR))
+    found = capacity(bench.state, spec, bench.now)
+    assert (found.level, found.free) == ("green", 3)
+    bench.do(cmd.Pause("agents", SONNET, HOUR))
+    assert capacity(bench.state, spec, bench.now).level == "red"
+
+
+def test_a11_a_drained_host_is_red():
+    bench = Bench(agents={"host": 5})
+    bench.do(cmd.Drain("h1"))
+    found = capacity(bench.state, Spec((OPUS,), host="h1"), bench.now)
+    assert found.level == "red"
+    assert found.reason is not None
+    assert found.reason.code == "draining"
+
+
+def test_a11_jobs_that_no_worker_offers_to_run_are_counted():
+    bench = Bench(agents={"host": 5, OPUS: 1})
+    for name in ("a", "b", "c"):
+        bench.do(cmd.Acquire(name, Spec((SONNET,), host="h1"), "", job=True))
+    bench.do(cmd.Acquire("d", Spec((OPUS,), host="elsewhere"), "", job=True))
+    found = capacity(bench.state, Spec((SONNET,), host="h1"), bench.now)
+    assert (found.level, found.queued) == ("yellow", 3)
+    assert found.reason is not None
+    assert "3 jobs wait for a worker" in found.reason.text
+    assert capacity(bench.state, Spec((), host="h2"), bench.now).level == "green"

@@ -16,7 +16,7 @@ from headgate.cli.listing import (
     say_json,
 )
 from headgate.cli.opening import environment, load_config
-from headgate.cli.targets import json_option, tell
+from headgate.cli.targets import ENDLESS_MS, json_option, tell
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest
@@ -26,7 +26,7 @@ from headgate.present.asked import candidates
 from headgate.present.moments import (
     Moments,
 )
-from headgate.present.selecting import first_usable, longest_backoff, unusable
+from headgate.present.selecting import first_usable, longest_hold, unusable
 from headgate.present.words import (
     printable,
 )
@@ -43,7 +43,7 @@ from headgate.present.words import (
 )
 @json_option
 def command(model: str, rotate: str | None, as_json: bool) -> int:
-    """Print the first model that is not backed off; with --rotate the least recently chosen one.
+    """Print the first model that is neither backed off nor paused; with --rotate the least recently chosen one.
 
     It advises and reserves nothing. Providers that are known to have no credentials are passed over. Without -m the
     candidates are those of HEADGATE_MODELS or of the config's `models`.
@@ -80,6 +80,12 @@ def _rotated(gate: DirectGate, models: tuple[str, ...], role: str) -> str | None
 
 
 def _held_text(state: State, model: str, moments: Moments) -> str:
-    backoff = longest_backoff(state, model)
-    left = f"{moments.left(backoff.probe_at)} left" if backoff.probe_at > moments.now else "until a probe succeeds"
-    return f"{backoff.reason} of {backoff.key}, {left}"
+    hold = longest_hold(state, model, moments.now)
+    what = f"{hold.what} is paused ({hold.why})" if hold.code == "paused" else f"{hold.why} of {hold.what}"
+    if hold.code == "paused" and hold.look_at - moments.now > ENDLESS_MS:
+        return f"{what}, until it is resumed"
+    return (
+        f"{what}, {moments.left(hold.look_at)} left"
+        if hold.look_at > moments.now
+        else f"{what}, until a probe succeeds"
+    )

@@ -24,7 +24,7 @@ from headgate.gate.seats import SeatGate
 from headgate.present.targets import entered
 from headgate.present.words import printable
 
-_FAR_MS = 10**11  # further away than anyone will wait: a pause without an end
+ENDLESS_MS = 10**11  # further away than anyone will wait: a pause without an end
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 kind_option = click.option(
@@ -86,7 +86,7 @@ def entered_text(events: Iterable[ev.Event]) -> str:
 def until_text(gate: DirectGate, until: int) -> str:
     """`until 14:03:20 (in 30s)`, in local time."""
     left_ms = until - gate.now()
-    if left_ms > _FAR_MS:
+    if left_ms > ENDLESS_MS:
         return "until somebody resumes it"
     wall = (until + gate.wall_offset_ms()) / 1000
     clock = strftime("%H:%M:%S" if left_ms < 43_200_000 else "%Y-%m-%d %H:%M", localtime(wall))

@@ -8,7 +8,9 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, MOST_MS, concerns, default_ms, ended_by, grown_ms, grows, parse_key
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.names import Model, account_of, glob, parse_model, shown
+from headgate.core.names import KINDS, Model, account_of, glob, parse_model, shown
+from headgate.core.pools import Pool
+from headgate.core.records import Spec
 from headgate.core.state import State
 
 _OF_ACCOUNTS = ("auth", "quota", "usage_window")
@@ -104,8 +106,22 @@ class BackingOff:
 
     def select(self, command: cmd.Select, now: int) -> None:
         models = [parse_model(text) for text in command.models]
-        held = [backoff for backoff in self._state.backoffs.values() if not backoff.is_over(now)]
-        free = [str(model) for model in models if not any(concerns(backoff.key, model) for backoff in held)]
+        free = [str(model) for model in models if not self._is_held(model, now)]
         if free:
             last = self._state.chosen.get(command.role, {})
             self._emit(ev.Chosen(command.role, min(free, key=lambda model: last.get(model, 0))))
+
+    def _is_held(self, model: Model, now: int) -> bool:
+        """Whether a model cannot be used now: it is backed off, or its provider's pool is paused."""
+        held = self._state.backoffs.values()
+        if any(concerns(backoff.key, model) and not backoff.is_over(now) for backoff in held):
+            return True
+        return bool(pauses(self._state, model, now))
+
+
+def pauses(state: State, model: Model, now: int) -> list[Pool]:
+    """The pools of a model's provider, of agents and of requests, that nobody new enters."""
+    specs = [Spec(models=(str(model),), kind=kind) for kind in KINDS]
+    needs = [need for spec in specs for need in state.rules.needs(spec, model)]
+    pools = [state.pool(need) for need in needs if need.cap.selector.scope == "model"]
+    return [pool for pool in pools if now < pool.paused_until]

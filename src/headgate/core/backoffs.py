@@ -49,8 +49,8 @@ class Backoff(Struct, omit_defaults=True):
         return self.until + LINGER_MS if self.times else self.until
 
     def is_over(self, now: int) -> bool:
-        """Whether its time has passed, and it only waits for a call that tries it out."""
-        return self.times > 0 and now >= self.until and not self.probing
+        """Whether its time has passed: its end is not written down yet, or it waits for a call that tries it out."""
+        return now >= self.until and not self.must_probe and not self.probing
 
     @property
     def must_probe(self) -> bool:

@@ -34,6 +34,10 @@ class Candidate:
         self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
 
+    def is_paused(self, now: int) -> bool:
+        """Whether nobody new enters one of its pools."""
+        return any(now < pool.paused_until for pool, _ in self.needs)
+
 
 class Queue:
     """The tickets of one project that need the same, in order."""
@@ -44,6 +48,7 @@ class Queue:
         "by_model",
         "candidates",
         "flow",
+        "others",
         "parking",
         "pools",
         "seats",
@@ -68,6 +73,8 @@ class Queue:
         self.seats = spec.seats
         self.candidates = candidates
         self.usable = usable  # those to try: not backed off, and only the first unless any will do
+        # Whether another may be used while something that the first needs is paused.
+        self.others = not spec.any and 0 < len(usable) < len(candidates)
         # The one way in, where there is no other and it leads through one pool, and no gate.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
         self.sole = candidates[0] if alone and not candidates[0].gates else None

@@ -196,6 +196,16 @@ def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> i
     )
 
 
+def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
+    """How many jobs that no worker offers to run would enter a pool if only `blocks` gave way."""
+    found = 0
+    for spec, entries in state.shelf.kinds(now).items():
+        queue = state.queue(spec)
+        if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now)):
+            found += sum(1 for _ in state.shelf.in_order(spec, entries))
+    return found
+
+
 class Pace(NamedTuple):
     """How quickly a pool's seats come free, by what was observed."""
 

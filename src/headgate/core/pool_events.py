@@ -28,6 +28,9 @@ class PoolEvents:
         if event.incident:
             pool.incident_seq = state.seq
         state.touch(pool)
+        for queue in state.queues.values():  # another candidate may be used meanwhile
+            if queue.others and queue.waiting and pool in queue.pools:
+                state.look_at(queue)
         state.review_reservations(at)
 
     def resumed(self, event: ev.Resumed, at: int) -> None:

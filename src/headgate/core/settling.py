@@ -43,7 +43,7 @@ class Settling:
         state = self._state
         seats = queue.seats
         self._obstacles = obstacles = []
-        plain = not state.backoffs and not state.draining and now >= state.recovers_until
+        plain = not queue.others and not state.backoffs and not state.draining and now >= state.recovers_until
         for candidate in queue.usable if plain else state.tried(queue, now):
             for need in candidate.needs:
                 pool, own_limit = need
@@ -103,7 +103,7 @@ class Settling:
 
     def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
         """Whether those who wait in a queue would be parked on this pool and no other, if it has no more room."""
-        if len(queue.usable) != 1 or self._state.backoffs:
+        if len(queue.usable) != 1 or queue.others or self._state.backoffs:
             return False
         return queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool
 

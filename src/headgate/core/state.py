@@ -147,14 +147,30 @@ class State:
         """The candidates that the head of a queue may enter with: those to probe with, then those in use."""
         if (self.draining or now < self.recovers_until) and self.is_closed(queue.spec, now):
             return ()
+        usable = self.in_use(queue, now)
         if not self.backoffs:
-            return queue.usable
+            return usable
         probes = [
             candidate
             for candidate in queue.candidates
             if (held := self.holding(candidate)) and all(backoff.lets_probe(now) for backoff in held)
         ]
-        return (*probes, *queue.usable)
+        return (*probes, *usable)
+
+    def in_use(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
+        """Those to try that are not backed off; after a first that is paused the next ones too, up to one that is not.
+
+        The last of them is the one that a request would take.
+        """
+        if not queue.others or not queue.usable[0].is_paused(now):
+            return queue.usable
+        found = []
+        for candidate in queue.candidates:
+            if not self.holding(candidate):
+                found.append(candidate)
+                if not candidate.is_paused(now):
+                    break
+        return tuple(found)
 
     def is_closed(self, spec: Spec, now: int) -> bool:
         """Whether nobody like this enters at all: its host is drained, or the log recovers."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from headgate.core.places import Line, blocking, estimate, pace_of, standing_at
+from headgate.core.line import Queue
+from headgate.core.places import Line, estimate, jobs_at, pace_of, standing_at
 from headgate.core.places import TicketView as TicketView
 from headgate.core.pools import Pool
 from headgate.core.reasons import limit_of, reason_for
@@ -160,9 +161,13 @@ def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
 
 
 def capacity(state: State, spec: Spec, now: int) -> Capacity:
-    """SPEC A11: is it worth asking now?"""
+    """SPEC A11: is it worth asking now? What a request made now would meet, by the candidate that it would take."""
     queue = state.queue(spec)
-    needs = queue.preferred.needs
+    tried = state.tried(queue, now)
+    if not tried:  # every candidate is backed off, or the host is drained
+        return _closed(state, queue, now)
+    candidate = next((each for each in tried if not each.is_paused(now)), tried[0])
+    needs = candidate.needs
     free: int | None = None
     ample = True  # two or more free everywhere, or an idle cap of one
     for pool, own in needs:
@@ -172,20 +177,31 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         room = 0 if now < pool.paused_until else max(limit - pool.occupied(now), 0)
         free = room if free is None else min(free, room)
         ample = ample and (room >= 2 or (room == 1 and limit == 1))
-    held_by = blocking(queue, now)
+    held_by = [pool for pool, own in needs if pool.blocks(spec.seats, own, queue, now)]
     # The line that counts is of those who would enter first: not of those whom something else holds back (SPEC A3).
     blocks = frozenset(pool.key for pool in held_by)
     queued = max((standing_at(state, pool, blocks, now) for pool, _ in needs), default=0)
-    if free is None:
-        return Capacity("green", None, 0, (0, 0), None)
+    jobs = max((jobs_at(state, pool, blocks, now) for pool, _ in needs), default=0)
     wait: tuple[int, int] | None = (0, 0)
     if held_by or queued:
         wait = estimate(pace_of(held_by[0] if held_by else needs[0][0], now), queued + 1)
-    reason = reason_for(state, queue, now) if held_by or queued else None
-    if not queued and ample:
+    reason = None
+    if held_by or queued:
+        reason = reason_for(state, queue, now)
+    elif jobs:
+        reason = Reason("behind", f"{jobs} jobs wait for a worker", model=candidate.model)
+    if not queued and not jobs and ample:
         level = "green"
     elif free == 1 or (wait is not None and wait[1] <= YELLOW_WAIT_MS):
         level = "yellow"
     else:
         level = "red"
-    return Capacity(level, free, queued, wait, reason)
+    return Capacity(level, free, queued + jobs, wait, reason)
+
+
+def _closed(state: State, queue: Queue, now: int) -> Capacity:
+    """Nobody like this enters: how long, and why."""
+    reason = reason_for(state, queue, now)
+    wait = None if reason.until is None else (reason.until - now, reason.until - now)
+    level = "yellow" if wait is not None and wait[1] <= YELLOW_WAIT_MS else "red"
+    return Capacity(level, 0, queue.waiting, wait, reason)

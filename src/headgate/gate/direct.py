@@ -354,8 +354,11 @@ def backed_off_until(state: State, model: str) -> int:
 
 def has_other_candidate(state: State, lease: Lease) -> bool:
     """Whether another model than the lease's may be used now."""
-    usable = state.queue(lease.ticket.spec).usable
-    return bool(usable) and usable[0].model != lease.model
+    usable = state.in_use(state.queue(lease.ticket.spec), state.at)
+    if not usable:
+        return False
+    taken = usable[0] if lease.ticket.spec.any else usable[-1]
+    return taken.model != lease.model and not taken.is_paused(state.at)
 
 
 def is_probe(state: State, ident: str) -> bool:

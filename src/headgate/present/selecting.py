@@ -1,4 +1,4 @@
-"""Which of several models to use now, by what is backed off (SPEC B4, O5)."""
+"""Which of several models to use now: neither backed off nor paused (SPEC B4, O5)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from headgate.core.backoffs import Backoff, concerns
+from headgate.core.backing_off import pauses
+from headgate.core.backoffs import concerns
 from headgate.core.names import parse_model
 from headgate.core.state import State
 from headgate.present.moments import Moments
 from headgate.present.shapes import ReasonShape
+
+
+class Hold(Struct):
+    """What keeps a model from being used: a backoff, or a pause of a pool. From `look_at` on one may try again."""
+
+    code: str  # backoff or paused
+    what: str  # whose: a model, a family, an account or a pool
+    why: str
+    look_at: int
+    until: int
+    cause: str = ""
 
 
 class UnusableShape(Struct):
@@ -19,13 +31,13 @@ class UnusableShape(Struct):
 
 
 def first_usable(state: State, models: tuple[str, ...], now: int) -> str | None:
-    """The first that is not backed off."""
-    return next((model for model in models if all(each.is_over(now) for each in _held(state, model))), None)
+    """The first that nothing holds back."""
+    return next((model for model in models if not _held(state, model, now)), None)
 
 
-def longest_backoff(state: State, model: str) -> Backoff:
+def longest_hold(state: State, model: str, now: int) -> Hold:
     """What holds a model back the longest."""
-    return max(_held(state, model), key=lambda backoff: backoff.probe_at)
+    return max(_held(state, model, now), key=lambda hold: hold.look_at)
 
 
 def unusable(state: State, model: str, missing: Mapping[str, str], moments: Moments) -> UnusableShape:
@@ -34,12 +46,22 @@ def unusable(state: State, model: str, missing: Mapping[str, str], moments: Mome
         return UnusableShape(
             model, ReasonShape("no_credentials", missing[model], None, [], None, None, None, model, None)
         )
-    backoff = longest_backoff(state, model)
-    text = f"{backoff.key} is backed off: {backoff.reason}"
-    until = moments.utc(backoff.until)
-    return UnusableShape(model, ReasonShape("backoff", text, None, [], until, None, None, model, backoff.reason))
+    hold = longest_hold(state, model, moments.now)
+    text = f"{hold.what} is {'paused' if hold.code == 'paused' else 'backed off'}: {hold.why}"
+    pool = hold.what if hold.code == "paused" else None
+    until = moments.utc(hold.until)
+    pools = [pool] if pool else []
+    return UnusableShape(model, ReasonShape(hold.code, text, pool, pools, until, None, None, model, hold.cause or None))
 
 
-def _held(state: State, model: str) -> list[Backoff]:
+def _held(state: State, model: str, now: int) -> list[Hold]:
     name = parse_model(model)
-    return [backoff for backoff in state.backoffs.values() if concerns(backoff.key, name)]
+    held = [
+        Hold("backoff", backoff.key, backoff.reason, backoff.probe_at, backoff.until, backoff.reason)
+        for backoff in state.backoffs.values()
+        if concerns(backoff.key, name) and not backoff.is_over(now)
+    ]
+    for pool in pauses(state, name, now):
+        why = "rate_limited" if pool.pause_cause == "rate_limited" else "by hand"
+        held.append(Hold("paused", pool.id, why, pool.paused_until, pool.paused_until))
+    return held
