@@ -215,10 +215,14 @@ def test_a6_jobs_that_need_no_pool_have_positions_too():
     assert (position(bench, "old"), position(bench, "new")) == (1, 2)
 
 
-def test_a11_jobs_that_no_worker_offers_to_run_do_not_count_as_a_line():
+def test_a11_a_job_that_no_worker_offers_to_run_is_counted_and_bars_nobody():
     bench = Bench({"host": 4})
     submit(bench, "job")
-    assert capacity(bench.state, bench.spec(), bench.now).level == "green"
+    found = capacity(bench.state, bench.spec(), bench.now)
+    assert (found.level, found.free, found.queued, found.wait_ms) == ("yellow", 4, 1, (0, 0))
+    assert found.reason is not None
+    assert found.reason.text == "1 job waits for a worker"
+    assert bench.agent("run") == "lent"
 
 
 def test_j5_a_job_to_be_confirmed_is_held_when_its_turn_comes_and_takes_no_seat():

@@ -21,7 +21,11 @@ from headgate.present.words import count, spans
 
 @click.command(short_help="Is it worth asking now? green, yellow or red.")
 @click.option(
-    "-m", "--model", metavar="MODEL,…", default="", help="The model to ask for; of several, the first counts."
+    "-m",
+    "--model",
+    metavar="MODEL,…",
+    default="",
+    help="The model to ask for; of several, the one that would be taken.",
 )
 @click.option("--kind", type=click.Choice(KINDS), default="agents", show_default=True, help="What is counted.")
 @click.option(
@@ -76,7 +80,7 @@ def _capacity(state: State, spec: Spec, now: int) -> Capacity:
 
 def _draw(found: Capacity, spec: Spec) -> None:
     screen = Screen()
-    for_whom = spec.models[0] if spec.models else "a request without a model"
+    for_whom = " or ".join(spec.models) or "a request without a model"
     screen.prose(f"{_room(found)} for {for_whom}, {_line(found)}", "  ", [Cell(found.level, found.level), Cell(": ")])
     if found.reason is not None:
         screen.prose(f"{found.reason.code}: {found.reason.text}", "  ")

@@ -189,7 +189,11 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
     if held_by or queued:
         reason = reason_for(state, queue, now)
     elif jobs:
-        reason = Reason("behind", f"{jobs} jobs wait for a worker", model=candidate.model)
+        reason = Reason(
+            "behind",
+            "1 job waits for a worker" if jobs == 1 else f"{jobs} jobs wait for a worker",
+            model=candidate.model,
+        )
     if not queued and not jobs and ample:
         level = "green"
     elif free == 1 or (wait is not None and wait[1] <= YELLOW_WAIT_MS):
