@@ -247,6 +247,29 @@ def test_c2_a_machines_own_file_caps_its_host_through_the_node(fleet: Fleet) -> 
     first.signal(signal.SIGTERM)
 
 
+def test_caps_of_a_machines_own_file_that_are_not_in_force_are_said_with_what_applies_them(fleet: Fleet) -> None:
+    fleet.configure('[agents]\nhost = 5\n"*/m" = 2\n"p/*" = 1\n"umans" = 3\n')
+    where = host(fleet, "a")
+    told = "not in force: the caps on p/*, umans in "
+    apply = f"headgate config apply {fleet.config}"
+    run = fleet.done("--", "true", env=where)
+    assert run.code == 0
+    assert run.err.count(told) == 1
+    assert apply in run.err
+
+    def call(*command: str) -> Run:
+        said = fleet.start([*HEADGATE, *command], where)
+        said.wait()
+        return said
+
+    for command in (("status",), ("doctor",), ("config", "show"), ("config", "check")):
+        said = call(*command)
+        assert apply in f"{said.out}{said.err}", command
+    assert call("config", "apply", str(fleet.config)).code == 0
+    assert "not in force" not in fleet.done("--", "true", env=where).err
+    assert "not in force" not in call("status").err
+
+
 def test_q2_another_server_behind_the_same_address_is_noticed_until_something_is_decided(fleet: Fleet) -> None:
     """As after a failover: the server's identity, as the database has it, is not the server's."""
     fleet.gate.decide([cmd.SetRule(Rule("agents", "*/x", cap=1))])

@@ -22,7 +22,7 @@ from headgate.core.names import shown
 from headgate.core.records import Lease, Reason, Spec
 from headgate.gate import processes, wake
 from headgate.gate.ids import new_id
-from headgate.gate.seats import Left, SeatGate
+from headgate.gate.seats import Left, SeatGate, unapplied_text
 from headgate.log.protocol import StoreAway, StoreError, StoreMoved
 from headgate.present.asked import Wanted, candidates, current_folder, project_name, session_key, wanted
 from headgate.present.times import local_and_utc, parse_since_ms, utc
@@ -121,6 +121,7 @@ class Asked:
         self._request = request
         self.began = monotonic() if began is None else began
         self.waited_s = 0.0
+        self.warned = began is not None  # of caps that are not in force
 
     def settle(self, lease: Lease | Reason | int) -> Asked:
         self.lease = lease
@@ -197,7 +198,11 @@ def _got(
     while True:
         gate = asked.gate
         try:
-            return gate.acquire(command) or _wait(gate, request, command.id, mailbox, signals, asked)
+            got = gate.acquire(command)
+            if gate.unapplied and gate.loaded is not None and not (asked.warned or request.quiet):
+                asked.warned = True
+                say(unapplied_text(gate.loaded.path, gate.unapplied))
+            return got or _wait(gate, request, command.id, mailbox, signals, asked)
         except StoreAway as error:
             if not outage.bears(error, known=True, wakeup_fd=signals.fd):
                 raise

@@ -11,16 +11,18 @@ from msgspec.structs import replace
 from headgate.cli import exits
 from headgate.cli.cap_listing import draw
 from headgate.cli.drawing import Column, Screen
-from headgate.cli.listing import say_json
+from headgate.cli.listing import note, say_json
 from headgate.cli.opening import load_config
 from headgate.cli.targets import entered_text, json_option, opened_gate, tell
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.load import Loaded, load
-from headgate.config.paths import config_path
+from headgate.config.paths import config_path, store_url
 from headgate.core import events as ev
 from headgate.core.records import Rule
 from headgate.gate.direct import load_file
+from headgate.gate.seats import unapplied_text
+from headgate.log.places import POSTGRES
 from headgate.present.caps import cap_text, lines
 from headgate.present.settings import values, warnings
 from headgate.present.targets import entered
@@ -60,6 +62,8 @@ def show(as_json: bool) -> int:
     state = gate.read()
     found, caps = values(state, environment, loaded), lines(state, environment)
     told = warnings(state, loaded, caps)
+    if loaded is not None and (missing := gate.caps_not_in_force()):
+        told.append(unapplied_text(loaded.path, missing))
     if as_json:
         settings = [each.as_json() for each in found]
         say_json({"values": settings, "caps": [line.as_json() for line in caps], "warnings": told})
@@ -105,6 +109,8 @@ def check(file: str | None, as_json: bool) -> int:
     else:
         providers = count(len(loaded.settings.providers), "provider")
         tell(f"{loaded.path}: valid ({count(caps, 'cap')}, {providers})")
+    if caps and store_url().startswith(POSTGRES):
+        note(f"many machines share this store: `headgate config apply {loaded.path}` brings the caps of this file in")
     return exits.OK
 
 

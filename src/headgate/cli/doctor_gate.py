@@ -19,6 +19,7 @@ from headgate.core.records import Rule
 from headgate.core.state import State
 from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
+from headgate.gate.seats import unapplied_caps, unapplied_text
 from headgate.log.clock import boot_id, boot_ms, wall_ms
 from headgate.present.words import (
     count,
@@ -142,7 +143,8 @@ class Inside:
         if self.gate.log.remote:
             text = "a gate of many machines goes by what was set at run time and by `headgate config apply`"
             text += f", last with {state.file_path}" if state.file_path else ""
-            yield Finding("caps", "ok", text)
+            missing = list(_not_in_force(self.gate, loaded))
+            yield from missing or [Finding("caps", "ok", text)]
             return
         if loaded is None:
             if state.rules.file and self.visit.readable:
@@ -199,6 +201,11 @@ def _stopped(holders: set[str]) -> Findings:
     for pid in sorted(pid for pid in pids if is_stopped(pid)):
         text = f"process {pid} ({processes.describe(pid)}) is stopped, and keeps its seats or its place"
         yield Finding("holders", "warn", text, f"kill -CONT {pid}")
+
+
+def _not_in_force(gate: DirectGate, loaded: Loaded | None) -> Findings:
+    if loaded is not None and (missing := unapplied_caps(gate.state, loaded.settings.rules)):
+        yield Finding("caps", "warn", unapplied_text(loaded.path, missing), f"headgate config apply {loaded.path}")
 
 
 def _hidden(state: State, loaded: Loaded) -> Findings:

@@ -15,12 +15,14 @@ from headgate.cli.drawing import (
 )
 from headgate.cli.listing import (
     current,
+    note,
     opened,
     say_json,
 )
 from headgate.core.state import State
 from headgate.core.views import PoolView, UpstreamView, pool_views
 from headgate.gate import processes
+from headgate.gate.seats import unapplied_text
 from headgate.present.listings import status
 from headgate.present.moments import (
     Moments,
@@ -54,6 +56,8 @@ def command(as_json: bool) -> int:
             say_json(status(state, moments, gate.host))
         else:
             _draw(state, pool_views(state, moments.now, gate.host), moments)
+        if (missing := gate.caps_not_in_force()) and gate.loaded is not None:
+            note(unapplied_text(gate.loaded.path, missing))
     return 0
 
 

@@ -28,7 +28,7 @@ from headgate.gate.far import Wake
 from headgate.gate.liveness import Beats
 from headgate.gate.prelude import before_deciding, would_be_refused
 from headgate.gate.recovery import adoption, is_ours
-from headgate.gate.seats import Waits, with_own_host_cap
+from headgate.gate.seats import Waits, unapplied_caps, with_own_host_cap
 from headgate.gate.surroundings import Surroundings, Turns
 from headgate.gate.transaction import TOLD, Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
@@ -47,6 +47,7 @@ class DirectGate:
         self.log = log
         self.folder = folder  # the state folder; "" where there is none (memory)
         self.loaded = loaded
+        self.unapplied: list[str] = []
         self.settings = loaded.settings if loaded is not None else Settings()
         self.host = processes.host_name()
         self.me = processes.this_process()
@@ -150,6 +151,12 @@ class DirectGate:
             return []
         return [load_file(loaded)]
 
+    def caps_not_in_force(self) -> list[str]:
+        """The selectors of the config file's caps that a gate of many machines does not have."""
+        if self.loaded is None or not self.log.remote:
+            return []
+        return unapplied_caps(self.replica.state, self.loaded.settings.rules)
+
     # Asking for a seat.
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
@@ -160,6 +167,7 @@ class DirectGate:
         if self.log.remote:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
         decided = self.decide([*self.before_deciding(command), command])[-1]
+        self.unapplied = self.caps_not_in_force()
         if decided.error is not None:
             raise decided.error
         for event in decided.events:

@@ -28,7 +28,7 @@ from headgate.gate.direct import backed_off_until, has_open_calls, has_other_can
 from headgate.gate.far import ALL, heard, mark, message_of
 from headgate.gate.node import Node
 from headgate.gate.recovery import adoption, is_ours
-from headgate.gate.seats import why_left
+from headgate.gate.seats import unapplied_caps, why_left
 from headgate.gate.transaction import TOLD, Decided
 
 T = TypeVar("T")
@@ -82,6 +82,7 @@ class HostNode(Node):
         state = await self._current()
         if not call.told:
             newer = call.file_modified > state.file_modified
+            answer.unapplied = unapplied_caps(state, call.rules)
             answer.wants_file = bool(call.file_digest) and call.file_digest != state.file_digest and newer
             answer.accounts = marked_accounts(state) if state.backoffs else []
             if answer.wants_file or answer.accounts:

@@ -43,6 +43,7 @@ class LateGate:
         self.host = processes.host_name()
         self.me = processes.this_process()
         self.address = ""
+        self.unapplied: list[str] = []
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
         self._open_gate = open_gate

@@ -67,6 +67,7 @@ class RemoteGate:
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
         self.direct: SeatGate | None = None  # once the node is given up
+        self.unapplied: list[str] = []
         self._address = ""
         self._own_credentials = Credentials(self.settings, self)
         self._own_usage = Usage(self.settings)
@@ -227,7 +228,10 @@ class RemoteGate:
         call = wire.Enter(command, told=False)
         if loaded is not None and self._filed:
             call.file_digest, call.file_modified = loaded.digest, loaded.mtime_ms
+        if loaded is not None and not self._filed:
+            call.rules = list(loaded.settings.rules)
         answer = self._ask(call)
+        self.unapplied = answer.unapplied or self.unapplied
         if answer.wants_file or answer.accounts:
             first: list[cmd.LoadFile | cmd.Credential] = []
             if answer.wants_file and loaded is not None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.core import commands as cmd
     from headgate.core.places import TicketView
-    from headgate.core.records import Lease, Reason, Spec
+    from headgate.core.records import Lease, Reason, Rule, Spec
+    from headgate.core.state import State
     from headgate.gate.credentials import Credentials
     from headgate.gate.transaction import Decided
     from headgate.gate.usage import Usage
@@ -51,6 +52,7 @@ class SeatGate(Protocol):
     host: str
     me: str
     address: str  # where this process is woken
+    unapplied: list[str]  # after asking: selectors that our file caps, and that a gate of many machines does not
     before_lock: Callable[[], None]
     after_lock: Callable[[], None]
 
@@ -146,3 +148,26 @@ def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
         if (rule.kind, rule.selector) == ("agents", "host") and rule.cap is not None
     )
     return msgspec.structs.replace(spec, caps=(*spec.caps, *own)) if own else spec
+
+
+def unapplied_caps(state: State, rules: Sequence[Rule]) -> list[str]:
+    """Of the caps of a machine's own file, those that a gate of many machines neither has nor has otherwise set."""
+    found = []
+    for rule in rules:
+        key = (rule.kind, rule.selector)
+        own = key == ("agents", "host") and rule.cap is not None  # see with_own_host_cap
+        if own or key in state.rules.runtime or (rule.cap is None and not rule.auto):
+            continue
+        cap = state.rules.caps.get(key)
+        if cap is None or (cap.cap, cap.auto) != (rule.cap, rule.auto):
+            found.append(rule.selector)
+    return found
+
+
+def unapplied_text(path: str, selectors: Sequence[str]) -> str:
+    """The sentence about such caps, with what to type."""
+    many = f" and {len(selectors) - 3} more" if len(selectors) > 3 else ""
+    return (
+        f"not in force: the caps on {', '.join(selectors[:3])}{many} in {path}, since many machines share this store; "
+        f"`headgate config apply {path}` brings them in for all of them"
+    )

@@ -16,7 +16,7 @@ from headgate.config.errors import ConfigError
 from headgate.core import commands as cmd
 from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalError, NotFound
 from headgate.core.places import TicketView
-from headgate.core.records import Lease, Reason
+from headgate.core.records import Lease, Reason, Rule
 from headgate.log.protocol import SideWrite, StoreAway, StoreError, StoreMoved
 
 VERSION = 2  # 2: a Release may keep its lease
@@ -33,6 +33,7 @@ class Enter(Struct, tag="enter", omit_defaults=True):
     file_digest: str = ""  # of the client's config file
     file_modified: int = 0
     told: bool = False  # `first` is all that there is to tell
+    rules: list[Rule] = []  # of the client's config file, where that has no say: which of them are not in force?
 
 
 class Decide(Struct, tag="decide", omit_defaults=True):
@@ -111,6 +112,7 @@ class Answer(Struct, omit_defaults=True):
     hopeless: bool = False
     left: str = ""
     wants_file: bool = False
+    unapplied: list[str] = []
     accounts: list[str] = []  # whose credentials may end a backoff
     value: bytes | None = None
     until: int = 0
