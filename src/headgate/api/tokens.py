@@ -8,7 +8,7 @@ import secrets
 
 from headgate.api.sessions import Sessions
 from headgate.core.errors import HeadgateError
-from headgate.log.files import make_folder
+from headgate.log.files import NotTrusted, make_folder, read_trusted, write_own
 
 LEAST_LENGTH = 16
 
@@ -28,10 +28,11 @@ def find_token(folder: str) -> str | None:
         return _checked(given, "HEADGATE_TOKEN")
     path = token_path(folder)
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return _checked(file.read(4096).strip(), path)
+        return _checked(read_trusted(path, folder, secret=True, most=4096).decode(errors="replace").strip(), path)
     except FileNotFoundError:
         return None
+    except NotTrusted as error:
+        raise NoToken(f"the token {path} is not used: {error}. `headgate serve --new-token` makes another") from error
     except OSError as error:
         raise NoToken(f"the token {path} cannot be read: {error.strerror}") from error
 
@@ -39,16 +40,9 @@ def find_token(folder: str) -> str | None:
 def make_token(folder: str) -> str:
     """A new token in the state folder, for its owner's eyes only."""
     path, token = token_path(folder), secrets.token_urlsafe(32)
-    own = f"{path}.{os.getpid()}"
     try:
         make_folder(folder)
-        fd = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, f"{token}\n".encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(own, path)
+        write_own(path, f"{token}\n".encode(), 0o600)
     except OSError as error:
         raise NoToken(f"the token {path} cannot be written: {error.strerror}") from error
     return token

@@ -7,7 +7,7 @@ from time import monotonic, sleep, time
 
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded, load
-from headgate.config.paths import config_path, store_url
+from headgate.config.paths import config_path, sqlite_folder, store_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,8 +143,14 @@ def go_after(moved: StoreMoved) -> None:
 
 def _followed(moved: StoreMoved, opened: Callable[[], T]) -> T:
     from headgate.cli.progress import say
+    from headgate.log.files import only_writer
     from headgate.log.protocol import StoreError
 
+    folder = sqlite_folder(store_url())
+    if folder is not None and only_writer(folder) is None:
+        raise StoreError(
+            f"{moved}. It is not followed by itself: other users can write to {folder}, and may have sent you elsewhere"
+        )
     os.environ["HEADGATE_STORE"] = moved.to
     until = monotonic() + _OPENED_S
     while True:

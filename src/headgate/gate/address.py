@@ -7,8 +7,15 @@ import os
 import msgspec
 from msgspec import Struct
 
+from headgate.core.errors import HeadgateError
 from headgate.gate import processes
-from headgate.log.files import make_file
+from headgate.log.files import NotTrusted, only_writer, read_trusted, write_own
+
+
+class BadAddress(HeadgateError):
+    """The address of the service may be another user's invention."""
+
+    exit_code = 69
 
 
 class Address(Struct):
@@ -24,22 +31,23 @@ def address_path(folder: str) -> str:
 
 
 def write_address(folder: str, address: Address) -> None:
-    path = address_path(folder)
-    own = f"{path}.{os.getpid()}"
-    fd = make_file(own, exclusive=False, like=folder)
-    try:
-        os.ftruncate(fd, 0)
-        os.write(fd, msgspec.json.encode(address) + b"\n")
-    finally:
-        os.close(fd)
-    os.rename(own, path)
+    mode = 0o600 if only_writer(folder) is not None else 0o640
+    write_own(address_path(folder), msgspec.json.encode(address) + b"\n", mode)
 
 
 def read_address(folder: str) -> Address | None:
-    """The service that runs; None when there is none, or its process is gone."""
+    """The service that runs; None when there is none, or its process is gone.
+
+    Tokens and keys are sent to this address. BadAddress where another user than this one, root and the folder's owner
+    could have written it.
+    """
+    path = address_path(folder)
     try:
-        with open(address_path(folder), "rb") as file:
-            address = msgspec.json.decode(file.read(65_536), type=Address)
+        address = msgspec.json.decode(read_trusted(path, folder), type=Address)
+    except NotTrusted as error:
+        raise BadAddress(
+            f"{path} says where the service is, and is not used: {error}. Remove it, and start `headgate serve` again"
+        ) from error
     except (OSError, msgspec.MsgspecError):
         return None
     return None if processes.is_gone(address.process) else address
@@ -47,7 +55,10 @@ def read_address(folder: str) -> Address | None:
 
 def remove_address(folder: str, process: str) -> None:
     """When the service ends; not that of another that has started since."""
-    address = read_address(folder)
+    try:
+        address = read_address(folder)
+    except BadAddress:
+        return
     if address is not None and address.process == process:
         try:
             os.unlink(address_path(folder))

@@ -11,6 +11,7 @@ import _socket
 import os
 from binascii import crc32
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from struct import unpack
 from time import monotonic, sleep
 
 from headgate.gate import processes, wake
@@ -49,10 +50,27 @@ def connect(path: str) -> _socket.socket | None:
     try:
         sock.settimeout(2.0)
         sock.connect(path)
+        if _is_trusted(sock, path):
+            return sock
     except OSError:
-        sock.close()
-        return None
-    return sock
+        pass
+    sock.close()
+    return None
+
+
+def _is_trusted(sock: _socket.socket, path: str) -> bool:
+    """Whether the node is this user's, root's, or that of the owner of the state folder.
+
+    In a folder that a group shares any member can listen here, and would decide for all the others.
+    """
+    option = getattr(_socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    _, uid, _ = unpack("3i", sock.getsockopt(_socket.SOL_SOCKET, option, 12))
+    if uid in (os.geteuid(), 0):
+        return True
+    runtime = os.path.dirname(path)
+    return os.path.basename(runtime) == "run" and uid == os.stat(os.path.dirname(runtime)).st_uid
 
 
 def is_held(path: str) -> bool:

@@ -133,6 +133,16 @@ def owner_of(pid: int) -> int | None:
         return None
 
 
+def has_variable(pid: int, pair: str) -> bool:
+    """Whether a process of this user was started with this variable (`NAME=VALUE`); True where that cannot be seen."""
+    if not _LINUX:
+        return True
+    try:
+        return pair.encode() in read(f"/proc/{pid}/environ").split(b"\0")
+    except OSError:
+        return False
+
+
 def all_pids() -> list[int]:
     """The pids of all processes that can be seen from here."""
     if not _LINUX:

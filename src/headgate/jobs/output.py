@@ -13,6 +13,7 @@ number and an offset, `3-8192`, and stays the same however often the files were 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -188,8 +189,10 @@ def _opened(folder: str, ident: str) -> Iterator[dict[int, int]]:
         for _ in range(_TRIES):
             for path in files(folder, ident):
                 try:
-                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                except FileNotFoundError:
+                    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                except OSError as error:  # there is none, or a link, which another user may have made
+                    if error.errno not in (errno.ENOENT, errno.ELOOP):
+                        raise
                     continue
                 number = _number_of(fd)
                 if number in found:

@@ -25,6 +25,7 @@ from headgate.gate import processes, wake
 from headgate.gate.direct import DirectGate
 from headgate.jobs import changing, settling
 from headgate.jobs.hand import Hand, Wants
+from headgate.log.files import only_writer
 from headgate.log.protocol import LogReplaced, Position, StoreMoved
 
 LOOK_S = 1.0
@@ -234,10 +235,13 @@ class Worker:
     def _end_orphans(self, gate: DirectGate) -> None:
         """Agents whose hand was killed: nobody reads what they print or will know how they end."""
         orphans = set()
+        shared = bool(gate.folder) and only_writer(gate.folder) is None
         for lease in gate.replica.catch_up().leases.values():
             pid = processes.local_pid(lease.child) if lease.ticket.job and lease.child else None
             if pid is None or processes.is_gone(lease.ticket.holder) is not True or processes.is_gone(lease.child):
                 continue
+            if shared and not processes.has_variable(pid, f"HEADGATE_JOB={lease.id}"):
+                continue  # the log can say what it likes: only a job's own process is ended
             orphans.add(pid)
             told_at = self._termed.setdefault(pid, monotonic())
             _signal_group(pid, signal.SIGKILL if monotonic() - told_at > _ORPHAN_S else signal.SIGTERM)

@@ -12,7 +12,7 @@ from headgate.config.paths import config_path, state_folder, store_url
 from headgate.config.settings import Settings
 from headgate.config.units import format_duration, format_size
 from headgate.core.state import State
-from headgate.gate.address import read_address
+from headgate.gate.address import BadAddress, read_address
 from headgate.log.places import shown
 from headgate.present.caps import ENVIRONMENT, FILE, RUN_TIME, Line, hidden_text, quoted
 
@@ -79,14 +79,17 @@ def _places(state: State) -> list[Value]:
     path, folder, store = config_path(), state_folder(), shown(store_url())
     there = "" if os.path.exists(path) else " (there is none)"
     entered = state.file_path or None
-    served = read_address(folder)
-    address = served.url if served is not None else None
+    try:
+        served = read_address(folder)
+        address, not_served = served.url if served is not None else None, "not running"
+    except BadAddress as error:
+        address, not_served = None, str(error)
     return [
         Value("config_path", path, path + there, _variable("HEADGATE_CONFIG")),
         Value("file_in_force", entered, entered or "none", FILE if entered else BUILT_IN),
         Value("state_folder", folder, folder, _variable("HEADGATE_HOME")),
         Value("store", store, store, _variable("HEADGATE_STORE")),
-        Value("serve", address, address or "not running", BUILT_IN),
+        Value("serve", address, address or not_served, BUILT_IN),
     ]
 
 
