@@ -31,11 +31,16 @@ _LOOK_S = 1.0  # how often one who waits asks itself whether that is any use
 
 
 class NotInTime(NotAdmitted):
-    """No seat before the caller's time is up. `retry_ms`: when it is worth another try, if anybody knows."""
+    """No seat before the caller's time is up. `retry_ms`: when it is worth another try, if that is known.
 
-    def __init__(self, reason: Reason, retry_ms: int | None) -> None:
+    `outlasts`: what holds it back lasts longer than its time. `held`: the key of a backoff that does.
+    """
+
+    def __init__(self, reason: Reason, retry_ms: int | None, *, outlasts: bool = False, held: str = "") -> None:
         super().__init__(reason.text, reason)
         self.retry_ms = retry_ms
+        self.outlasts = outlasts
+        self.held = held
 
 
 class Run(NamedTuple):
@@ -77,7 +82,7 @@ class Calls:
         gate._take_in()  # another process may have ended it
         state = gate._replica.state
         if wait_ms := _closed_ms(gate, state, spec, within_s):
-            raise NotInTime(reason_for(state, state.queue(spec), gate._now()), wait_ms)
+            raise _outlasting(gate, state, spec, wait_ms)
 
     def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> Asking:
         """Get in line; to be waited for with `enter`, or given up."""
@@ -227,17 +232,18 @@ class _Patience:
             return
         gate, left_s = self._gate, self._deadline - self._gate._loop.time()
         try:
-            if left_s > 0 and (gate._commits.busy or not self._is_no_use(left_s)):
+            busy, spec = gate._commits.busy, self._command.spec
+            wait_ms = 0 if busy else _closed_ms(gate, gate._replica.state, spec, left_s)
+            if wait_ms:
+                self._future.set_exception(_outlasting(gate, gate._replica.state, spec, wait_ms))
+                return
+            if left_s > 0:
                 self.handle = gate._loop.call_later(min(left_s, _LOOK_S), self._look)
                 return
             reason = gate._why(self._command)
             self._future.set_exception(NotInTime(reason, self._retry_ms(reason)))
         except StoreError as error:
             self._future.set_exception(error)
-
-    def _is_no_use(self, left_s: float) -> bool:
-        """Whether what holds it back is known to last longer than its time."""
-        return bool(_closed_ms(self._gate, self._gate._replica.state, self._command.spec, left_s))
 
     def _retry_ms(self, reason: Reason) -> int | None:
         known = _ms_until(self._gate, reason)
@@ -252,6 +258,16 @@ def _closed_ms(gate: Gate, state: State, spec: Spec, within_s: float) -> int:
     now = gate._now()
     wait_ms = opens_at(state, state.queue(spec), now) - now
     return wait_ms if wait_ms > within_s * 1000 else 0
+
+
+def _outlasting(gate: Gate, state: State, spec: Spec, wait_ms: int) -> NotInTime:
+    queue = state.queue(spec)
+    reason = reason_for(state, queue, gate._now())
+    candidate = queue.by_model.get(reason.model, queue.candidates[0])
+    held = max(state.holding(candidate), key=lambda backoff: backoff.probe_at, default=None)
+    if held is None:
+        return NotInTime(reason, wait_ms, outlasts=True)
+    return NotInTime(reason, max(wait_ms, held.until - gate._now()), outlasts=True, held=held.key)
 
 
 def _ms_until(gate: Gate, reason: Reason) -> int | None:

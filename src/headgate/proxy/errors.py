@@ -44,6 +44,10 @@ _OPENAI = {
     429: "rate_limit_error",
 }
 
+_RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+_SOON_S = 60  # a longer Retry-After is not waited for by SDKs: they try again at once instead
+_FIVE_HOURS_S = 5 * 3600
+
 
 class Refusal(HeadgateError):
     """The request is answered by us. `code` says why, as in `headgate queue`; it goes into the body where it fits."""
@@ -53,20 +57,56 @@ class Refusal(HeadgateError):
         self.status = status
         self.code = code
         self.retry_after_s = retry_after_s
+        self.outlasts = False  # it is no use to try again soon
+        self.window = ""  # the key of the plan's window that is used up
 
 
 class ClientGone(Exception):
     """The client has left: there is nobody to answer."""
 
 
-def shape_of(refusal: Refusal, api: str) -> bytes:
+def headers_of(refusal: Refusal, api: str, now_s: int) -> list[tuple[bytes, bytes]]:
+    """What an answer says in its headers, as the provider would: when to try again, and whether at all."""
+    headers = []
+    if refusal.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % refusal.retry_after_s))
+    if refusal.outlasts and (refusal.retry_after_s or 0) > _SOON_S:
+        headers.append((b"x-should-retry", b"false"))  # which the SDKs of Anthropic and OpenAI go by
+    if refusal.window and api == "anthropic":
+        name = b"anthropic-ratelimit-unified-"
+        wait_s = refusal.retry_after_s or 1
+        headers += [
+            (name + b"status", b"rejected"),
+            (name + b"reset", b"%d" % (now_s + wait_s)),
+            (name + b"representative-claim", _claim(refusal.window, wait_s)),
+        ]
+    if refusal.status == 426:
+        headers.append((b"upgrade", b"HTTP/1.1"))
+    return headers
+
+
+def _claim(window: str, wait_s: int) -> bytes:
+    """Which window it is, in Anthropic's words."""
+    for family in ("opus", "sonnet"):
+        if family in window.partition("/")[2]:
+            return f"seven_day_{family}".encode()
+    return b"five_hour" if wait_s <= _FIVE_HOURS_S else b"seven_day"
+
+
+def shape_of(refusal: Refusal, api: str, now_s: int) -> bytes:
     """The body."""
     status, message = refusal.status, f"Headgate: {refusal}"
+    wait_s = refusal.retry_after_s
     if api == "anthropic":
         kind = _ANTHROPIC.get(status, "api_error")
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
     if api == "gemini":
-        error = {"code": status, "message": message, "status": _GEMINI.get(status, "INTERNAL")}
+        error: dict[str, object] = {"code": status, "message": message, "status": _GEMINI.get(status, "INTERNAL")}
+        if wait_s is not None:
+            error["details"] = [{"@type": _RETRY_INFO, "retryDelay": f"{wait_s}s"}]
         return msgspec.json.encode({"error": error})
     kind = _OPENAI.get(status, "server_error")
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": refusal.code}})
+    said: dict[str, object] = {"message": message, "type": kind, "param": None, "code": refusal.code}
+    if refusal.window and wait_s is not None:  # as the Codex back end says it
+        said |= {"type": "usage_limit_reached", "resets_in_seconds": wait_s, "resets_at": now_s + wait_s}
+    return msgspec.json.encode({"error": said})

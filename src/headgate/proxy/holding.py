@@ -329,4 +329,7 @@ def _refusal(error: NotInTime) -> Refusal:
     if reason.code == "backoff" and reason.cause in _NEEDS_A_PERSON:
         sentence = f"{reason.text}. A person must see to it; then `headgate backoff clear` ends it at once"
         return Refusal(_NEEDS_A_PERSON[reason.cause], reason.code, sentence, retry_s)
-    return Refusal(429, reason.code, f"no seat in time: {reason.text}", retry_s or 1)
+    refusal = Refusal(429, reason.code, f"no seat in time: {reason.text}", retry_s or 1)
+    refusal.outlasts = error.outlasts
+    refusal.window = error.held if reason.cause == "usage_window" else ""
+    return refusal

@@ -12,7 +12,7 @@ from time import perf_counter, time_ns
 from typing import Any, Protocol
 
 from headgate.proxy.connection import Response
-from headgate.proxy.errors import Refusal, shape_of
+from headgate.proxy.errors import Refusal, headers_of, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import ISOLATED, Pairs, passed_back
 from headgate.proxy.holding import told_of
@@ -181,12 +181,10 @@ class Relay:
 async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool = False) -> None:
     """Answer with an error of our own."""
     x.status, x.error = refusal.status, str(refusal)
-    body = shape_of(refusal, x.api)
+    now_s = time_ns() // 1_000_000_000
+    body = shape_of(refusal, x.api, now_s)
     headers: Pairs = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if refusal.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % refusal.retry_after_s))
-    if refusal.status == 426:
-        headers.append((b"upgrade", b"HTTP/1.1"))
+    headers += headers_of(refusal, x.api, now_s)
     if close:
         headers.append((b"connection", b"close"))
     x.done = True
