@@ -69,7 +69,7 @@ def test_s1_a_run_of_a_real_agent_has_the_outcome_of_how_it_ended(run: Transcrip
 def test_s1_the_corpus_has_all_agents_and_all_outcomes_that_they_can_have():
     assert {message["agent"] for message in MESSAGES} == {"claude", "opencode", "codex", "aider", "gemini", "generic"}
     kinds = {message["kind"] for message in MESSAGES}
-    assert kinds == {"rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error"}
+    assert kinds == {"rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error"}
 
 
 @each("claude")
