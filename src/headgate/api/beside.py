@@ -61,13 +61,16 @@ class Beside:
         await self._other(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        hosts = []
+        host, browser, hosts = b"", False, 0
         for name, value in scope["headers"]:
             if name == b"host":
-                hosts.append(value)
+                host = value
+                hosts += 1
             elif name == b"origin" or name.startswith(b"sec-fetch-"):
-                hosts.append(b"")  # a browser: look closely
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
+                browser = True  # look closely
+        if hosts > 1:
+            raise Refused(400, "two_hosts", "two Host headers: send one")
+        if browser or host not in self._hosts:
             self._guard.check_source(scope)
-            if len(hosts) == 1 and len(self._hosts) < _MOST_HOSTS:
-                self._hosts.add(hosts[0])
+            if not browser and len(self._hosts) < _MOST_HOSTS:
+                self._hosts.add(host)

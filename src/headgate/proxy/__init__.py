@@ -8,6 +8,7 @@ with the last one. A client that leaves, at any moment, ends all of it at once.
 | --- | --- |
 | `app.py` | the ASGI entry: one request from its first byte to its line in the access log |
 | `routes.py` | whose request it is: `/PROVIDER/…`, `/p/PROJECT/PROVIDER/…`, `/l/LEASE/PROVIDER/…` |
+| `missing.py` | what to say where no known provider is named |
 | `upstreams.py` | the providers: where they are, a client for each |
 | `callers.py` | who calls, with whose key, and which models may answer |
 | `accounts.py` | which account a key belongs to |

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Protocol
 
 from headgate.config.errors import BadValue
@@ -22,13 +22,14 @@ from headgate.proxy.accounts import Accounts
 from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store
 from headgate.proxy.callers import Callers
 from headgate.proxy.connection import Response
-from headgate.proxy.errors import ClientGone, Refusal
+from headgate.proxy.errors import ClientGone, Refusal, shape_of
 from headgate.proxy.exchange import Exchange
-from headgate.proxy.headers import read_headers
+from headgate.proxy.headers import ISOLATED, read_headers
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
+from headgate.proxy.missing import is_missing, refusal_for, suggested_api
 from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up
-from headgate.proxy.routes import Route, find_route
-from headgate.proxy.upstreams import Upstreams
+from headgate.proxy.routes import Route, find_route, leaves_base
+from headgate.proxy.upstreams import BUILT_IN, RESERVED, Upstreams
 from headgate.proxy.watching import Watch
 from headgate.signals.subject import Subject, of_hint
 
@@ -106,7 +107,7 @@ class Proxy:
         if route is None:
             route = find_route(path, self._upstreams)
             if route is None:
-                return False
+                return is_missing(path, RESERVED)
             if len(self._routes) >= _MOST_ROUTES:
                 self._routes.clear()
             self._routes[path] = route
@@ -115,7 +116,7 @@ class Proxy:
 
     def ahead(self, scope: Scope, body: bytearray) -> bool:
         """Take a request that is here as a whole: it gets in line before its task begins. Whether that was done."""
-        if len(body) >= SURELY_READ_BYTES:
+        if len(body) >= SURELY_READ_BYTES or "headgate.route" not in scope:
             return False
         x = self._begin(scope)
         x.body = Body(_no_more, self._store)
@@ -136,6 +137,9 @@ class Proxy:
         return Exchange(scope["method"], scope["query_string"], route, upstream)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "headgate.route" not in scope:
+            await self._say_what_is_missing(scope, send)
+            return
         begun: Exchange | None = scope.get("headgate.exchange")
         x = begun or self._begin(scope)
         handler = asyncio.current_task(self._loop)
@@ -171,6 +175,18 @@ class Proxy:
                 self._holding.leave(x)
             self._watch.end(x)
             self._log.note(x, perf_counter() - x.began)
+
+    async def _say_what_is_missing(self, scope: Scope, send: Send) -> None:
+        """No provider that is known is named. What the config has is told to a trusted local user only."""
+        path = scope["raw_path"]
+        trusted = self._trusts(scope)
+        known = self._upstreams.names() if trusted else sorted(BUILT_IN)
+        refusal = refusal_for(path, known, self._settings.providers if trusted else ())
+        body = shape_of(refusal, suggested_api(path), int(time()))
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers += [*ISOLATED, (b"connection", b"close")]  # its body was not read
+        await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def _answer(
         self, x: Exchange, key: str | None, client: Client, receive: Receive, send: Send, handler: asyncio.Task[Any]
@@ -238,6 +254,10 @@ class Proxy:
         """Its headers; returns its key. Refusal."""
         if scope["http_version"] == "1.0":
             raise Refusal(505, "http_version", "the proxy speaks HTTP/1.1: an answer of unknown length needs it")
+        if leaves_base(x.path):
+            raise Refusal(
+                400, "bad_path", "`..` in a path leads out of the provider's base URL: send the path that is meant"
+            )
         asked = x.asked = read_headers(scope["headers"])
         if asked.upgrade:
             what = asked.upgrade[:40].decode("latin-1")

@@ -44,6 +44,28 @@ def find_route(raw_path: bytes, providers: Container[str]) -> Route | None:
     return Route(provider, account, project, lease, rest)
 
 
+def split_names(raw_path: bytes) -> tuple[str, bytes]:
+    """What stands where a provider's name is, without project and lease before it, and what follows."""
+    head, rest = _split(raw_path)
+    for _ in range(2):
+        if head in ("p", "l"):
+            head, rest = _split(_split(rest)[1])
+    return head, rest
+
+
+def leaves_base(path: bytes) -> bool:
+    """Whether a path climbs: `..` in it, however it is written, would lead out of the provider's base URL."""
+    for _ in range(3):
+        if b".." in path and any(
+            segment.partition(b";")[0].strip() == b".." for segment in path.replace(b"\\", b"/").split(b"/")
+        ):
+            return True
+        if b"%" not in path:
+            return False
+        path = unquote_to_bytes(path)
+    return False
+
+
 def _split(path: bytes) -> tuple[str, bytes]:
     """The first segment, and what follows with its slash."""
     end = path.find(b"/", 1)
