@@ -27,6 +27,7 @@ COMPILED = (
     "core/pool_events.py",
     "core/pools.py",
     "core/reasons.py",
+    "core/roster.py",
     "core/settling.py",
     "core/state.py",
     "core/throttling.py",

@@ -21,12 +21,14 @@ IDLE_S = 5.0
 
 
 @contextmanager
-def service() -> Iterator[tuple[int, str, int, float]]:
+def service(store: str = "") -> Iterator[tuple[int, str, int, float]]:
     """A service of its own: (port, token, pid, seconds until it answered)."""
     with tempfile.TemporaryDirectory() as home:
         dropped = ("HEADGATE_CONFIG", "HEADGATE_STORE", "HEADGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
         environ |= {"HEADGATE_HOME": f"{home}/state", "XDG_CONFIG_HOME": f"{home}/config"}
+        if store:
+            environ["HEADGATE_STORE"] = store
         began = monotonic()
         command = [sys.executable, "-m", "headgate", "serve", "--port", "0"]
         process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)

@@ -293,6 +293,20 @@ def test_a_seat_that_is_kept_in_the_middle_of_settling_is_not_lent():
     assert (bench.fate("wide"), bench.fate("next")) == ("offered", "waits")
 
 
+def test_a_reservation_survives_rules_and_backoffs_of_its_own_model():
+    bench = Bench(agents={"host": 1, "anthropic/claude-opus-*": 1})
+    overtaken_twice(bench)
+    bench.wait(RESERVE_AFTER_MS)
+    kept = {"both": ("agents anthropic/claude-opus-*",)}
+    assert bench.state.reserved == kept
+    bench.cap("agents", "anthropic", 9)
+    assert bench.state.reserved == kept
+    bench.do(cmd.BackOff("anthropic/claude-opus-9", "overloaded"))
+    assert bench.state.reserved == kept
+    bench.do(cmd.BackOff("anthropic", "overloaded"))
+    assert bench.state.reserved == {}
+
+
 def test_a_reservation_survives_a_restart_and_other_rules_and_ends_with_what_makes_it_useless():
     bench = Bench(agents={"host": 1, "anthropic/claude-opus-*": 1})
     overtaken_twice(bench)

@@ -326,3 +326,11 @@ def test_q1_a_host_that_is_not_drained_cannot_be_opened():
         bench.do(cmd.Drain("h1", end=True))
     with pytest.raises(BadRequest, match="headgate ps"):
         bench.do(cmd.Drain(""))
+
+
+def test_q2_a_log_that_recovers_opens_also_after_a_restart():
+    bench = Bench(agents={"host": 1})
+    bench.do(cmd.Recover(10 * SECOND, "test"))
+    assert bench.agent("a", SONNET) == "waits"
+    engine = Engine(State.restore(bench.state.export()))
+    assert engine.next_deadline() == bench.state.recovers_until

@@ -115,13 +115,11 @@ async def _check_owner(service: Service, ident: str) -> None:
 async def _find(service: Service, given: str) -> str | None:
     """The lease that is meant; None when it has ended. Only a whole id can be known to have been one."""
     state, _ = await service.look()
-    try:
-        ident = find_id(state, given)
-    except NotFound:
+    if given not in state.leases and given not in state.tickets:
         whole = len(given) == LENGTH and all(char in ALPHABET for char in given)
         if whole or service.clients.has_ended(given):
             return None
-        raise
+    ident = find_id(state, given)
     if ident in state.tickets:
         raise conflict(f"{ident} is still in line and holds no seat: DELETE /v1/tickets/{ident} takes it out")
     return ident

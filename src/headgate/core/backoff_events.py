@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from headgate.core import events as ev
 from headgate.core.backoffs import Backoff, concerns
+from headgate.core.line import Candidate, Queue
 from headgate.core.records import Ticket
 
 if TYPE_CHECKING:
@@ -33,18 +34,37 @@ class BackoffEvents:
             identity=event.identity,
             times=event.times,
         )
-        self._usable_anew(at)
+        self._choose_again(event.key, at)
 
     def ended(self, event: ev.BackoffEnded, at: int) -> None:
         del self._state.backoffs[event.key]
-        self._usable_anew(at)
+        self._choose_again(event.key, at)
 
-    def _usable_anew(self, at: int) -> None:
-        """Other candidates may be used than before: the line is made anew, and who is stalled keeps its time."""
+    def _choose_again(self, key: str, at: int) -> None:
+        """Those concerned may use other candidates than before; and while there is none, their time does not run."""
         state = self._state
-        state.line_anew()
-        for ident, ticket in state.tickets.items():
-            state.tickets[ident] = self.timed(ticket, at)
+        state.resumed = []
+        concerned = self._concerned(key)
+        stalled = [not queue.usable for queue in concerned]
+        state.choose_again(concerned)
+        for queue, was_stalled in zip(concerned, stalled, strict=True):
+            if queue.waiting:
+                state.look_at(queue)
+            if was_stalled != (not queue.usable):
+                self._time(queue, at)
+        state.review_reservations(at)
+
+    def _time(self, queue: Queue, at: int) -> None:
+        state = self._state
+        for ident in queue.members:
+            ticket = state.tickets[ident] = self.timed(state.tickets[ident], at)
+            if not ticket.stalled_at:
+                state.resumed.append(ticket)
+
+    def _concerned(self, key: str) -> list[Queue]:
+        """The queues with a candidate that a backoff of this key holds back."""
+        found = self._state.by_account.get(key.partition("/")[0], {}).values()
+        return [queue for queue in found if any(_is_held(key, each) for each in queue.candidates)]
 
     def timed(self, ticket: Ticket, at: int) -> Ticket:
         """SPEC A8: while every candidate is backed off, a ticket's time does not run."""
@@ -62,9 +82,13 @@ class BackoffEvents:
                 self.look_at_concerned(backoff.key)
 
     def look_at_concerned(self, key: str) -> None:
-        for queue in self._state.queues.values():
-            if queue.waiting and any(each.name is not None and concerns(key, each.name) for each in queue.candidates):
+        for queue in self._concerned(key):
+            if queue.waiting:
                 self._state.look_at(queue)
 
     def chosen(self, event: ev.Chosen, at: int) -> None:
         self._state.chosen.setdefault(event.role, {})[event.model] = self._state.seq
+
+
+def _is_held(key: str, candidate: Candidate) -> bool:
+    return candidate.name is not None and concerns(key, candidate.name)

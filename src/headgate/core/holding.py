@@ -153,12 +153,12 @@ class Holding:
     def lost(self, command: cmd.Lost, now: int) -> None:
         state = self._state
         gone, silent = set(command.processes), set(command.silent)
-        for ident, ticket in list(state.tickets.items()):
+        for ident in state.roster.of_processes(gone):
+            ticket = state.tickets[ident]
             if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process
-            if ticket.holder in gone or (ticket.bound and ticket.bound in gone):
-                why = "silent" if ticket.holder in silent else ""
-                self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
+            why = "silent" if ticket.holder in silent else ""
+            self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
         for lease in list(state.leases.values()):
             nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:

@@ -6,7 +6,9 @@ A broken invariant is a bug in Headgate: the writer stops rather than go on with
 from __future__ import annotations
 
 from headgate.core.errors import InternalError
+from headgate.core.names import account_of
 from headgate.core.records import Ticket
+from headgate.core.roster import Roster
 from headgate.core.state import State
 
 
@@ -60,6 +62,7 @@ def _check_line(state: State) -> None:
             waiting[pool.key, queue.flow] = waiting.get((pool.key, queue.flow), 0) + 1
             if pool.account in ticket.asks:
                 askers[pool.key] = askers.get(pool.key, 0) + 1
+    _check_indexes(state)
     for spec, queue in state.queues.items():
         _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
     for pool in state.pools.values():
@@ -74,6 +77,31 @@ def _check_line(state: State) -> None:
                 pool.key in {key for keys in state.reserved.values() for key in keys},
                 f"{pool.key}: reserved for nobody",
             )
+
+
+def _check_indexes(state: State) -> None:
+    """What is kept so that nobody has to look at all tickets is what looking at all of them would give."""
+    members: dict[object, dict[str, None]] = {}
+    roster = Roster()
+    for ticket in state.tickets.values():
+        members.setdefault(ticket.spec, {})[ticket.id] = None
+        roster.add(ticket)
+    listed = {spec: queue.members for spec, queue in state.queues.items() if queue.members}
+    _require(listed == members, "queues do not have the tickets that need the same")
+    standing = {spec: queue for spec, queue in state.queues.items() if queue.waiting}
+    _require(state.standing == standing, "queues are taken for empty, or for others")
+    known = state.roster
+    _require(known.processes == roster.processes, "tickets are not found by their process")
+    _require(known.askers == roster.askers, "tickets are not found by the accounts that their process can ask")
+    _require(known.aside == roster.aside, "tickets are not known to be set aside")
+    found = {(account, spec) for account, queues in state.by_account.items() for spec in queues}
+    named = {
+        (account_of(each.name), spec)
+        for spec, queue in state.queues.items()
+        for each in queue.candidates
+        if each.name is not None
+    }
+    _require(found == named, "queues are not found by the accounts of their candidates")
 
 
 def check_settled(state: State, now: int) -> None:

@@ -48,6 +48,7 @@ class Queue:
         "by_model",
         "candidates",
         "flow",
+        "members",
         "others",
         "parking",
         "pools",
@@ -71,17 +72,9 @@ class Queue:
         self.spec = spec
         self.flow = spec.project
         self.seats = spec.seats
-        self.candidates = candidates
-        self.usable = usable  # those to try: not backed off, and only the first unless any will do
-        # Whether another may be used while something that the first needs is paused.
-        self.others = not spec.any and 0 < len(usable) < len(candidates)
-        # The one way in, where there is no other and it leads through one pool, and no gate.
-        alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
-        self.sole = candidates[0] if alone and not candidates[0].gates else None
-        self.by_model = {candidate.model: candidate for candidate in candidates}
-        self.pools = list({pool.key: pool for candidate in self.usable for pool, _ in candidate.needs}.values())
+        self.members: dict[str, None] = {}  # all tickets that need this, also those that ask for nothing now
         self.waiting = 0  # tickets that ask
-        self.valid = False  # the engine found nothing wrong with such requests
+        self.bind(candidates, usable)
         self.turn_at = 0  # when to look whether its head is being overtaken
         self.timer_at = 0  # a timer is set for then or earlier; 0: for this parking there is none
         self.parking = 0  # number of the current parking; entries of an older one no longer stand
@@ -90,6 +83,19 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {'|'.join(self.by_model)} for {self.flow}: {self.waiting} waiting>"
+
+    def bind(self, candidates: tuple[Candidate, ...], usable: tuple[Candidate, ...]) -> None:
+        """Its tickets enter with one of these from now on."""
+        self.candidates = candidates
+        self.usable = usable  # those to try: not backed off, and only the first unless any will do
+        # Whether another may be used while something that the first needs is paused.
+        self.others = not self.spec.any and 0 < len(usable) < len(candidates)
+        # The one way in, where there is no other and it leads through one pool, and no gate.
+        alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
+        self.sole = candidates[0] if alone and not candidates[0].gates else None
+        self.by_model = {candidate.model: candidate for candidate in candidates}
+        self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
+        self.valid = False  # the engine found nothing wrong with such requests
 
     @property
     def preferred(self) -> Candidate:

@@ -60,10 +60,11 @@ class Line:
         self._size = len(state.tickets)
         self._now = now
         jobs = state.shelf.kinds(now)
-        queues = {spec: queue for spec, queue in state.queues.items() if queue.waiting}
+        queues = dict(state.standing)
         queues |= {spec: state.queue(spec) for spec in jobs}
         self._stands = {spec: _Stand(state, queue, now, jobs.get(spec, [])) for spec, queue in queues.items()}
-        self._away = [ticket for ticket in state.tickets.values() if not _takes_part(ticket, now)]
+        aside = [state.tickets[ident] for ident in state.roster.aside]
+        self._away = [ticket for ticket in aside if not _takes_part(ticket, now)]
         self._shares = {stand.row: stand.shares for stand in self._stands.values() if stand.row is not None}
 
     def page(self, offset: int = 0, limit: int | None = None) -> list[TicketView]:
@@ -191,8 +192,8 @@ def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> i
     """How many would enter a pool if only `blocks` gave way."""
     return sum(
         queue.waiting
-        for queue in state.queues.values()
-        if queue.waiting and pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
+        for queue in state.standing.values()
+        if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
     )
 
 

@@ -202,6 +202,11 @@ def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
     return model is not None and selector.matches(model)
 
 
+def makes(selector: Selector, pool: str) -> bool:
+    """Whether a cap of this selector makes the pool of this name."""
+    return _instance(selector, pool) is not None
+
+
 def _instance(selector: Selector, pool: str) -> tuple[str, str, str] | None:
     """Account, host and project of the pool of this name, if `selector` makes such a pool (see `pool_id`)."""
     if selector.scope != "model":

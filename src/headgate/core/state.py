@@ -19,11 +19,12 @@ from headgate.core.backoff_events import BackoffEvents
 from headgate.core.backoffs import Backoff, concerns
 from headgate.core.events import Released
 from headgate.core.line import Candidate, Queue
-from headgate.core.names import parse_model
+from headgate.core.names import account_of, parse_model
 from headgate.core.pool_events import PoolEvents
 from headgate.core.pools import Pool
 from headgate.core.records import Lease, Spec, Ticket
 from headgate.core.restoring import exported, fill
+from headgate.core.roster import Roster
 from headgate.core.rule_events import RuleEvents
 from headgate.core.rules import Need, Rules
 from headgate.core.shelf import Shelf
@@ -51,6 +52,12 @@ class State:
         self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
         self.pools: dict[str, Pool] = {}
         self.queues: dict[Spec, Queue] = {}
+        self.standing: dict[Spec, Queue] = {}  # those of them in which somebody stands
+        self.by_account: dict[str, dict[Spec, Queue]] = {}  # those with a candidate of an account
+        self._queues_kept = 0  # when those that nobody is in were last forgotten
+        self.roster = Roster()  # where to find tickets
+        self.resumed: list[Ticket] = []  # those whose time runs again, since a backoff ended
+        self.remade: list[Pool] = []  # those that a changed rule is about
         self.arrivals = 0
         self.front = 0  # the order given to the last ticket that was moved to the front
         self.holds: dict[str, int] = {}  # expected hold of a flow, by "kind flow"
@@ -129,12 +136,30 @@ class State:
         return queue if queue is not None else self._new_queue(spec)
 
     def _new_queue(self, spec: Spec) -> Queue:
-        if len(self.queues) >= _MAX_QUEUES:
-            self.queues = {key: old for key, old in self.queues.items() if old.waiting}
-        candidates = self._candidates(spec)
-        free = tuple(candidate for candidate in candidates if not self.holding(candidate))
-        queue = self.queues[spec] = Queue(spec, candidates, free if spec.any else free[:1], self.tickets)
+        if len(self.queues) >= max(_MAX_QUEUES, 2 * self._queues_kept):
+            self._forget_queues()
+        candidates = self.candidates(spec)
+        queue = self.queues[spec] = Queue(spec, candidates, self.usable(spec, candidates), self.tickets)
+        self._index(queue)
         return queue
+
+    def _forget_queues(self) -> None:
+        """Those that nobody is in."""
+        self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
+        self._queues_kept = len(self.queues)
+        self.by_account = {}
+        for queue in self.queues.values():
+            self._index(queue)
+
+    def _index(self, queue: Queue) -> None:
+        for candidate in queue.candidates:
+            if candidate.name is not None:
+                self.by_account.setdefault(account_of(candidate.name), {})[queue.spec] = queue
+
+    def usable(self, spec: Spec, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """The candidates to try: not backed off, and only the first unless any will do."""
+        free = tuple(candidate for candidate in candidates if not self.holding(candidate))
+        return free if spec.any else free[:1]
 
     def holding(self, candidate: Candidate) -> list[Backoff]:
         """The backoffs that hold a candidate back."""
@@ -204,7 +229,7 @@ class State:
     def expected_hold_ms(self, spec: Spec) -> int:
         return self.holds.get(_hold_key(spec), DEFAULT_HOLD_MS)
 
-    def _candidates(self, spec: Spec) -> tuple[Candidate, ...]:
+    def candidates(self, spec: Spec) -> tuple[Candidate, ...]:
         models = [parse_model(text) for text in spec.models]
         if not models:
             return (Candidate(None, self._needs(spec, None), _hold_key(spec)),)
@@ -215,10 +240,31 @@ class State:
 
     # Tickets.
 
+    def put(self, ticket: Ticket) -> None:
+        """Keep a ticket, in place of what was known of it."""
+        old = self.tickets.get(ticket.id)
+        if old is not None:
+            self._unlist(old)
+        self.tickets[ticket.id] = ticket
+        self.list_ticket(ticket)
+
+    def _take_out(self, ident: str) -> Ticket:
+        ticket = self.tickets.pop(ident)
+        self._unlist(ticket)
+        return ticket
+
+    def list_ticket(self, ticket: Ticket) -> None:
+        self.roster.add(ticket)
+        self.queue(ticket.spec).members[ticket.id] = None
+
+    def _unlist(self, ticket: Ticket) -> None:
+        self.roster.remove(ticket)
+        del self.queues[ticket.spec].members[ticket.id]
+
     def _queued(self, event: ev.Queued, at: int) -> None:
         ticket = event.ticket
         self.arrivals = ticket.arrival if ticket.arrival > self.arrivals else self.arrivals
-        self.tickets[ticket.id] = ticket
+        self.put(ticket)
         if ticket.key or ticket.session:
             self.take_keys(ticket)
         if not ticket.away:
@@ -236,6 +282,8 @@ class State:
                 pool.upstream.joined(self.at)
         if queue.push(ticket):
             self.look_at(queue)
+        if queue.waiting == 1:
+            self.standing[queue.spec] = queue
 
     def _step_back(self, ticket: Ticket, queue: Queue | None = None) -> None:
         """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
@@ -243,6 +291,8 @@ class State:
             queue = self.queue(ticket.spec)
         if queue.removed(ticket):
             self.look_at(queue)
+        if not queue.waiting:
+            del self.standing[queue.spec]
         flow, asks = queue.flow, ticket.asks
         for pool in queue.pools:
             pool.shares[flow].waiting -= 1
@@ -254,7 +304,7 @@ class State:
             self.unreserve(ticket.id)
 
     def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
-        ticket = self.tickets.pop(event.id)
+        ticket = self._take_out(event.id)
         self._forget_keys(ticket)
         if not ticket.away:
             self._step_back(ticket)
@@ -262,7 +312,8 @@ class State:
     def _bumped(self, event: ev.Bumped, at: int) -> None:
         old = self.tickets[event.id]
         self.front = min(self.front, event.order)
-        new = self.tickets[event.id] = replace(old, order=event.order, priority=event.priority)
+        new = replace(old, order=event.order, priority=event.priority)
+        self.put(new)
         if not old.away:
             self._step_back(old)
             self._stand(new)
@@ -270,7 +321,8 @@ class State:
             self.shelf.put(new, at)
 
     def _asked(self, event: ev.Asked, at: int) -> None:
-        ticket = self.tickets[event.id] = replace(self.tickets[event.id], away=False)
+        ticket = replace(self.tickets[event.id], away=False)
+        self.put(ticket)
         self._stand(ticket)
 
     # Jobs: nobody's until a worker offers to run them.
@@ -281,7 +333,7 @@ class State:
         new = replace(old, away=False, spec=spec, holder=event.holder, wake=event.wake, asks=event.asks)
         self._forget_keys(old)  # a session's key is one host's
         self.take_keys(new)
-        self.tickets[event.id] = new
+        self.put(new)
         self._stand(new)
 
     def _withdrawn(self, event: ev.Withdrawn, at: int) -> None:
@@ -291,9 +343,10 @@ class State:
         self._lay_aside(self.tickets[event.id], at, held=True)
 
     def _lay_aside(self, old: Ticket, at: int, *, held: bool = False) -> None:
-        self.tickets[old.id] = replace(self._nobodys(old), held=held)
+        new = replace(self._nobodys(old), held=held)
+        self.put(new)
         self._step_back(old)
-        self.shelf.put(self.tickets[old.id], at)
+        self.shelf.put(new, at)
 
     def _nobodys(self, old: Ticket) -> Ticket:
         """A job's ticket without the worker that spoke for it."""
@@ -304,7 +357,8 @@ class State:
         return new
 
     def _approved(self, event: ev.Approved, at: int) -> None:
-        ticket = self.tickets[event.id] = replace(self.tickets[event.id], confirm=False, held=False)
+        ticket = replace(self.tickets[event.id], confirm=False, held=False)
+        self.put(ticket)
         if ticket.away:
             self.shelf.put(ticket, at)
 
@@ -326,7 +380,7 @@ class State:
     def _granted(self, event: ev.Granted, at: int) -> None:
         ident, model, charge_ms = event.id, event.model, event.charge_ms
         new = event.ticket
-        ticket = self.tickets.pop(ident) if new is None else new
+        ticket = self._take_out(ident) if new is None else new
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         candidate = self.held[ident] = queue.by_model[model]
         self.leases[ident] = Lease(
@@ -365,9 +419,8 @@ class State:
 
     def look_at_all(self) -> None:
         """Somebody may enter, or no longer, for a reason that is no pool's."""
-        for queue in self.queues.values():
-            if queue.waiting:
-                self.look_at(queue)
+        for queue in self.standing.values():
+            self.look_at(queue)
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
         lease = self.leases.get(event.id)
@@ -376,7 +429,7 @@ class State:
         if lease is not None:
             lease.ticket = new
         else:
-            self.tickets[event.id] = new
+            self.put(new)
 
     def _returned(self, event: ev.Returned, at: int) -> None:
         lease = self.leases.pop(event.id)
@@ -384,7 +437,8 @@ class State:
         spec = lease.ticket.spec
         self._of_backoffs.probe_over(event.id)
         ticket = self._nobodys(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
-        self.tickets[event.id] = ticket = self._of_backoffs.timed(ticket, at)
+        ticket = self._of_backoffs.timed(ticket, at)
+        self.put(ticket)
         if ticket.job:
             self.shelf.put(ticket, at)
         for pool, _ in candidate.needs:
@@ -454,12 +508,12 @@ class State:
     # Making everything that is derived anew.
 
     def rebuild(self) -> None:
-        """The rules changed: work out again which pools everyone needs. Rare, and linear in what is there."""
+        """The rules changed: work out again which pools everyone needs. Costs what there are queues and leases."""
         self._of_rules.rebuild()
 
-    def line_anew(self) -> None:
-        """Who needs which pools may have changed: make pools, queues and counts anew."""
-        self._of_rules.line_anew()
+    def choose_again(self, queues: list[Queue]) -> None:
+        """Those who stand in these queues enter with what is usable of their candidates now."""
+        self._of_rules.choose_again(queues)
 
     def attach(self) -> None:
         """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from headgate.core import events as ev
-from headgate.core.backoffs import VERDICT_MS
+from headgate.core.backoffs import VERDICT_MS, Backoff
 from headgate.core.line import Queue
 from headgate.core.pools import Pool
 from headgate.core.records import Ticket
@@ -83,13 +83,13 @@ class Timers:
             ev.Renewed: self._renewed,
             ev.Recovering: self._recovering,
             ev.Returned: self._returned,
-            ev.RuleSet: self._anew,
-            ev.CapRemoved: self._anew,
-            ev.CapReset: self._anew,
-            ev.SelectorSeen: self._anew,
-            ev.FileLoaded: self._anew,
-            ev.BackedOff: self._anew,
-            ev.BackoffEnded: self._anew,
+            ev.RuleSet: self._remade,
+            ev.CapRemoved: self._remade,
+            ev.CapReset: self._remade,
+            ev.SelectorSeen: self._remade,
+            ev.FileLoaded: self._remade,
+            ev.BackedOff: self._backed_off,
+            ev.BackoffEnded: self._backoff_ended,
         }
         self.rearm()
 
@@ -141,12 +141,12 @@ class Timers:
             return self.who_can_ask(self._state.pools[name])
         if what == EXPIRY:
             return self._state.tickets[name]
-        return next((head for queue in self._state.queues.values() if (head := queue.head()) is not None), None)
+        return next((queue.first() for queue in self._state.standing.values()), None)
 
     def who_can_ask(self, pool: Pool) -> Ticket | None:
         """The first in line whose process can ask a pool's provider."""
-        tickets = self._state.tickets.values()
-        return next((ticket for ticket in tickets if not ticket.away and pool.account in ticket.asks), None)
+        ident = next(iter(self._state.roster.askers.get(pool.account, ())), "")
+        return self._state.tickets.get(ident)
 
     def watch_gates(self, now: int) -> None:
         """After any event: whoever is asked may have to be asked at another time."""
@@ -173,11 +173,11 @@ class Timers:
         return self._turns.pop(name)[0]
 
     def rearm(self) -> None:
-        """Set all timers anew from the state: after a snapshot, or when pools were made anew."""
+        """Set all timers from the state, after a snapshot."""
         state = self._state
         far = [(ticket.expires_at, EXPIRY, ticket.id) for ticket in state.tickets.values()]
         far += [(ticket.renew_by, RENEWAL, ticket.id) for ticket in state.tickets.values() if ticket.renew_by]
-        heap = self._of_backoffs()
+        heap = [timer for backoff in state.backoffs.values() for timer in self._of_backoff(backoff)]
         for lease in state.leases.values():
             if not lease.claimed:
                 heap.append((lease.granted_at + CLAIM_MS, CLAIM, lease.id))
@@ -202,16 +202,15 @@ class Timers:
         self.heap[:] = near + far[:1]
         heapify(self.heap)
 
-    def _of_backoffs(self) -> list[Timer]:
+    def _of_backoff(self, backoff: Backoff) -> list[Timer]:
         state = self._state
         timers = []
-        for backoff in state.backoffs.values():
-            if not backoff.must_probe:
-                timers.append((backoff.ends_at, BACKOFF, backoff.key))
-            if backoff.probe_at > state.at:
-                timers.append((backoff.probe_at, PROBE, backoff.key))
-            if backoff.probing:
-                timers.append((state.leases[backoff.probing].granted_at + VERDICT_MS, VERDICT, backoff.probing))
+        if not backoff.must_probe:
+            timers.append((backoff.ends_at, BACKOFF, backoff.key))
+        if backoff.probe_at > state.at:
+            timers.append((backoff.probe_at, PROBE, backoff.key))
+        if backoff.probing:
+            timers.append((state.leases[backoff.probing].granted_at + VERDICT_MS, VERDICT, backoff.probing))
         return timers
 
     # Whether a timer still means something; what it was set for may be long gone.
@@ -314,5 +313,16 @@ class Timers:
     def _returned(self, event: ev.Returned, at: int) -> None:
         self._push_far(self._state.tickets[event.id].expires_at, EXPIRY, event.id)
 
-    def _anew(self, event: ev.Event, at: int) -> None:
-        self.rearm()
+    def _remade(self, event: ev.Event, at: int) -> None:
+        """Calls may count as accepted at another time where a rule has changed."""
+        for pool in self._state.remade:
+            if pool.adapt is not None and pool.adapt.belief.unproven:
+                self._await_acceptance(pool)
+
+    def _backed_off(self, event: ev.BackedOff, at: int) -> None:
+        for timer in self._of_backoff(self._state.backoffs[event.key]):
+            self.push(*timer)
+
+    def _backoff_ended(self, event: ev.BackoffEnded, at: int) -> None:
+        for ticket in self._state.resumed:
+            self._push_far(ticket.expires_at, EXPIRY, ticket.id)

@@ -157,7 +157,7 @@ class Calls:
                 named=outcome.named,
             )
         known = gate._replica.loaded
-        if gate._requests.waiting or gate._commits.busy or known is None or known.state.tickets:
+        if gate._requests.waiting or gate._commits.busy or known is None or known.state.standing:
             gate._commits.put(command)
             return
         gate._commits.batch.append((command, None))

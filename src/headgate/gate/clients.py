@@ -295,7 +295,9 @@ class Clients:
         """Speak for the clients of services that are gone, or that we lost sight of; each has its time anew."""
         gate = self._gate
         state = await gate.read()
-        tickets = [lease.ticket for lease in state.leases.values()] + list(state.tickets.values())
+        tickets = [lease.ticket for lease in state.leases.values()]
+        for own in state.roster.processes.values():
+            tickets += [state.tickets[ident] for ident in own.keys() - self._known.keys()]
         now = self._loop.time()
         commands = []
         for ticket in tickets:

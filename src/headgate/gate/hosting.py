@@ -223,7 +223,7 @@ class HostNode(Node):
         state = self._replica.state
         if any(processes.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
             return True
-        return any(processes.site_of(ticket.holder) == self.site for ticket in state.tickets.values())
+        return any(processes.site_of(process) == self.site for process in state.roster.processes)
 
     def _after(self) -> None:
         """An agent that was called lost while its host was cut off is counted again."""
@@ -244,15 +244,16 @@ class HostNode(Node):
             self._ours[lease.id] = replace(lease)
 
     def _note_ours(self) -> None:
-        leases = self._replica.state.leases.values()
+        state = self._replica.state
+        leases = state.leases.values()
         self._ours = {}
         for lease in leases:
             self._note(lease)
         unclaimed = [lease.ticket for lease in leases if not lease.claimed]
+        here = [ids for process, ids in state.roster.processes.items() if processes.site_of(process) == self.site]
+        waiting = [state.tickets[ident] for ids in here for ident in ids]
         local = [
-            ticket
-            for ticket in (*self._replica.state.tickets.values(), *unclaimed)
-            if ticket.wake and processes.site_of(ticket.holder) == self.site
+            ticket for ticket in (*waiting, *unclaimed) if ticket.wake and processes.site_of(ticket.holder) == self.site
         ]
         addresses = [ticket.wake for ticket in local] + wake.hands(self._folder)
         self._addresses = {mark(self.host, address): address for address in addresses}

@@ -150,7 +150,7 @@ def _sites(state: State) -> Iterable[str]:
     for lease in list(state.leases.values()):
         yield processes.site_of(lease.ticket.holder)
         yield processes.site_of(lease.lives_with)
-    for ticket in list(state.tickets.values()):
-        yield processes.site_of(ticket.holder)
+    for process in list(state.roster.processes):
+        yield processes.site_of(process)
     for pool in list(state.gates):
         yield processes.site_of(pool.upstream.asked_by)

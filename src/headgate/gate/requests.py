@@ -155,7 +155,9 @@ class Requests:
         """Leases and tickets in our name that nobody here has are given back."""
         replica = self._replica
         known = self.mine.keys() | self.waiting.keys()
-        tickets = [lease.ticket for lease in replica.state.leases.values()] + list(replica.state.tickets.values())
+        state = replica.state
+        tickets = [lease.ticket for lease in state.leases.values()]
+        tickets += [state.tickets[ident] for ident in state.roster.processes.get(replica.me, ()) if ident not in known]
         for ticket in tickets:
             ours = ticket.holder == replica.me and ticket.wake == replica.address and not ticket.renew_ms
             if ours and ticket.id not in known:

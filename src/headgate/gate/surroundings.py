@@ -86,13 +86,9 @@ def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | 
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
     gone.update(pool.upstream.asked_by for pool in state.gates if is_gone(pool.upstream.asked_by))
-    for ticket in state.tickets.values():
-        if ticket.renew_ms:
-            continue
-        if ticket.holder and is_gone(ticket.holder):  # a job that nobody offers to run has none
-            gone.add(ticket.holder)
-        if ticket.bound and is_gone(ticket.bound):
-            gone.add(ticket.bound)
+    for process, tickets in state.roster.processes.items():
+        if is_gone(process) and not all(state.tickets[ident].renew_ms for ident in tickets):
+            gone.add(process)
     return cmd.Lost(tuple(sorted(gone))) if gone else None
 
 
@@ -152,6 +148,5 @@ class Surroundings:
 
         own = {lease.lives_with for lease in state.leases.values()}
         own.update(lease.ticket.holder for lease in state.leases.values())
-        for ticket in state.tickets.values():
-            own.update((ticket.holder, ticket.bound))
+        own.update(state.roster.processes)
         return census.tally(seen, own)
