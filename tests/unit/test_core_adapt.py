@@ -895,3 +895,12 @@ def test_p4_the_call_that_is_tried_stays_so_when_others_leave_the_pool() -> None
     trying = calls.call()
     calls.adapt.know({trying: 1}, calls.now)
     assert (set(calls.belief.calls), calls.belief.unproven) == ({trying}, trying)
+
+
+def test_p4_a_call_that_tries_a_level_counts_as_accepted_after_a_restart_too() -> None:
+    calls = Calls(cap=8)
+    calls.call()
+    calls.call()
+    assert calls.belief.unproven
+    engine = Engine(State.restore(calls.engine.state.export(calls.now)))
+    assert engine.next_deadline() == calls.engine.next_deadline()

@@ -134,3 +134,13 @@ def test_a13_a_name_that_is_no_model_or_a_number_that_is_none_changes_nothing():
     with pytest.raises(BadRequest):
         bench.do(cmd.Observe("h1", ((CODER, -1),)))
     assert bench.state.foreign == {}
+
+
+def test_a13_foreign_agents_leave_the_pool_of_a_built_in_cap_that_is_replaced():
+    bench = Bench()
+    bench.agent("a", OPUS)
+    bench.do(cmd.Observe("h1", ((OPUS, 2),)))
+    assert bench.state.pools["agents */claude-opus-*:anthropic"].foreign == 2
+    bench.cap("agents", "anthropic", 9)
+    assert bench.state.pools["agents */claude-opus-*:anthropic"].foreign == 0
+    assert bench.state.pools["agents anthropic"].foreign == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import time_ns
+from datetime import UTC
 
 from headgate.api.bodies import AskBody
 from headgate.core import commands as cmd
@@ -12,6 +12,7 @@ from headgate.core.records import Spec
 from headgate.gate.handles import checked
 from headgate.gate.ids import new_id
 from headgate.gate.node import Node
+from headgate.present.moments import offset_ms
 from headgate.present.times import parse_since_ms
 from headgate.signals.redaction import shown_text
 
@@ -30,8 +31,8 @@ class Asking:
         queue = body.wait_s > 0 if body.queue is None else body.queue
         since = None
         if body.since is not None:
-            wall_ms = parse_since_ms(body.since) if isinstance(body.since, str) else int(body.since * 1000)
-            since = wall_ms - time_ns() // 1_000_000 + gate.now()
+            text = body.since if isinstance(body.since, str) else repr(body.since)
+            since = parse_since_ms(text, "since", zone=UTC) - offset_ms(gate)
         spec = self._spec(body)
         return cmd.Acquire(
             id=body.id or new_id(),

@@ -36,7 +36,7 @@ class AskBody(Body):
     any: bool = False
     key: Annotated[str, Meta(max_length=200)] = ""
     role: Annotated[str, Meta(max_length=100)] = ""
-    since: Annotated[str, Meta(max_length=40)] | Seconds | None = None
+    since: Annotated[str, Meta(max_length=40)] | float | None = None
     command: Annotated[str, Meta(max_length=200)] = ""
     client: Annotated[str, Meta(max_length=100)] = ""
     wait_s: Annotated[float, Meta(ge=0, le=60)] = 0

@@ -23,6 +23,7 @@ from headgate.core.records import Lease, Reason, Spec
 from headgate.gate import processes, wake
 from headgate.gate.ids import new_id
 from headgate.gate.seats import Left, SeatGate, unapplied_text
+from headgate.log.clock import steady
 from headgate.log.protocol import StoreAway, StoreError, StoreMoved
 from headgate.present.asked import Wanted, candidates, current_folder, project_name, session_key, wanted
 from headgate.present.times import local_and_utc, parse_since_ms, utc
@@ -243,7 +244,7 @@ def _leave(gate: SeatGate, ident: str) -> None:
 def _acquire(gate: SeatGate, request: Request, began: float | None) -> cmd.Acquire:
     since = None
     if request.since_wall_ms is not None:
-        since = request.since_wall_ms - gate.wall_offset_ms()
+        since = request.since_wall_ms - steady(gate.wall_offset_ms())
     elif began is not None:
         since = gate.now() - int((monotonic() - began) * 1000)
     return cmd.Acquire(

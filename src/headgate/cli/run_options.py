@@ -30,7 +30,7 @@ OPTIONS = (
     Option(("--wait",), "wait", "Stand in line at most this long, then exit 75.", "DURATION"),
     Option(("--expires",), "expires", "Leave the line after this long (default 24h).", "DURATION"),
     Option(("--priority",), "priority", "-100 to 100; each point is worth 12 s of waiting.", "N"),
-    Option(("--since",), "since", "When the prompt started: RFC 3339, epoch seconds, or an age like 10m.", "TIME"),
+    Option(("--since",), "since", "When the prompt started: ISO 8601, epoch seconds, or an age like 10m.", "TIME"),
     Option(("--project",), "project", "Fairness group (default: $HEADGATE_PROJECT, else `default`).", "NAME"),
     Option(("--seats",), "seats", "Seats to take in every pool (default 1).", "N"),
     Option(("--key",), "key", "Idempotency key: exit 75 if one with this key is queued or running.", "KEY"),

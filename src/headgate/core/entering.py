@@ -178,7 +178,7 @@ class Entering:
             for text, _ in spec.caps:
                 if not state.rules.counts(spec.kind, text):
                     self._emit(ev.SelectorSeen(spec.kind, text))
-            if state.fresh:
+            if state.fresh or state.dirty:
                 self.line.settle(now)
             queue = state.queue(spec)
             queue.valid = True

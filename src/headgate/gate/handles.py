@@ -152,4 +152,4 @@ def epoch_ms(since: float | datetime) -> int:
         if since.tzinfo is None:
             raise BadRequest(f"since {since.isoformat()}: a time without a zone means nothing; add one, e.g. UTC")
         since = since.timestamp()
-    return int(number("since", since) * 1000)
+    return round(number("since", since) * 1000)

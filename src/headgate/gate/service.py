@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from time import time_ns
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -45,6 +44,7 @@ from headgate.gate.seats import with_own_host_cap
 from headgate.gate.surroundings import Surroundings
 from headgate.gate.transaction import Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
+from headgate.log.clock import steady, wall_ms
 from headgate.log.protocol import Listener, Log
 
 _BACKUP_S = 0.2  # whoever is not first to act on a deadline looks so much later
@@ -224,7 +224,7 @@ class Gate(Managing):
         return await self._leased(spec, False, since, priority, key, None).acquire()
 
     def _leased(self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None) -> Leased:
-        at = None if since is None else epoch_ms(since) - time_ns() // 1_000_000 + self._log.now()
+        at = None if since is None else epoch_ms(since) - steady(wall_ms() - self._log.now())
         asks = self._usage.accounts(spec.models) if self._usage else ()
         command = cmd.Acquire(
             new_id(), spec, self._me, wait, at, priority, wake=self._replica.address, key=key, asks=asks

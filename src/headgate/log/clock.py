@@ -41,6 +41,14 @@ def boot_id() -> str:
         return _darwin_boot_id() if sys.platform == "darwin" else ""
 
 
+def steady(offset: int) -> int:
+    """What to add to times of the log to make wall time of them, given what two looks at two clocks say.
+
+    Rounded to a second: so a wall time is one and the same time of the log, whoever looks and whenever.
+    """
+    return (offset + 500) // 1000 * 1000
+
+
 def choose_offset(last_at: int, wall: int, boot: int) -> int:
     """The offset for a new boot: wall time, but never before what the log has already seen."""
     return max(wall, last_at) - boot

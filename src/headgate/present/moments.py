@@ -6,6 +6,7 @@ from time import localtime, strftime
 from typing import Protocol
 
 from headgate.gate import processes
+from headgate.log.clock import steady
 from headgate.present.times import utc
 from headgate.present.words import span
 
@@ -23,10 +24,8 @@ class Timed(Protocol):
 
 
 def offset_ms(gate: Timed) -> int:
-    """What to add to times of the log to make wall time of them: rounded to a second, so that one event has one and
-    the same time.
-    """
-    return (gate.wall_offset_ms() + 500) // 1000 * 1000
+    """What to add to times of the log to make wall time of them."""
+    return steady(gate.wall_offset_ms())
 
 
 class Moments:

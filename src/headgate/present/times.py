@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 from time import gmtime, localtime, strftime, time
+from typing import TYPE_CHECKING
 
 from headgate.config.units import parse_duration_ms
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
 _FAR_MS = 10**14  # beyond the year 5000: a pause without an end
+_LEAST_EPOCH_MS = 10**11  # a smaller number is of seconds: until the year 5138
+_VALID_SINCE = "valid is ISO 8601 (2026-01-31T12:00:00Z), epoch seconds, epoch milliseconds, or an age like 10m"
 
 
 @lru_cache(1024)  # what is decided together has the same times
@@ -34,18 +40,21 @@ def local_and_utc(wall_ms: int) -> str:
     return here if here == there else f"{here} ({there})"
 
 
-def parse_since_ms(text: str) -> int:
-    """Wall time in ms: RFC 3339, epoch seconds (or ms), or an age such as `10m`."""
+def parse_since_ms(text: str, what: str = "--since", zone: tzinfo | None = None) -> int:
+    """Wall time in ms: ISO 8601, epoch seconds, epoch milliseconds (from 10^11 on), or an age such as `10m`.
+
+    A date without a zone is of `zone`; None: the local one.
+    """
     try:
         number = float(text)
     except ValueError:
-        return _age_or_date(text)
+        return _age_or_date(text, what, zone)
     if not 0 < number < _FAR_MS:
-        raise BadRequest(f"--since {shown(text)}: not a time")
-    return int(number if number > 10**11 else number * 1000)
+        raise BadRequest(f"{what} {shown(text)}: not a time; {_VALID_SINCE}")
+    return round(number if number >= _LEAST_EPOCH_MS else number * 1000)
 
 
-def _age_or_date(text: str) -> int:
+def _age_or_date(text: str, what: str, zone: tzinfo | None) -> int:
     try:
         return int(time() * 1000) - parse_duration_ms(text)
     except ValueError:
@@ -54,8 +63,8 @@ def _age_or_date(text: str) -> int:
 
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(
-            f"--since {shown(text)}: valid is RFC 3339 (2026-01-31T12:00:00Z), epoch seconds, or an age like 10m"
-        ) from None
-    return int(moment.timestamp() * 1000)
+        if moment.tzinfo is None and zone is not None:
+            moment = moment.replace(tzinfo=zone)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise BadRequest(f"{what} {shown(text)}: {_VALID_SINCE}") from None
