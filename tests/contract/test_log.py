@@ -550,6 +550,24 @@ def test_pruning_takes_what_is_old_and_behind_both_snapshots(store: Store, log: 
     assert [seq for seq, _, _ in log.history(4)] == [5, 6]
 
 
+def test_a_log_that_is_too_large_is_pruned_however_young_it_is(log: Log, commit: Commits) -> None:
+    positions = [commit(log, [Returned(id=f"{index:01000}")]) for index in range(40)]
+    log.save_snapshot(b"a", positions[29])
+    log.save_snapshot(b"b", positions[39])
+    log.maintain(1_000_000, most_bytes=100_000)
+    assert len(log.read(START)) == 40, "it is small enough"
+    while log.maintain(1_000_000, most_bytes=22_000):
+        continue
+    assert next(log.history())[0] in range(18, 25), "twenty or so fit"
+    while log.maintain(1_000_000, most_bytes=1):
+        continue
+    assert next(log.history())[0] == 30, "never what the older of two snapshots needs"
+    assert log.maintain(1_000_000, most_bytes=1) is False
+    stored = log.snapshot()
+    assert stored is not None
+    assert log.read(stored.position) == []
+
+
 def test_a_pruned_log_is_read_from_its_snapshots_and_goes_on(store: Store, log: Log, commit: Commits) -> None:
     positions = [commit(log, [Returned(id=str(index))]) for index in range(4)]
     log.save_snapshot(b"a", positions[1])

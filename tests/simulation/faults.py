@@ -16,7 +16,7 @@ from headgate.core.events import Event
 from headgate.log.beats import GAP_MS
 from headgate.log.postgres import PostgresLog
 from headgate.log.postgres.link import Lost
-from headgate.log.protocol import Commit, Head, Log, Position, SideWrite, Stored, StoreError
+from headgate.log.protocol import KEEP_BYTES, Commit, Head, Log, Position, SideWrite, Stored, StoreError
 from headgate.log.sqlite import SqliteLog
 
 KILL, ERROR, INTERRUPT = "kill", "error", "interrupt"
@@ -186,10 +186,11 @@ class FaultyLog:
         self.inner.save_snapshot(data, position)
         self.step("saved")
 
-    def maintain(self, keep_ms: int) -> None:
+    def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
         self.step("maintain")
-        self.inner.maintain(keep_ms)
+        more = self.inner.maintain(keep_ms, most_bytes)
         self.step("maintained")
+        return more
 
     def close(self) -> None:
         self.step("close")

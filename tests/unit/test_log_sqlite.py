@@ -248,7 +248,7 @@ def test_events_that_this_version_does_not_know_ask_for_an_upgrade(folder: Path,
     log = open_log()
     fill(log, 1)
     with sqlite3.connect(folder / "headgate.db") as conn:
-        conn.execute("""UPDATE log SET events = '[{"type":"from_the_future"}]'""")
+        conn.execute("""UPDATE log SET id = '0123456789abcdef', events = '[{"type":"from_the_future"}]'""")
     conn.close()
     with pytest.raises(StoreError, match=r"commit 1 .* does not know .*: upgrade headgate"):
         log.read(START)
@@ -259,6 +259,11 @@ def test_events_that_cannot_be_read_are_told(folder: Path, open_log: Open) -> No
     fill(log, 1)
     with sqlite3.connect(folder / "headgate.db") as conn:
         conn.execute("UPDATE log SET events = '[{'")
+    conn.close()
+    with pytest.raises(StoreError, match=r"is damaged \(commit 1 is not as it was written\)"):
+        log.read(START)
+    with sqlite3.connect(folder / "headgate.db") as conn:
+        conn.execute("UPDATE log SET id = '0123456789abcdef'")  # as older releases wrote it: without a checksum
     conn.close()
     with pytest.raises(StoreError, match=r"commit 1 .* is damaged"):
         log.read(START)
@@ -464,7 +469,7 @@ def test_importing_the_log_loads_little() -> None:
         "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('headgate')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= {"_sqlite3", "sqlite3", "sqlite3.dbapi2", "fcntl"}
+    assert set(done.stdout.split()) <= {"_sqlite3", "sqlite3", "sqlite3.dbapi2", "fcntl", "zlib"}
 
 
 # Snapshots.

@@ -20,6 +20,7 @@ from headgate.config.paths import config_path, sqlite_folder, store_url
 from headgate.config.units import format_size
 from headgate.core.errors import HeadgateError
 from headgate.gate import processes
+from headgate.log.checksum import is_whole, of_value
 from headgate.log.clock import boot_id
 from headgate.log.database import FORMAT, MOVED
 from headgate.log.explain import explain
@@ -179,7 +180,7 @@ class Visit:
         try:
             text = self._read_only(path)
         except sqlite3.Error as error:
-            code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # none: a text that is none
             if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise explain(error, self.home) from error
             text = str(error)
@@ -203,6 +204,9 @@ class Visit:
             problems = [str(row[0]) for row in conn.execute("PRAGMA quick_check(3)")]
             if problems != ["ok"]:
                 return "; ".join(problems)
+            changed = _changed(conn)
+            if changed:
+                return changed
             anchors = conn.execute("SELECT value FROM meta WHERE key = ?", (f"boot:{boot_id()}",)).fetchall()
             commits, last = conn.execute("SELECT count(*), max(seq) FROM log").fetchone()
         finally:
@@ -211,6 +215,23 @@ class Visit:
         self.sound = True
         size = format_size(os.stat(path).st_size)
         return f"whole, {size}, format {format}, {last or 0} events so far, {count(commits, 'commit')} kept"
+
+
+def _changed(conn: sqlite3.Connection) -> str:
+    """What in the database is not as it was written, by its checksum; "" if all is."""
+    commits = [
+        str(row[0])
+        for row in conn.execute("SELECT number, id, at, seq, due, events FROM log ORDER BY number")
+        if not is_whole(*row)
+    ]
+    if commits:
+        return f"not as they were written: commit {', '.join(commits[:LISTED])}, {len(commits)} in all"
+    if not any(column[1] == "checksum" for column in conn.execute("PRAGMA table_info(side)").fetchall()):
+        return ""  # of an older release
+    for table, key, value, checksum in conn.execute("SELECT tbl, key, value, checksum FROM side"):
+        if checksum is not None and checksum != of_value(table, key, value):
+            return f"not as it was written: the value of {key!r} in {table!r}"
+    return ""
 
 
 def _rights(folder: str) -> Finding:

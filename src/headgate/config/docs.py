@@ -112,9 +112,10 @@ url = "https://example.org/hook"
 [[notify]]
 command = ["notify-send", "Headgate"]
 
-# How long events are kept.
+# How long events are kept, and how much they may take.
 [history]
 keep = "30d"
+size = "512MiB"
 """
 
 VALUES = """\

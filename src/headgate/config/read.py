@@ -52,6 +52,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         patience_ms=said.get("run", {}).get("patience", Settings().patience_ms),
         on_cutoff=said.get("run", {}).get("on_cutoff", Settings().on_cutoff),
         keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
+        keep_bytes=said.get("history", {}).get("size", Settings().keep_bytes),
         serve=Serve(
             serve.get("concurrency_token", False),
             tuple(serve.get("hosts", ())),

@@ -510,6 +510,13 @@ SCHEMA = Table(
                         '"30d"',
                         format_duration(Settings().keep_ms),
                     ),
+                    Key(
+                        "size",
+                        _SOME_SIZE,
+                        "How much they may take, about: beyond it the oldest are dropped, however young.",
+                        '"256MiB"',
+                        format_size(Settings().keep_bytes),
+                    ),
                 ),
             ),
             "What is kept of the past.",

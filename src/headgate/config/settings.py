@@ -78,6 +78,7 @@ class Settings(Struct, frozen=True):
     patience_ms: int = 120_000  # how long an agent that was refused may call again by itself; 0: not at all
     on_cutoff: str = "keep"  # or "end": agents of a host that cannot reach the store for long
     keep_ms: int = 30 * 86_400_000
+    keep_bytes: int = 256 << 20
     serve: Serve = Serve()
     jobs: Jobs = Jobs()
     notify: tuple[Notify, ...] = ()

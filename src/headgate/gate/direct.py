@@ -338,7 +338,7 @@ class DirectGate:
         if self.log.tended:
             return
         try:
-            if self.replica.maintain(self.settings.keep_ms) and self.folder:
+            if self.replica.maintain(self.settings.keep_ms, self.settings.keep_bytes) and self.folder:
                 wake.sweep(wake.runtime_folder(self.folder))
                 self._sweep_sessions()
         except (HeadgateError, LogReplaced, OSError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
+from headgate.gate.transaction import tend
 from headgate.log.beats import BEAT_S
 from headgate.log.protocol import Log, LogReplaced, Stored
 
@@ -113,7 +114,8 @@ class Rounds:
         try:
             if due is not None:
                 log.save_snapshot(due.data, due.position)
-            log.maintain(self._gate._settings.keep_ms)
+            settings = self._gate._settings
+            tend(log, settings.keep_ms, settings.keep_bytes, UPKEEP_S / 2)
         finally:
             log.close()
 
@@ -149,7 +151,7 @@ class Rounds:
     def _maintain(self) -> None:
         gate = self._gate
         gate._replica.catch_up()
-        gate._replica.maintain(gate._settings.keep_ms)
+        gate._replica.maintain(gate._settings.keep_ms, gate._settings.keep_bytes)
 
     def _maintained(self, done: asyncio.Future[object]) -> None:
         gate = self._gate

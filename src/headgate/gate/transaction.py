@@ -25,7 +25,17 @@ from headgate.core.state import State
 from headgate.gate.far import Wake, elsewhere, written
 from headgate.gate.liveness import still_lost
 from headgate.gate.recovery import Recovery
-from headgate.log.protocol import START, Commit, Log, LogReplaced, SideWrite, Stored, StoreError, TransactionLost
+from headgate.log.protocol import (
+    KEEP_BYTES,
+    START,
+    Commit,
+    Log,
+    LogReplaced,
+    SideWrite,
+    Stored,
+    StoreError,
+    TransactionLost,
+)
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
 JOB_ENDS = (
@@ -36,6 +46,7 @@ SOON_MS = 2_000  # the head of the line is told of a deadline so near; of others
 _STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
 _FAR_STALE_S = 2.0  # the same where that is a round trip, and the lock brings a short tail along anyhow
 _SNAPSHOT_EVERY = 2_000  # events, or half of what there is to write down, whichever is more
+_UPKEEP_S = 0.1  # for upkeep that others may wait for
 _TRIES = 5  # a log that is another one each time that it is read is not waited for any longer
 
 _encode = msgspec.json.Encoder().encode
@@ -328,12 +339,12 @@ class Replica:
 
     # Upkeep, outside the lock and off the decision path.
 
-    def maintain(self, keep_ms: int = KEEP_MS) -> bool:
+    def maintain(self, keep_ms: int = KEEP_MS, most_bytes: int = KEEP_BYTES) -> bool:
         """Write a snapshot when enough has happened (whether it has), checkpoint and prune."""
         due = self.due_snapshot()
         if due is not None:
             self.log.save_snapshot(due.data, due.position)
-        self.log.maintain(keep_ms)
+        tend(self.log, keep_ms, most_bytes, _UPKEEP_S)
         return due is not None
 
     def due_snapshot(self) -> Stored | None:
@@ -393,6 +404,13 @@ class Replica:
                 raise
         finally:
             self.log.unlock()
+
+
+def tend(log: Log, keep_ms: int, most_bytes: int, for_s: float) -> None:
+    """Upkeep of a log, in short steps, for a while if there is so much to do."""
+    until = monotonic() + for_s
+    while log.maintain(keep_ms, most_bytes) and monotonic() < until:
+        continue
 
 
 def _restless() -> StoreError:

@@ -12,7 +12,6 @@ import msgspec
 
 from headgate.core.events import Event
 from headgate.log.protocol import StoreError
-from headgate.log.randomness import random_bytes
 
 encode = msgspec.json.Encoder().encode
 _decode: Callable[[str | bytes], list[Event]] | None = None
@@ -33,8 +32,3 @@ def decode(number: int, events: str | bytes) -> list[Event]:
         raise StoreError(
             f"commit {number} of the store is damaged ({error}): run `headgate doctor`, or restore a backup"
         ) from error
-
-
-def new_id() -> str:
-    """A commit's random id, by which a replaced log is noticed."""
-    return random_bytes(8).hex()

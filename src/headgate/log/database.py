@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from _weakref import ref
 from collections.abc import Callable
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from time import sleep, time_ns
@@ -31,6 +32,7 @@ MOVED = 1_000_000  # the user_version of what is left in the place of a store th
 BUSY_S = 10.0  # how long to wait for other programs' locks; Headgate's own processes queue at the file lock
 WAL_KEPT_BYTES = 3 << 20  # below what makes a checkpoint, so that the size of the file tells when one is due
 HAND_OVER_S = 0.000_05  # what a waiter needs to wake up and take the lock that was let go
+MOST_REOPENS = 20  # in a row, before somebody else is taken to remove the files again and again
 CTIME_SETTLES_NS = 100_000_000  # several ticks of the slowest kernel clock
 
 
@@ -43,6 +45,7 @@ class Database:
         self.folder = folder
         self.path = os.path.join(folder, "headgate.db")
         self.wal_path = self.path + "-wal"
+        self.shm_path = self.path + "-shm"
         self.lock_path = os.path.join(folder, "headgate.lock")
         self.holds = False
         self._opened = opened
@@ -57,6 +60,7 @@ class Database:
         self._forked = False
         self.reads = False  # a thread is in SQLite, without the write lock
         forks.on_fork(self, Database._leave)
+        _opened[ref(self, _forget)] = None
 
     # The write lock.
 
@@ -85,12 +89,16 @@ class Database:
 
     def _lock(self, how: int) -> bool:
         try:
-            while True:
+            for _ in range(MOST_REOPENS):
                 flock(self._lock_fd, how)
                 self.holds = True
                 if self.in_place():
                     return True
                 self.reopen()
+            raise StoreError(
+                f"the files of the store in {self.folder} are removed or replaced all the time: find out by what, then "
+                "run `headgate doctor`"
+            )
         except BlockingIOError:
             return False
 
@@ -182,7 +190,8 @@ class Database:
 
     def _look(self) -> tuple[int, ...]:
         database = os.stat(self.path)
-        return os.stat(self.folder).st_ino, database.st_dev, database.st_ino, os.stat(self.wal_path).st_ino
+        beside = [os.stat(path).st_ino for path in (self.wal_path, self.shm_path)]
+        return os.stat(self.folder).st_ino, database.st_dev, database.st_ino, *beside
 
     def reopen(self) -> None:
         """Open what is in place now; drops the lock, whose file may be another."""
@@ -191,7 +200,17 @@ class Database:
         if self._closed:
             raise InternalError(f"the store in {self.folder} was closed")
         self._let_go()
+        # SQLite shares what it knows of these files among all connections of a process: none must keep the old ones.
+        for other in [each() for each in list(_opened)]:
+            if other is not None and other is not self and other.path == self.path:
+                other._let_go_unused()
         self.open()
+
+    def _let_go_unused(self) -> None:
+        """Of files that are no longer in place, unless another thread is at work with them."""
+        self._stale = True
+        if not self.holds and not self.reads:
+            self._let_go()
 
     def abandon(self) -> None:
         """Let go of what is open, transaction and lock included; the next use opens anew."""
@@ -259,6 +278,7 @@ class Database:
                 raise self._of_another_format(format, conn)
             if not os.path.exists(self.wal_path):
                 self._enter_wal_mode(conn)
+            self._add_columns(conn, lock_fd)
             conn.execute("PRAGMA synchronous=NORMAL")
             conn.execute("PRAGMA wal_autocheckpoint=0")
             conn.execute(f"PRAGMA journal_size_limit={WAL_KEPT_BYTES}")
@@ -279,6 +299,22 @@ class Database:
                 "log): set HEADGATE_STORE to a folder on a local disk"
             )
         conn.execute("SELECT 1 FROM meta").fetchall()  # makes its files
+
+    def _add_columns(self, conn: sqlite3.Connection, lock_fd: int) -> None:
+        """Stores of older releases lack some."""
+        try:
+            conn.execute("SELECT checksum FROM side LIMIT 0")
+            return
+        except sqlite3.OperationalError as error:
+            if "no such column" not in str(error):
+                raise
+        from headgate.log.schema import add_columns
+
+        flock(lock_fd, LOCK_EX)
+        try:
+            add_columns(conn)
+        finally:
+            flock(lock_fd, LOCK_UN)
 
     def _create(self, lock_fd: int) -> None:
         from headgate.log.schema import create
@@ -303,6 +339,13 @@ class Database:
         from headgate.log.explain import damaged
 
         return damaged(self.folder, "it is not a headgate store")
+
+
+_opened: dict[ref[Database], None] = {}  # all of this process
+
+
+def _forget(gone: ref[Database]) -> None:
+    _opened.pop(gone, None)
 
 
 # The connections of the process that this one was forked from, their files, and whether they were idle at that moment.

@@ -21,6 +21,8 @@ def explain(error: Exception, folder: str) -> HeadgateError:
     if isinstance(error, OSError):
         return StoreError(_of_system(error, folder))
     code = getattr(error, "sqlite_errorcode", None)
+    if code is None and isinstance(error, sqlite3.OperationalError):
+        return damaged(folder, str(error))  # a text that is none, for example
     if code is None:
         # Not said by the database: misuse of a closed log, for example.
         return InternalError(f"the store in {folder} was used wrongly: {error}")

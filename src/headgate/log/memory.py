@@ -17,8 +17,9 @@ from headgate.core.errors import InternalError
 from headgate.core.events import Event
 from headgate.log import beats as beating
 from headgate.log import clock as clocks
-from headgate.log.codec import decode, encode, new_id
-from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored
+from headgate.log.checksum import new_id
+from headgate.log.codec import decode, encode
+from headgate.log.protocol import KEEP_BYTES, ROW_BYTES, START, Commit, Head, LogReplaced, Position, SideWrite, Stored
 
 
 class _Row(NamedTuple):
@@ -83,6 +84,7 @@ class MemoryStore:
         self.mutex = threading.Lock()  # around every look at, and change of, what follows
         self.first = 1  # the number of rows[0]; rises when the log is pruned
         self.rows: list[_Row] = []
+        self.bytes = 0  # that they take, about
         self.tables: dict[str, dict[str, bytes]] = {}
         self.snapshots: list[Stored] = []  # oldest first, at most two
         self.beats: dict[str, int] = {}
@@ -96,10 +98,10 @@ class MemoryStore:
     def restore(self, other: MemoryStore) -> None:
         """Replace the contents by another store's, as one restores a backup under running processes."""
         with other.mutex:
-            contents = other.first, list(other.rows), list(other.snapshots)
+            contents = other.first, list(other.rows), other.bytes, list(other.snapshots)
             tables = {name: dict(table) for name, table in other.tables.items()}
         with self.mutex:
-            self.first, self.rows, self.snapshots = contents
+            self.first, self.rows, self.bytes, self.snapshots = contents
             self.tables = tables
 
 
@@ -216,8 +218,10 @@ class MemoryLog:
             last = store.rows[-1].position if store.rows else START
             if last != after:
                 raise LogReplaced(f"commit {after.commit} with id {after.id} is not the last of the log")
-            row = _Row(after.commit + 1, new_id(), at, after.seq + len(events), due, encoded)
+            number, seq = after.commit + 1, after.seq + len(events)
+            row = _Row(number, new_id(number, at, seq, due, encoded), at, seq, due, encoded)
             store.rows.append(row)
+            store.bytes += len(encoded) + ROW_BYTES
             for write in side:
                 table = store.tables.setdefault(write.table, {})
                 if write.value is None:
@@ -261,18 +265,20 @@ class MemoryLog:
             kept = sorted([*others, Stored(data, position)], key=lambda stored: stored.position.commit)
             store.snapshots = kept[-2:]
 
-    def maintain(self, keep_ms: int) -> None:
+    def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
         horizon = self.now() - keep_ms
         store = self.store
         with store.mutex:
             if len(store.snapshots) < 2:
-                return
+                return False
             behind = store.snapshots[0].position.commit - store.first
             old = 0
-            while old < behind and store.rows[old].at < horizon:
+            while old < behind and (store.rows[old].at < horizon or store.bytes > most_bytes):
+                store.bytes -= len(store.rows[old].events) + ROW_BYTES
                 old += 1
             del store.rows[:old]
             store.first += old
+            return False
 
     def close(self) -> None:
         """Also the end of a killed process: its transaction never happened, and its lock is free."""

@@ -28,6 +28,9 @@ class Position(NamedTuple):
 
 
 START = Position(0, "", 0)
+KEEP_BYTES = 256 << 20  # of commits
+ROW_BYTES = 80  # what a commit takes beside its events, about
+SAMPLES = 100  # commits that are looked at to tell how much all of them take
 _MOVED, _DO = " was moved to ", ": set HEADGATE_STORE to it (with the password, if it needs one)"
 
 
@@ -215,10 +218,11 @@ class Log(Protocol):
     def save_snapshot(self, data: bytes, position: Position) -> None:
         """Keep the snapshot of a commit and the newest other; LogReplaced if the log does not know the position."""
 
-    def maintain(self, keep_ms: int) -> None:
-        """Checkpoint, and prune what is older than `keep_ms` and behind the older of the snapshots that are kept.
+    def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
+        """Checkpoint, prune, and give space back; whether there is more to do at once.
 
-        Cheap when there is nothing to do.
+        Commits are pruned that are older than `keep_ms`, and the oldest while all take more than about `most_bytes`;
+        never what the two snapshots that are kept need. Cheap when there is nothing to do, and short otherwise.
         """
 
     def close(self) -> None:

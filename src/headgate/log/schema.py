@@ -12,7 +12,8 @@ import sqlite3
 from headgate.log.database import FORMAT
 from headgate.log.files import make_file, sync_folder
 
-# A change of these is a new FORMAT, and needs a migration from each one before it.
+# A change that older releases cannot live with is a new FORMAT, and needs a migration from each one before it; a column
+# that may be empty is added to what is there (`add_columns`).
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE log (
@@ -23,7 +24,13 @@ CREATE TABLE log (
     due    INTEGER,
     events TEXT NOT NULL
 );
-CREATE TABLE side (tbl TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tbl, key)) WITHOUT ROWID;
+CREATE TABLE side (
+    tbl      TEXT NOT NULL,
+    key      TEXT NOT NULL,
+    value    BLOB NOT NULL,
+    checksum INTEGER,
+    PRIMARY KEY (tbl, key)
+) WITHOUT ROWID;
 CREATE TABLE snapshots (
     number   INTEGER PRIMARY KEY,
     id       TEXT NOT NULL,
@@ -53,11 +60,18 @@ def create(path: str) -> None:
 def _build(path: str) -> None:
     conn = sqlite3.connect(path, isolation_level=None)
     try:
+        conn.execute("PRAGMA auto_vacuum=INCREMENTAL")  # so that what was pruned can be given back
         conn.execute("PRAGMA synchronous=FULL")
         conn.execute("PRAGMA journal_mode=WAL").fetchall()
         conn.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version={FORMAT}; COMMIT;")
     finally:
         conn.close()
+
+
+def add_columns(conn: sqlite3.Connection) -> None:
+    """Give a database of an older release the columns that it lacks. The caller holds the write lock."""
+    if not any(column[1] == "checksum" for column in conn.execute("PRAGMA table_info(side)").fetchall()):
+        conn.execute("ALTER TABLE side ADD COLUMN checksum INTEGER")
 
 
 def _set_aside(wal: str) -> None:

@@ -18,19 +18,35 @@ from headgate.core.errors import InternalError
 from headgate.core.events import Event
 from headgate.log import beats as beating
 from headgate.log import clock as clocks
-from headgate.log.codec import decode, encode, new_id
+from headgate.log.checksum import is_whole, new_id, of_value
+from headgate.log.codec import decode, encode
 from headgate.log.database import Database
 from headgate.log.mark import Mark
-from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored, StoreError
+from headgate.log.protocol import (
+    KEEP_BYTES,
+    ROW_BYTES,
+    SAMPLES,
+    START,
+    Commit,
+    Head,
+    LogReplaced,
+    Position,
+    SideWrite,
+    Stored,
+    StoreError,
+)
 
 CHECKPOINT_BYTES = 4 << 20
 TRUNCATE_BYTES = 32 << 20  # writers outpace the checkpoints: make one while they wait
-PRUNE_COMMITS = 2_000  # at once, so that nobody waits long for the lock
+PRUNE_COMMITS = 500  # at once, so that nobody waits long for the lock
+FREE_PAGES = 1_000  # unused, before they are given back; and a quarter of all
+VACUUM_PAGES = 500  # given back at once
+VACUUM_BYTES = 32 << 20  # used of a database of an older release that is rewritten, so that it can give space back
 HISTORY_COMMITS = 500  # read at once, so that no reader keeps the write-ahead log from starting anew
 BOOTS_KEPT = 20
 
 READ = "SELECT number, id, at, seq, due, events FROM log WHERE number >= ? ORDER BY number LIMIT ?"
-LAST = "SELECT number, id, seq, at, due FROM log ORDER BY number DESC LIMIT 1"
+LAST = "SELECT number, id, at, seq, due, events FROM log ORDER BY number DESC LIMIT 1"
 FIRST = "SELECT number, at FROM log ORDER BY number LIMIT 1"
 KNOWN = "SELECT 1 FROM log WHERE number = ? AND id = ? AND seq = ?"
 ADD = "INSERT INTO log (number, id, at, seq, due, events) VALUES (?, ?, ?, ?, ?, ?)"
@@ -38,9 +54,9 @@ SEQ_OF = "SELECT seq FROM log WHERE number = ?"
 KEPT_SINCE = "SELECT number FROM log WHERE number >= ? AND number < ? AND at >= ? ORDER BY number LIMIT 1"
 PRUNE = "DELETE FROM log WHERE number < ?"
 
-SIDE = "SELECT value FROM side WHERE tbl = ? AND key = ?"
-SIDE_ITEMS = "SELECT key, value FROM side WHERE tbl = ? ORDER BY key"
-SET_SIDE = "INSERT OR REPLACE INTO side (tbl, key, value) VALUES (?, ?, ?)"
+SIDE = "SELECT key, value, checksum FROM side WHERE tbl = ? AND key = ?"
+SIDE_ITEMS = "SELECT key, value, checksum FROM side WHERE tbl = ? ORDER BY key"
+SET_SIDE = "INSERT OR REPLACE INTO side (tbl, key, value, checksum) VALUES (?, ?, ?, ?)"
 DELETE_SIDE = "DELETE FROM side WHERE tbl = ? AND key = ?"
 
 # A pointer counts only if the log still has its commit.
@@ -86,7 +102,7 @@ class SqliteLog:
     # Reading.
 
     def read(self, after: Position, limit: int = 10_000) -> list[Commit]:
-        rows = self._rows(READ, (after.commit, limit + (after.commit > 0)))
+        rows = self._whole(self._rows(READ, (after.commit, limit + (after.commit > 0))))
         new = len(rows)
         if after.commit:
             if not rows or rows[0][0] != after.commit or rows[0][1] != after.id or rows[0][3] != after.seq:
@@ -108,13 +124,13 @@ class SqliteLog:
         ]
 
     def head(self) -> Head | None:
-        for number, _, _, at, due in self._rows(LAST):
+        for number, _, at, _, due, _ in self._whole(self._rows(LAST)):
             return Head(number, at, due)
         return None
 
     def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
         number = self._commit_after(since_seq)
-        while rows := self._rows(READ, (number, HISTORY_COMMITS)):
+        while rows := self._whole(self._rows(READ, (number, HISTORY_COMMITS))):
             for number, _, at, last_seq, _, text in rows:
                 events = decode(number, text)
                 first_seq = last_seq - len(events) + 1
@@ -124,12 +140,22 @@ class SqliteLog:
             number += 1
 
     def side(self, table: str, key: str) -> bytes | None:
-        for (value,) in self._rows(SIDE, (table, key)):
-            return bytes(value)
+        for _, value in self._values(table, SIDE, (table, key)):
+            return value
         return None
 
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
-        return [(key, bytes(value)) for key, value in self._rows(SIDE_ITEMS, (table,))]
+        return self._values(table, SIDE_ITEMS, (table,))
+
+    def _values(self, table: str, sql: str, values: Sequence[object]) -> list[tuple[str, bytes]]:
+        """Values beside the log; those that an older release wrote have no checksum."""
+        found = []
+        for key, value, checksum in self._rows(sql, values):
+            known = type(key) is str and type(value) is bytes
+            if not known or (checksum is not None and checksum != of_value(table, key, value)):
+                raise self._damaged(f"the value of {key!r} in {table!r} is not as it was written")
+            found.append((key, value))
+        return found
 
     def replaced(self) -> bool:
         return self._mark.contradicts(self._knows)
@@ -139,10 +165,10 @@ class SqliteLog:
 
     def _commit_after(self, since_seq: int) -> int:
         """The number of the first commit that reaches beyond a sequence number: commits are dense and sorted."""
-        first, last = self._rows(FIRST), self._rows(LAST)
-        if not first or not last:
+        first, last = self._first(), self._whole(self._rows(LAST))
+        if first is None or not last:
             return 1
-        low, high = first[0][0], last[0][0] + 1
+        low, high = first[0], last[0][0] + 1
         while low < high:
             middle = (low + high) // 2
             row = self._rows(SEQ_OF, (middle,))
@@ -196,13 +222,15 @@ class SqliteLog:
         try:
             if self._last != after:
                 self._check_last(after)
-            position = Position(after.commit + 1, new_id(), after.seq + len(events))
-            conn.execute(ADD, (position.commit, position.id, at, position.seq, due, encode(events).decode()))
+            number, seq, encoded = after.commit + 1, after.seq + len(events), encode(events)
+            position = Position(number, new_id(number, at, seq, due, encoded), seq)
+            conn.execute(ADD, (number, position.id, at, seq, due, encoded.decode()))
             for write in side:
                 if write.value is None:
                     conn.execute(DELETE_SIDE, (write.table, write.key))
                 else:
-                    conn.execute(SET_SIDE, (write.table, write.key, write.value))
+                    checksum = of_value(write.table, write.key, write.value)
+                    conn.execute(SET_SIDE, (write.table, write.key, write.value, checksum))
             conn.execute("COMMIT")
         except sqlite3.Error as error:
             self.rollback()
@@ -224,7 +252,7 @@ class SqliteLog:
 
     def _check_last(self, after: Position) -> None:
         last = START
-        for number, id, seq, _, _ in self._db.conn.execute(LAST).fetchall():
+        for number, id, _, seq, _, _ in self._whole(self._db.conn.execute(LAST).fetchall()):
             last = Position(number, id, seq)
         if last != after:
             raise LogReplaced(f"commit {after.commit} with id {after.id} is not the last of the log")
@@ -234,7 +262,8 @@ class SqliteLog:
     def beat(self, site: str, gap_ms: int = beating.GAP_MS) -> None:
         now, known = self.now(), self._beats()
         for row, at in beating.rows_to_write(known, site, now, gap_ms).items():
-            self._rows(SET_SIDE, (beating.TABLE, row, str(at).encode()))
+            value = str(at).encode()
+            self._rows(SET_SIDE, (beating.TABLE, row, value, of_value(beating.TABLE, row, value)))
         for old in beating.rows_to_forget(known, now):
             self._rows(DELETE_SIDE, (beating.TABLE, old))
 
@@ -255,10 +284,10 @@ class SqliteLog:
             data = snapshots.load(self._snapshots, number, id, checksum)
             if data is not None:
                 return Stored(data, Position(number, id, seq))
-        first = self._rows(FIRST)
-        if first and first[0][0] > 1:
+        first = self._first()
+        if first is not None and first[0] > 1:
             raise StoreError(
-                f"no snapshot in {self._snapshots} can be read, and the log before commit {first[0][0]} was pruned: "
+                f"no snapshot in {self._snapshots} can be read, and the log before commit {first[0]} was pruned: "
                 f"restore a backup of {self._db.folder}, or move that folder away to start with an empty store"
             )
         return None
@@ -278,10 +307,10 @@ class SqliteLog:
         except (sqlite3.Error, OSError) as error:
             raise self._db.failed(error) from error
 
-    def maintain(self, keep_ms: int) -> None:
+    def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
         try:
             self._checkpoint()
-            self._prune(self.now() - keep_ms)
+            return self._prune(self.now() - keep_ms, most_bytes) or self._give_back()
         except (sqlite3.Error, OSError) as error:
             raise self._db.failed(error) from error
 
@@ -330,39 +359,105 @@ class SqliteLog:
         finally:
             self.unlock()
 
-    def _prune(self, horizon: int) -> None:
-        if self._prunable(horizon) is None:
-            return
+    def _prune(self, horizon: int, most_bytes: int) -> bool:
+        """Prune a few commits; whether there were any."""
+        if self._prunable(horizon, most_bytes) is None:
+            return False
         self.lock()
         try:
             self.begin()
-            if end := self._prunable(horizon):
+            end = self._prunable(horizon, most_bytes)
+            if end is not None:
                 self._db.conn.execute(PRUNE, (end,))
                 self._db.conn.execute("COMMIT")
         finally:
             self.unlock()
+        return end is not None
 
-    def _prunable(self, horizon: int) -> int | None:
-        """The commit before which all may go now: the older snapshot's, or the first that is young enough."""
-        first = self._rows(FIRST)
-        if not first or first[0][1] >= horizon:
+    def _prunable(self, horizon: int, most_bytes: int) -> int | None:
+        """The commit before which all may go now: the older snapshot's, or the first that is young and fits."""
+        first, older = self._first(), self._rows(OLDER_SNAPSHOT)
+        if first is None or not older or older[0][0] <= first[0]:
             return None
-        number = first[0][0]
-        older = self._rows(OLDER_SNAPSHOT)
-        if not older or older[0][0] <= number:
-            return None
-        end = min(older[0][0], number + PRUNE_COMMITS)
-        kept = self._rows(KEPT_SINCE, (number, end, horizon))
-        return int(kept[0][0] if kept else end)
+        number, at = first
+        end = min(int(older[0][0]), number + PRUNE_COMMITS)
+        old = number
+        if at < horizon:
+            kept = self._rows(KEPT_SINCE, (number, end, horizon))
+            old = int(kept[0][0]) if kept else end
+        old = max(old, min(number + self._surplus(number, most_bytes), end))
+        return old if old > number else None
+
+    def _surplus(self, first: int, most_bytes: int) -> int:
+        """How many commits must go for the others to take no more than this, by a sample of them."""
+        last = self._rows("SELECT max(number) FROM log")[0][0]
+        commits = int(last) - first + 1
+        numbers = [first + commits * n // SAMPLES for n in range(SAMPLES)]
+        marks = ", ".join("?" * SAMPLES)
+        mean = self._rows(f"SELECT avg(length(events)) FROM log WHERE number IN ({marks})", numbers)[0][0]
+        return max(commits - int(most_bytes / ((mean or 0) + ROW_BYTES)), 0)
+
+    def _give_back(self) -> bool:
+        """Give some of the space that is not used to the file system; whether there is more of it."""
+        free, pages, page, mode = (
+            self._rows(f"PRAGMA {name}")[0][0] for name in ("freelist_count", "page_count", "page_size", "auto_vacuum")
+        )
+        if free < FREE_PAGES or free < pages // 4 or (not mode and (pages - free) * page > VACUUM_BYTES):
+            return False
+        self.lock()
+        try:
+            conn = self._db.conn
+            if mode:
+                conn.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+            else:
+                conn.execute("PRAGMA auto_vacuum=INCREMENTAL")
+                conn.execute("VACUUM")
+        finally:
+            self.unlock()
+        if mode and free > VACUUM_PAGES + FREE_PAGES:
+            return True
+        self._db.conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # which shortens the file
+        return False
 
     # The database.
+
+    def _whole(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Commits that follow one another, all as they were written; StoreError if they are not."""
+        number = rows[0][0] if rows else 0
+        for row in rows:
+            if not is_whole(*row):
+                raise self._damaged(f"commit {row[0]!r} is not as it was written")
+            if row[0] != number:
+                raise self._damaged(f"commit {number} is missing")
+            number += 1
+        return rows
+
+    def _damaged(self, what: str) -> StoreError:
+        from headgate.log.explain import damaged
+
+        return damaged(self._db.folder, what)
+
+    def _first(self) -> tuple[int, int] | None:
+        """Number and time of the first commit that is kept."""
+        for number, at in self._rows(FIRST):
+            if type(number) is not int or type(at) is not int:
+                raise self._damaged("the first commit is not as it was written")
+            return number, at
+        return None
+
+    def _known_offset(self, boot: str) -> int | None:
+        for (value,) in self._rows(META, (boot,)):
+            if type(value) is not int:
+                raise self._damaged("the clock of this boot is not as it was written")
+            return value
+        return None
 
     def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         db = self._db
         try:
+            db.reads = True
             if not db.holds and not db.in_place():
                 db.reopen()
-            db.reads = True
             return db.conn.execute(sql, values).fetchall()
         except (sqlite3.Error, OSError) as error:
             raise db.failed(error) from error
@@ -378,15 +473,17 @@ class SqliteLog:
 
     def _offset(self, boot: str) -> int:
         """The offset of this boot's clock: what the first process that asked chose for all."""
-        if known := self._rows(META, (boot,)):
-            return int(known[0][0])
+        known = self._known_offset(boot)
+        if known is not None:
+            return known
         self.lock()
         try:
             self.begin()
-            if known := self._rows(META, (boot,)):
-                return int(known[0][0])
-            last = self._rows(LAST)
-            offset = clocks.choose_offset(last[0][3] if last else 0, clocks.wall_ms(), clocks.boot_ms())
+            known = self._known_offset(boot)
+            if known is not None:
+                return known
+            last = self._whole(self._rows(LAST))
+            offset = clocks.choose_offset(last[0][2] if last else 0, clocks.wall_ms(), clocks.boot_ms())
             conn = self._db.conn
             conn.execute(SET_META, (boot, offset))
             conn.execute(FORGET_BOOTS, (boot, BOOTS_KEPT))

@@ -47,6 +47,7 @@ def values(state: State, environment: Environment, loaded: Loaded | None) -> lis
         _listed("census_users", settings.census_users, _from(said, "census_users")),
         _wrap(settings, environment, said),
         _duration("keep_ms", settings.keep_ms, _from(said, "history", "keep")),
+        Value("keep_bytes", settings.keep_bytes, format_size(settings.keep_bytes), _from(said, "history", "size")),
         *_host_auto(settings, said),
         *_providers(settings, said),
     ]

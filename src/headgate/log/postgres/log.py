@@ -26,13 +26,17 @@ from headgate.core.errors import InternalError
 from headgate.core.events import Claimed, Event, Granted
 from headgate.log import beats as beating
 from headgate.log import clock as clocks
-from headgate.log.codec import decode, encode, new_id
+from headgate.log.checksum import is_whole, new_id
+from headgate.log.codec import decode, encode
 from headgate.log.postgres import schema
 from headgate.log.postgres import statements as sql
 from headgate.log.postgres.address import Address, parse
 from headgate.log.postgres.link import Link, Lost, Refused, Tries, connect, escaping, explain
 from headgate.log.postgres.rows import Row, bytes_of, position_of, rows_of, side_writes, text_of
 from headgate.log.protocol import (
+    KEEP_BYTES,
+    ROW_BYTES,
+    SAMPLES,
     START,
     Commit,
     Head,
@@ -169,7 +173,7 @@ class PostgresLog:
     # Reading.
 
     def read(self, after: Position, limit: int = 10_000) -> list[Commit]:
-        rows = self._rows_from(after, limit + (after.commit > 0))
+        rows = self._whole(self._rows_from(after, limit + (after.commit > 0)))
         new = len(rows)
         if after.commit:
             if not rows or rows[0][0] != after.commit or rows[0][1] != after.id or rows[0][3] != after.seq:
@@ -210,13 +214,30 @@ class PostgresLog:
     def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
         found = self._ask(sql.COMMIT_AFTER.format(ns=self._ns, seq=since_seq))[0]
         number = int(found.get_value(0, 0) or 1) if found.ntuples else 1
-        while rows := rows_of(self._ask(sql.READ.format(ns=self._ns, number=number, limit=HISTORY_COMMITS))[0]):
+        while rows := self._history_from(number):
             for number, _, at, last_seq, _, text in rows:
                 events = decode(number, text)
                 for seq, event in enumerate(events, last_seq - len(events) + 1):
                     if seq > since_seq:
                         yield seq, at, event
             number += 1
+
+    def _history_from(self, number: int) -> list[Row]:
+        found = self._ask(sql.READ.format(ns=self._ns, number=number, limit=HISTORY_COMMITS))[0]
+        return self._whole(rows_of(found))
+
+    def _whole(self, rows: list[Row]) -> list[Row]:
+        """Commits that follow one another, all as they were written; StoreError if they are not."""
+        number = rows[0][0] if rows else 0
+        for row in rows:
+            if row[0] != number or not is_whole(*row):
+                what = "is missing" if row[0] != number else "is not as it was written"
+                raise StoreError(
+                    f"the log of the store at {self._address.shown} is damaged (commit {number} {what}): run "
+                    "`headgate doctor`, and restore a backup of the database"
+                )
+            number += 1
+        return rows
 
     def side(self, table: str, key: str) -> bytes | None:
         literal = self._link.literal
@@ -375,8 +396,10 @@ class PostgresLog:
             if not self._locked:
                 raise self._transaction_lost()
             self._check_last(after)
-            position = Position(after.commit + 1, new_id(), after.seq + len(events))
-            self._commit(self._commit_of(position, at, events, due, (*side, *self._news)), position)
+            number, seq, encoded = after.commit + 1, after.seq + len(events), encode(events)
+            position = Position(number, new_id(number, at, seq, due, encoded), seq)
+            synced = self._durable or any(_lends(event) for event in events)
+            self._commit(self._commit_of(position, at, encoded, due, (*side, *self._news), synced), position)
         except BaseException:
             self._begun = False
             self._end()
@@ -387,9 +410,8 @@ class PostgresLog:
         return position
 
     def _commit_of(
-        self, position: Position, at: int, events: Sequence[Event], due: int | None, side: Sequence[SideWrite]
+        self, position: Position, at: int, events: bytes, due: int | None, side: Sequence[SideWrite], synced: bool
     ) -> str:
-        synced = self._durable or any(_lends(event) for event in events)
         add = sql.ADD.format(
             ns=self._ns,
             number=position.commit,
@@ -397,7 +419,7 @@ class PostgresLog:
             at=at,
             seq=position.seq,
             due="NULL" if due is None else due,
-            events=self._link.literal(encode(events).decode()),
+            events=self._link.literal(events.decode()),
         )
         # The lock is let go with the commit, and others go on while this one waits for the disk.
         sync = f"; {sql.SYNC}" if synced else ""
@@ -498,19 +520,27 @@ class PostgresLog:
             raise LogReplaced(f"a snapshot of commit {position.commit} with id {position.id} is not of this log")
         self._ask(sql.KEEP_TWO.format(ns=self._ns))
 
-    def maintain(self, keep_ms: int) -> None:
+    def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
         horizon = self.now() - keep_ms
         first, older = self._ask(f"{sql.FIRST.format(ns=self._ns)}; {sql.OLDER_SNAPSHOT.format(ns=self._ns)}")
-        if not first.ntuples or not older.ntuples or int(first.get_value(0, 1) or 0) >= horizon:
-            return
+        if not first.ntuples or not older.ntuples:
+            return False
         number = int(first.get_value(0, 0) or 0)
         end = min(int(older.get_value(0, 0) or 0), number + PRUNE_COMMITS)
         if end <= number:
-            return
-        kept = self._ask(sql.KEPT_SINCE.format(ns=self._ns, first=number, end=end, horizon=horizon))[0]
-        if kept.ntuples:
-            end = int(kept.get_value(0, 0) or 0)
-        self._ask(sql.PRUNE.format(ns=self._ns, end=end))
+            return False
+        kept_since, sample = (
+            statement.format(ns=self._ns, first=number, end=end, horizon=horizon, samples=SAMPLES)
+            for statement in (sql.KEPT_SINCE, sql.SAMPLE)
+        )
+        kept, sampled = self._ask(f"{kept_since}; {sample}")
+        old = int(kept.get_value(0, 0) or 0) if kept.ntuples else end
+        commits, mean = (int(sampled.get_value(0, column) or 0) for column in range(2))
+        surplus = commits - most_bytes // (mean + ROW_BYTES)
+        old = max(old, min(number + surplus, end))
+        if old > number:
+            self._ask(sql.PRUNE.format(ns=self._ns, end=old))
+        return old > number
 
     def close(self) -> None:
         self._begun = self._holds = False

@@ -70,6 +70,11 @@ KEEP_TWO = """DELETE FROM headgate.snapshots WHERE namespace = {ns} AND number N
 OLDER_SNAPSHOT = "SELECT number FROM headgate.snapshots WHERE namespace = {ns} ORDER BY number DESC LIMIT 1 OFFSET 1"
 KEPT_SINCE = """SELECT number FROM headgate.log
     WHERE namespace = {ns} AND number >= {first} AND number < {end} AND at >= {horizon} ORDER BY number LIMIT 1"""
+# How many commits there are, and how long their events are on average, by a sample of them.
+SAMPLE = """WITH part AS (SELECT max(number) - {first} + 1 AS commits FROM headgate.log WHERE namespace = {ns})
+    SELECT commits, (SELECT avg(octet_length(events))::bigint FROM headgate.log
+        WHERE namespace = {ns} AND number IN
+        (SELECT {first} + commits * n / {samples} FROM generate_series(0, {samples} - 1) n)) FROM part"""
 PRUNE = "DELETE FROM headgate.log WHERE namespace = {ns} AND number < {end}"
 # Who has locked the namespace's row: the transaction in its xmax, as long as that one lasts.
 OWNER = """SELECT application_name FROM headgate.namespaces n
