@@ -28,7 +28,8 @@ class PoolEvents:
         if event.incident:
             pool.incident_seq = state.seq
         state.touch(pool)
-        for queue in state.queues.values():  # another candidate may be used meanwhile
+        concerned = state.by_account.get(pool.account, {}) if pool.account else state.standing
+        for queue in concerned.values():  # another candidate may be used meanwhile
             if queue.others and queue.waiting and pool in queue.pools:
                 state.look_at(queue)
         state.review_reservations(at)
