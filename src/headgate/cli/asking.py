@@ -27,6 +27,7 @@ from headgate.log.clock import steady
 from headgate.log.protocol import StoreAway, StoreError, StoreMoved
 from headgate.present.asked import Wanted, candidates, current_folder, project_name, session_key, wanted
 from headgate.present.times import local_and_utc, parse_since_ms, utc
+from headgate.present.words import printable_json
 from headgate.signals.redaction import readable, shown_command
 
 TYPE_CHECKING = False
@@ -161,7 +162,7 @@ class Asked:
             "position": None if view is None else view.position,
             "estimate_s": estimate,
         }
-        return msgspec.json.encode(told).decode()
+        return printable_json(msgspec.json.encode(told).decode())
 
 
 def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:

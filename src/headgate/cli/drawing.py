@@ -66,7 +66,7 @@ class Screen:
 
     def line(self, *cells: str | Cell) -> None:
         """One line of text, not cut."""
-        self._lines.append([Cell(cell) if isinstance(cell, str) else cell for cell in cells])
+        self._lines.append([_clean(cell) for cell in cells])
 
     def prose(self, text: str, indent: str = "", first: Sequence[Cell] = ()) -> None:
         """A sentence, wrapped on a terminal; `first` stands before it, `indent` before the other lines."""
@@ -78,7 +78,7 @@ class Screen:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
         """Aligned columns under their titles; columns in which nothing stands are left out."""
-        cells = [[Cell(printable(each)) if isinstance(each, str) else each for each in row] for row in rows]
+        cells = [[_clean(each) for each in row] for row in rows]
         kept = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
         widths = self._fitted(columns, cells, kept)
         self._lines.append(self._row([Cell(column.title, "dim") for column in columns], columns, widths))
@@ -186,6 +186,12 @@ def cell_width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def _clean(cell: str | Cell) -> Cell:
+    """A cell that cannot move the cursor, wherever its text is from."""
+    text, style = (cell, "") if isinstance(cell, str) else cell
+    return Cell(printable(text), style)
 
 
 def _narrowed(widths: dict[int, int], least: dict[int, int], room: int) -> dict[int, int]:

@@ -12,6 +12,7 @@ import sys
 import click
 
 from headgate.cli import exits
+from headgate.present.words import printable_lines
 
 # Name -> module below headgate.cli that has it as `command`.
 COMMANDS = {
@@ -110,7 +111,7 @@ def dispatch(argv: list[str]) -> int:
 def _explain(error: click.ClickException) -> None:
     """One sentence and what to type next, instead of click's block of usage lines."""
     message = error.format_message()
-    sys.stderr.write(f"headgate: {message[:1].lower() + message[1:]}\n")
+    sys.stderr.write(f"headgate: {printable_lines(message[:1].lower() + message[1:])}\n")
     if isinstance(error, click.UsageError) and error.ctx is not None:
         sys.stderr.write(f"usage: {error.ctx.get_usage().partition(' ')[2]}\n")
         sys.stderr.write(f"more:  {error.ctx.command_path} --help\n")

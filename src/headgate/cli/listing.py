@@ -23,7 +23,7 @@ from headgate.core.state import State
 from headgate.gate import processes
 from headgate.gate.direct import DirectGate, load_file
 from headgate.log.protocol import StoreError
-from headgate.present.words import printable
+from headgate.present.words import printable, printable_json
 
 _OVERDUE_MS = 500  # a deadline that nobody has acted on for so long is acted on by whoever looks
 
@@ -84,13 +84,13 @@ def say_json(document: object) -> bool:
 
 
 def json_text(document: object) -> str:
-    """JSON in one line, escaped where the locale has not all of its characters."""
-    text = msgspec.json.encode(document).decode()
+    """JSON in one line, escaped where something does not print, or the locale has not all of its characters."""
+    text = printable_json(msgspec.json.encode(document).decode())
     if text.isascii() or can_show(text):
         return text
     import json
 
-    return json.dumps(msgspec.json.decode(text), separators=(",", ":"))
+    return json.dumps(msgspec.json.decode(text), separators=(",", ":")).replace("\x7f", "\\u007f")
 
 
 # Output for people.

@@ -9,6 +9,7 @@ from typing import NoReturn
 from headgate.cli import exits
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.names import shown
+from headgate.present.words import printable_lines
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -65,5 +66,5 @@ def tell(error: HeadgateError) -> int:
     """Say what is wrong on stderr; the exit code for it."""
     code = exits.exit_code(error)
     prefix = "headgate: internal error: " if code == exits.SOFTWARE else "headgate: "
-    print(f"{prefix}{error}", file=sys.stderr)
+    print(printable_lines(f"{prefix}{error}"), file=sys.stderr)
     return code

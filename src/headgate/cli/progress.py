@@ -9,6 +9,7 @@ from time import monotonic, time_ns
 from headgate.config.units import format_duration
 from headgate.core.views import TicketView
 from headgate.present.times import local_and_utc
+from headgate.present.words import printable, printable_lines
 
 _PLAIN_EVERY_S = 60.0
 _COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has room beside it
@@ -16,7 +17,7 @@ _COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has 
 
 def say(text: str) -> None:
     """A line of ours on stderr. Who reads it may have left, or never been there: the agent is run all the same."""
-    _write(f"headgate: {text}\n")
+    _write(f"headgate: {printable_lines(text)}\n")
 
 
 def _write(text: str) -> None:
@@ -56,7 +57,7 @@ class Progress:
             text += f"; about {low} to {high}" if low != high else f"; about {high}"
         if self._terminal:
             waited = format_duration(int(monotonic() - self._began) * 1000, 2)
-            self._draw(f"headgate: {self._what} waits {waited}, {text}")
+            self._draw(printable(f"headgate: {self._what} waits {waited}, {text}"))
             return
         # Numbers change all the time: only another reason is news.
         why = (reason.code, reason.pool, reason.model, reason.cause)

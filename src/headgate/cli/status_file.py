@@ -7,6 +7,7 @@ import os
 import msgspec
 
 from headgate.core.errors import BadRequest
+from headgate.present.words import printable_json
 
 _FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "outcome", "reason")
 
@@ -31,7 +32,7 @@ class Status:
         draft = f"{self._path}.{os.getpid()}.tmp"
         try:
             with open(draft, "wb") as file:
-                file.write(msgspec.json.encode(self._facts) + b"\n")
+                file.write(printable_json(msgspec.json.encode(self._facts).decode()).encode() + b"\n")
             os.replace(draft, self._path)
         except OSError as error:
             from headgate.cli.progress import say

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from headgate.config.settings import Notify
 from headgate.core.errors import HeadgateError
+from headgate.present.words import printable, printable_json, printable_lines
 
 SEND_S = 10.0
 COMMAND_S = 30.0
@@ -24,9 +26,17 @@ class NotSent(HeadgateError):
 
 def sender(target: Notify) -> Send:
     """How this target is told. The URL in the environment is looked up anew for each message."""
-    if target.command:
-        return lambda title, document: _command(list(target.command), title, document)
-    return lambda title, document: _by_url(_url(target), title, document)
+    send = partial(_command, list(target.command)) if target.command else partial(_by_url_of, target)
+    return lambda title, document: send(printable(title), _clean(document))
+
+
+def _clean(document: Document) -> Document:
+    """Names and messages of agents are others' words: nothing in them may steer a terminal or turn text around."""
+    return {**document, "text": printable_lines(str(document["text"]))}
+
+
+def _encoded(document: Document) -> bytes:
+    return printable_json(msgspec.json.encode(document).decode()).encode()
 
 
 def way(target: Notify) -> str:
@@ -43,6 +53,10 @@ def _url(target: Notify) -> str:
     return url
 
 
+def _by_url_of(target: Notify, title: str, document: Document) -> None:
+    _by_url(_url(target), title, document)
+
+
 def _by_url(url: str, title: str, document: Document) -> None:
     if url.startswith(("http://", "https://")):
         _webhook(url, document)
@@ -55,9 +69,7 @@ def _webhook(url: str, document: Document) -> None:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
-    request = Request(
-        url, msgspec.json.encode(document), {"Content-Type": "application/json", "User-Agent": "headgate"}
-    )
+    request = Request(url, _encoded(document), {"Content-Type": "application/json", "User-Agent": "headgate"})
     try:
         with urlopen(request, timeout=SEND_S):
             pass
@@ -100,7 +112,7 @@ def _command(argv: list[str], title: str, document: Document) -> None:
     env["HEADGATE_TEXT"] = str(document["text"])
     try:
         done = subprocess.run(
-            argv, input=msgspec.json.encode(document), env=env, timeout=COMMAND_S, capture_output=True, check=False
+            argv, input=_encoded(document), env=env, timeout=COMMAND_S, capture_output=True, check=False
         )
     except subprocess.TimeoutExpired:
         raise NotSent(f"{argv[0]} did not end within {COMMAND_S:.0f} s") from None

@@ -10,6 +10,21 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines, which stay lines."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """JSON that cannot move a cursor or turn text around: what does not print is escaped, so it stays the same data."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
 def span(ms: int) -> str:
     """A duration as people say it: `28s`, `3m`, `2h 5m`, `4d 3h`."""
     seconds = max(ms, 0) // 1000

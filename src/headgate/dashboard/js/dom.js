@@ -2,6 +2,15 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters that show nothing and change how others are shown: control characters, marks that turn text around, marks
+// without width. They are shown as what they are.
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+/** A text from anywhere, without characters that hide or turn others. */
+export function plain(value) {
+  return value === null || value === undefined ? "" : String(value).replace(UNSEEN, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 /** @param {string} id */
 export function byId(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
@@ -24,11 +33,11 @@ export function s(tag, props = {}, ...children) {
 
 function fill(node, props, children) {
   for (const [name, value] of Object.entries(props)) {
-    if (name === "text") node.textContent = value;
+    if (name === "text") node.textContent = plain(value);
     else if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
     else attr(node, name, value);
   }
-  for (const child of children) if (child !== null) node.append(child);
+  for (const child of children) if (child !== null) node.append(typeof child === "string" ? plain(child) : child);
   return node;
 }
 
@@ -37,14 +46,15 @@ export function attr(node, name, value) {
   if (value === null || value === undefined || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
   } else {
-    const text = value === true ? "" : String(value);
+    const text = value === true ? "" : name === "title" || name === "aria-label" ? plain(value) : String(value);
     if (node.getAttribute(name) !== text) node.setAttribute(name, text);
   }
 }
 
 /** Set the text if it is another one: what does not change is not laid out again. */
 export function text(node, value) {
-  if (node.textContent !== value) node.textContent = value;
+  const seen = plain(value);
+  if (node.textContent !== seen) node.textContent = seen;
 }
 
 export function show(node, shown) {

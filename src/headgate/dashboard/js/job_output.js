@@ -1,6 +1,6 @@
 // What a job prints, followed to its end: stdout, stderr, and where attempts begin. Text is only ever set as text.
 import { get } from "./api.js";
-import { h, show, text } from "./dom.js";
+import { h, plain, show, text } from "./dom.js";
 
 const TAIL = 64 * 1024; // of what was printed before
 const WAIT_S = 15;
@@ -46,7 +46,7 @@ function add(lines, pieces, decoders) {
     const tone = { err: "err", headgate: "note" }[piece.stream] ?? "";
     const last = lines.lastElementChild;
     const words = told.replace(ESCAPES, "").replace(/\r+\n/g, "\n");
-    if (last && last.className === tone && !last.textContent.endsWith("\n")) last.textContent += words;
+    if (last && last.className === tone && !last.textContent.endsWith("\n")) last.textContent += plain(words);
     else lines.append(h("span", { class: tone, text: words }));
   }
   const over = lines.childElementCount - MOST;
