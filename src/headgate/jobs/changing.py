@@ -84,6 +84,7 @@ def retry(gate: DirectGate, ident: str) -> None:
             raise asked.error
         if ident not in gate.state.tickets:
             raise NotNow(f"job {ident} cannot run anew now: another has its key or its session")
+        job.since = gate.state.tickets[ident].since
         return [records.write(ident, job)]
 
     command = asking(ident, job)

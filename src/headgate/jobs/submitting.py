@@ -66,6 +66,7 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
                 raise each.error
             reason = next((event.reason for event in each.events if isinstance(event, ev.Deferred)), None)
             if reason is None:
+                job.since = gate.state.tickets[command.id].since
                 writes.append(records.write(command.id, job))
                 submitted.append(Submitted(command.id))
             else:
