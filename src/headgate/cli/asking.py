@@ -172,6 +172,13 @@ def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
     if isinstance(usable, Reason):
         return asked.settle(usable)
     request = usable
+    if os.environ.get("HEADGATE_LEASE") and began is None and request.patient:
+        from headgate.cli import nested
+        from headgate.cli.opening import open_gate
+
+        hindrance = nested.hindrance(open_gate(gate.loaded), request)
+        if hindrance is not None:
+            return asked.settle(hindrance)
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
     gate.address = mailbox.address if mailbox is not None else ""
     command = _acquire(gate, request, began)

@@ -74,6 +74,8 @@ def _run(options: RunOptions, status: Status) -> int:
         return _bypass(options, request.models, status)
     _check_watching(options)
     proxying = _proxying(loaded) if options.proxied else None
+    if options.share_slot:
+        return _in_shared_slot(options, request, loaded, environment, status)
     asked = _asked(options, request, loaded)
     tries, fresh = 0, False
     while isinstance(asked.lease, Lease):
@@ -109,6 +111,31 @@ def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> Aske
 
     late = LateGate(loaded, lambda: open_seat_gate(loaded), say)
     return ask(late, msgspec.structs.replace(request, wait_s=0.0))
+
+
+def _in_shared_slot(
+    options: RunOptions, request: Request, loaded: Loaded | None, environment: Environment, status: Status
+) -> int:
+    """--share-slot: run in the slot of the run that we are inside of, one at a time."""
+    from headgate.cli.nested import Share, shared_lease
+
+    began = monotonic()
+    gate = open_gate(loaded)
+    lease = shared_lease(gate, request)
+    share = Share(gate.folder, lease.id)
+    if not share.take(request.wait_s):
+        reason = Reason("nested", f"another run has the slot that it shares with {lease.id}", model=lease.model)
+        return _refused(options, Asked(gate, request, began).settle(reason), status)
+    try:
+        status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=round(monotonic() - began, 3))
+        command = in_sandbox(filled_in(options.command, lease.model), lease, gate.settings, environment)
+        child = Child.prepare(command, environment_for(lease), own_group=not has_terminal())
+        child.start()
+        end = supervise(child)
+    finally:
+        share.give_back()
+    status.write(exit_code=end.code, signal=end.signal)
+    return end.code
 
 
 def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:

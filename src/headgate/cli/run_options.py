@@ -46,6 +46,7 @@ OPTIONS = (
     ),
     Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `headgate serve`."),
     Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
+    Option(("--share-slot",), "share_slot", "Inside another run: run in its slot, one at a time."),
     Option(("--fail-open",), "fail_open", "Without a store, go ahead without a seat, and be counted when it is back."),
     Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
@@ -74,6 +75,7 @@ class RunOptions(Struct):
     patience: str = ""
     proxied: bool = False
     supervisor: bool = False
+    share_slot: bool = False
     fail_open: bool = False
     status_file: str = ""
     json: bool = False

@@ -22,6 +22,7 @@ CODES = {
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
     "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
+    "nested": "it is inside a run whose slot it would need, and which waits for it",
     "behind": "there is room, but others are ahead in line",
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
