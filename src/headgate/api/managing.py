@@ -55,7 +55,7 @@ from headgate.core.records import Rule, Ticket
 from headgate.core.rules import COOLDOWN_MS, Cap
 from headgate.core.state import State
 from headgate.core.views import pool_views, ticket_view
-from headgate.gate import memory
+from headgate.gate.surroundings import free_memory
 from headgate.present import caps
 from headgate.present.moments import Moments
 from headgate.present.reports import ReportShape, acted_on, of_lease, of_target, report_json
@@ -174,10 +174,7 @@ async def _set(service: Service, state: State, rule: Rule) -> CapAnswer:
     was = _was(state.rules.caps.get(key))
     commands: list[cmd.Command] = [cmd.SetRule(rule)]
     if rule.auto:
-        auto = service.gate.settings.host_auto
-        room = memory.room(auto.reserve_bytes, auto.per_agent_bytes)
-        foreign = state.foreign.get(service.gate.host, ())
-        commands.append(cmd.Observe(service.gate.host, foreign, room, auto.max))
+        commands.append(free_memory(service.gate.settings, state, service.gate.host))
     events = await _change(service, *commands)
     state, _ = await service.look()
     line = next(each for each in caps.lines(state, Environment()) if (each.kind, each.selector) == key)

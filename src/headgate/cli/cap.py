@@ -29,6 +29,7 @@ from headgate.core.pools import Pool
 from headgate.core.records import Rule
 from headgate.core.state import State
 from headgate.gate.direct import DirectGate
+from headgate.gate.surroundings import free_memory
 from headgate.present.caps import VARIABLES, Line, cap_text, kind_set, lines, no_cap, quoted
 from headgate.present.targets import entered, kind_for, known_providers, succeeded
 from headgate.present.words import count, some
@@ -106,7 +107,7 @@ def set_(
     reduced = [pool.id for pool in _pools(state, rule) if pool.is_reduced]
     commands: list[cmd.Command] = [cmd.SetRule(rule)]
     if rule.auto:
-        commands.append(_observed(gate))
+        commands.append(free_memory(gate.settings, state, gate.host))
     events = succeeded(gate.decide(commands, durable=True))
     line = next(
         line for line in lines(gate.state, Environment()) if (line.kind, line.selector) == (rule.kind, selector)
@@ -188,15 +189,6 @@ def _seats(selector: str, cap: str) -> tuple[int | None, bool]:
         hint = f"; to let nobody in: `headgate pause {selector}`" if cap.strip("+-") == "0" else ""
         extra = ', or "auto"' if selector == "host" else ""
         raise BadRequest(f"cap of {selector}: {error}{extra}{hint}") from error
-
-
-def _observed(gate: DirectGate) -> cmd.Observe:
-    """What free memory allows now, so that `auto` starts from it."""
-    from headgate.gate import memory
-
-    auto = gate.settings.host_auto
-    room = memory.room(auto.reserve_bytes, auto.per_agent_bytes)
-    return cmd.Observe(gate.host, gate.state.foreign.get(gate.host, ()), room, auto.max)
 
 
 def _tell_environment(environment: Environment, rule: Rule) -> None:

@@ -29,7 +29,7 @@ from headgate.gate.liveness import Beats
 from headgate.gate.prelude import before_deciding, would_be_refused
 from headgate.gate.recovery import adoption, is_ours
 from headgate.gate.seats import Waits, unapplied_caps, with_own_host_cap
-from headgate.gate.surroundings import Surroundings, Turns
+from headgate.gate.surroundings import Surroundings, Turns, first_look
 from headgate.gate.transaction import TOLD, Decided, Replica, Side
 from headgate.gate.usage import Questions, Usage, Wanted
 from headgate.log.protocol import Log, LogReplaced, StoreMoved
@@ -142,14 +142,16 @@ class DirectGate:
         return state if not self._news() else self.replica.state
 
     def _news(self) -> list[cmd.Command]:
-        """The config file, when the gate does not have it yet (SPEC C2); a gate of many machines has none of theirs."""
-        loaded = self.loaded
+        """The config file, when the gate does not have it yet; a gate of many machines has none of theirs.
+
+        With it, or where another has set it, what `host = "auto"` means here.
+        """
+        loaded, state = self.loaded, self.replica.state
         if loaded is None or self.log.remote:
-            return []
-        state = self.replica.state
+            return [*first_look(self.settings, (), state, self.host)]
         if loaded.digest == state.file_digest or loaded.mtime_ms <= state.file_modified:
-            return []
-        return [load_file(loaded)]
+            return [*first_look(self.settings, (), state, self.host)]
+        return [load_file(loaded), *first_look(self.settings, loaded.settings.rules, state, self.host)]
 
     def caps_not_in_force(self) -> list[str]:
         """The selectors of the config file's caps that a gate of many machines does not have."""

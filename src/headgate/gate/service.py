@@ -41,7 +41,7 @@ from headgate.gate.prelude import before_deciding, would_be_refused
 from headgate.gate.requests import Requests
 from headgate.gate.rounds import Rounds
 from headgate.gate.seats import with_own_host_cap
-from headgate.gate.surroundings import Surroundings
+from headgate.gate.surroundings import Surroundings, first_look
 from headgate.gate.transaction import Decided, Replica
 from headgate.gate.usage import Usage, UsageCallable
 from headgate.log.clock import steady, wall_ms
@@ -120,6 +120,8 @@ class Gate(Managing):
             self._listen()
             if self._loaded is not None and not self._log.remote:
                 await self._ask(load_file(self._loaded))
+            for command in first_look(self._settings, (), self._replica.state, self.host):
+                await self._ask(command)
         except BaseException:
             await self.close()
             raise

@@ -6,12 +6,15 @@ Each is looked for outside the lock and handed to the engine as a command, only 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import time
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
+from headgate.core.records import Rule
 from headgate.core.state import State
 from headgate.gate import processes
 
@@ -104,6 +107,21 @@ def _speaks(process: str) -> bool:
     return stat[stat.rindex(b")") + 2 :][:1] not in (b"T", b"t")
 
 
+def free_memory(settings: Settings, state: State, host: str) -> cmd.Observe:
+    """What the free memory of this host allows now; foreign agents as they are known."""
+    from headgate.gate import memory
+
+    auto = settings.host_auto
+    room = memory.room(auto.reserve_bytes, auto.per_agent_bytes)
+    return cmd.Observe(host, state.foreign.get(host, ()), room, auto.max)
+
+
+def first_look(settings: Settings, rules: Iterable[Rule], state: State, host: str) -> list[cmd.Observe]:
+    """For `host = "auto"` of these rules, or of those in force, where this host's memory was never looked at."""
+    follows = any(rule.auto for rule in rules) or any(cap.auto for cap in state.rules.caps.values())
+    return [free_memory(settings, state, host)] if follows and host not in state.auto_caps else []
+
+
 class Surroundings:
     """This host, as the config says to look at it."""
 
@@ -120,13 +138,10 @@ class Surroundings:
         follows_memory = any(cap.auto for cap in state.rules.caps.values())
         if not self._settings.census and not follows_memory and host not in state.foreign:
             return None
-        room, most = None, 8
-        if follows_memory:
-            from headgate.gate import memory
-
-            auto = self._settings.host_auto
-            room, most = memory.room(auto.reserve_bytes, auto.per_agent_bytes), auto.max
-        return cmd.Observe(host, self._foreign(state, seen), room, most)
+        foreign = self._foreign(state, seen)
+        if not follows_memory:
+            return cmd.Observe(host, foreign)
+        return replace(free_memory(self._settings, state, host), foreign=foreign)
 
     def _look(self) -> list[Seen]:
         if not self._settings.census:
