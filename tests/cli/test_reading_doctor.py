@@ -394,3 +394,23 @@ def test_c3_a_store_in_memory_shares_nothing(cli: Cli):
 @pytest.mark.parametrize("argv", [("--jsn",), ("extra",)])
 def test_q1_bad_options_are_usage_errors(cli: Cli, argv: tuple[str, ...]):
     assert "more:  headgate doctor --help" in cli.refused("doctor", *argv)
+
+
+def test_a_config_file_that_others_can_write_to_is_named_with_the_remedy(cli: Cli):
+    cli.configure("[requests]\numans = 4\n")
+    cli.config.chmod(0o664)
+    valid, (level, text, do) = found(cli, "config")
+    assert valid[0] == "ok"
+    assert (level, do) == ("warn", f"chmod go-w {cli.config}")
+    assert "run by you" in text
+
+
+def test_a_census_is_told_with_what_it_could_not_do(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    assert found(cli, "census") == []
+    cli.configure("[[census]]\nmatch = 'no such agent anywhere (?P<model>x)'\n")
+    assert found(cli, "census") == [("ok", "agents started outside Headgate: none", None)]
+    monkeypatch.setattr("headgate.gate.census.BUDGET_MS", -1)
+    monkeypatch.setattr("headgate.gate.census.FRESH_MS", 0)
+    ((level, text, _),) = found(cli, "census")
+    assert level == "warn"
+    assert "simpler patterns" in text

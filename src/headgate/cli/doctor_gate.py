@@ -39,7 +39,15 @@ def books(visit: Visit) -> Findings:
     with opened_with(visit.loaded) as gate:
         gate.replica.catch_up()
         inside = Inside(visit, gate)
-        checks = (inside.writing, inside.clock, inside.holders, inside.counts, inside.caps, inside.sockets)
+        checks = (
+            inside.writing,
+            inside.clock,
+            inside.holders,
+            inside.counts,
+            inside.census,
+            inside.caps,
+            inside.sockets,
+        )
         yield from visit.look(*checks, inside.providers, inside.backoffs)
 
 
@@ -125,6 +133,19 @@ class Inside:
         if not found:
             text = f"{count(len(leases), 'lease')} and {count(len(tickets), 'ticket')}, of processes that live"
             yield Finding("holders", "ok", text if leases or tickets else "nothing is lent, and nobody waits")
+
+    def census(self) -> Findings:
+        """Agents that were started outside Headgate, where the config says how to see them."""
+        gate = self.gate
+        if not gate.settings.census:
+            return
+        observed = gate.surroundings.observe(gate.replica.catch_up, gate.host)
+        if gate.surroundings.trouble:
+            yield Finding("census", "warn", gate.surroundings.trouble, "headgate config show")
+            return
+        foreign = observed.foreign if observed is not None else ()
+        told = ", ".join(f"{number} of {model}" if model else f"{number} without a model" for model, number in foreign)
+        yield Finding("census", "ok", f"agents started outside Headgate: {told or 'none'}")
 
     def counts(self) -> Findings:
         state = self.gate.state

@@ -38,6 +38,17 @@ _NOTHING_BYTES = 1 << 20
 _SLOW_TRIP_MS = 20.0
 
 
+def _writers_of(path: str) -> Findings:
+    """A config file says what is put before every agent's command, and where keys are sent."""
+    seen = os.stat(path)
+    if seen.st_uid not in (os.geteuid(), 0):
+        text = f"{path} is another user's, who can have commands of theirs run by you (`run.wrap`)"
+        yield Finding("config", "warn", text, f"ls -l {quote(path)}")
+    elif seen.st_mode & 0o022:
+        text = f"other users can write to {path}, and have commands of theirs run by you (`run.wrap`)"
+        yield Finding("config", "warn", text, f"chmod go-w {quote(path)}")
+
+
 class Visit:
     """One examination, and what it knows so far."""
 
@@ -77,6 +88,7 @@ class Visit:
             yield Finding("config", "ok", f"no file at {path}: the built-in caps hold")
         else:
             yield Finding("config", "ok", f"{path} is valid, with {count(len(self.loaded.settings.rules), 'cap')}")
+            yield from _writers_of(path)
 
     def store(self) -> Findings:
         url = store_url()
