@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from headgate.proxy.errors import ClientGone, Refusal
+from headgate.signals.encoding import Undecodable, decoded
 
 HELD_BYTES = 24 << 20
 ALL_BYTES = 256 << 20
@@ -122,15 +123,21 @@ class Body:
         return self.kept and len(data) <= _AT_ONCE_BYTES
 
 
-def model_in(body: Body, content_type: bytes) -> str:
-    """The model that a body names, or nothing. Refusal."""
-    data = body.data
+def model_in(body: Body, content_type: bytes, encoding: bytes = b"") -> str:
+    """The model that a body names, or nothing; `unknown` where it cannot be read, and may be there. Refusal."""
+    data, whole = body.data, body.whole
     if not data:
         return ""
+    if encoding:
+        try:
+            data, all_of_it = decoded(data, encoding.decode("latin-1"), HELD_BYTES)
+        except Undecodable:
+            return "unknown"  # a call may be in it, and no call goes without a slot
+        whole = whole and all_of_it
     if content_type.startswith(b"multipart/"):
         found = _FORM_MODEL.search(data)
         return found[1].decode("utf-8", "replace") if found else ""
-    if body.whole:
+    if whole:
         try:
             return _fields.decode(data).model
         except RecursionError:
@@ -149,6 +156,15 @@ def model_in_path(path: str) -> str:
     """The model that a path names, as Gemini's, Azure's and Bedrock's do, or nothing."""
     found = _PATH_MODEL.search(path)
     return found["model"] or unquote(found["bedrock"]) if found else ""
+
+
+def without_encoding(data: bytes, encoding: bytes) -> bytes | None:
+    """A body without its encoding; None where that cannot be had."""
+    try:
+        found, whole = decoded(data, encoding.decode("latin-1"), HELD_BYTES)
+    except Undecodable:
+        return None
+    return found if whole else None
 
 
 def with_model(data: bytes, model: str, content_type: bytes) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from headgate.config.settings import Settings
 from headgate.core.names import DEFAULT_ACCOUNT, Model, parse_model
 from headgate.proxy.accounts import ANY_KEY, Accounts
-from headgate.proxy.bodies import model_in, model_in_path
+from headgate.proxy.bodies import model_in, model_in_path, without_encoding
 from headgate.proxy.connection import Response
 from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
@@ -95,7 +95,7 @@ class Callers:
             return
         x.name = model_in_path(x.path.decode("latin-1"))
         x.model_in_path = bool(x.name)
-        x.name = x.name or model_in(x.body, x.asked.content_type)
+        x.name = x.name or model_in(x.body, x.asked.content_type, x.asked.encoding)
         if x.name:
             self._fill(x)
 
@@ -104,7 +104,7 @@ class Callers:
         route, account = x.route, UNVERIFIED if x.apart else x.account
         x.model = self._as_known(route.provider, account, x.name)
         x.candidates = {x.model: Candidate(x.upstream, "", x.key, x.own)}
-        if self._settings.fallback and x.body.whole:
+        if self._settings.fallback and x.body.whole and _can_be_renamed(x):
             self._add_fallbacks(x, route, account)
 
     def _add_fallbacks(self, x: Exchange, route: Route, account: str) -> None:
@@ -174,3 +174,8 @@ def _account_of_run(x: Exchange) -> str:
         return ""
     model = parse_model(x.run_model)
     return model.account if model.provider == x.route.provider else ""
+
+
+def _can_be_renamed(x: Exchange) -> bool:
+    """Whether another model's name can be put in the place of the one that was asked for."""
+    return x.model_in_path or not x.asked.encoding or without_encoding(x.body.data, x.asked.encoding) is not None

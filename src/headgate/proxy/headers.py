@@ -10,6 +10,8 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
+from headgate.signals.encoding import narrowed
+
 Pairs = list[tuple[bytes, bytes]]
 
 _HOP_BY_HOP = frozenset(
@@ -99,6 +101,7 @@ class Asked(Struct):
     length: bytes | None = None
     content_type: bytes = b""
     upgrade: bytes = b""  # the protocol that it asks for instead of HTTP
+    encoding: bytes = b""  # of its body
 
 
 def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
@@ -122,12 +125,22 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
         else:
             if name == b"content-type":
                 asked.content_type = value
+            elif name == b"content-encoding":
+                asked.encoding += b", " + value if asked.encoding else value
             elif name == b"cookie":
                 value = _without_session(value)
                 if not value:
                     continue
             asked.sent.append((name, value))
     return asked
+
+
+def looked_at(sent: Pairs) -> Pairs:
+    """The headers of a request whose answer is to be looked at: it asks for encodings only that are known here."""
+    return [
+        (name, narrowed(value.decode("latin-1")).encode("latin-1")) if name == b"accept-encoding" else (name, value)
+        for name, value in sent
+    ]
 
 
 def key_of(asked: Asked, query: bytes) -> str:

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from headgate.core.records import Lease
 from headgate.gate.calls import Asking, Calls, NotInTime
 from headgate.log.protocol import StoreError
-from headgate.proxy.bodies import path_with_model, with_model
+from headgate.proxy.bodies import path_with_model, with_model, without_encoding
 from headgate.proxy.connection import OnNews, Response
 from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
-from headgate.proxy.headers import header_for, without_key
+from headgate.proxy.headers import header_for, looked_at, without_key
 from headgate.proxy.unproven import Full, Place, Places
 from headgate.signals.http import classify_response
 from headgate.signals.outcome import OK, Outcome, outcome
@@ -230,12 +230,15 @@ class Holding:
         upstream = x.upstream
         path, query, data = x.path, x.query, x.body.data
         key = x.key if candidate is None else candidate.key
+        headers = list(x.asked.sent) if candidate is None else looked_at(x.asked.sent)
         if candidate is not None and candidate.name:
             if x.model_in_path:
                 path = path_with_model(path, candidate.name)
             else:
+                if x.asked.encoding:
+                    data = without_encoding(data, x.asked.encoding) or data
+                    headers = [pair for pair in headers if pair[0] != b"content-encoding"]
                 data = with_model(data, candidate.name, x.asked.content_type)
-        headers = list(x.asked.sent)
         if key:
             headers.append(header_for(key, upstream.api, upstream.host))
             query = without_key(query) if b"key=" in query else query

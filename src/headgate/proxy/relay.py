@@ -87,7 +87,7 @@ class Relay:
             headers = [pair for pair in headers if pair[0] != b"content-length"]
         self._head = headers + told(x)
         if status < 300 and x.lease:
-            self._events = Events(x.upstream.provider, x.model.partition("/")[2])
+            self._events = Events(x.upstream.provider, x.model.partition("/")[2], _encoding_of(response))
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
         self._pass_on(ahead=event_stream)
 
@@ -176,6 +176,12 @@ class Relay:
             self.done.set_result(None)
         else:
             self.done.set_exception(error)
+
+
+def _encoding_of(response: Response) -> str:
+    """The encodings of a body, in the order in which they were applied."""
+    said = [value for name, value in response.raw_headers if name.lower() == b"content-encoding"]
+    return b", ".join(said).decode("latin-1") if said else ""
 
 
 async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool = False) -> None:

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from time import time_ns
 
+from headgate.signals.encoding import Decoder, Undecodable
 from headgate.signals.http import classify_stream_error
 from headgate.signals.outcome import Outcome
 
 _MOST = 64 * 1024  # of an event that does not end
+_MOST_DECODED = 1 << 20  # of one piece: what grows more is not looked at any longer
 _WORDS = (b'"error"', b'"response.failed"')
 
 
 class Events:
     """Looks for an error in the events of one stream."""
 
-    __slots__ = ("_kept", "_model", "_provider", "outcome")
+    __slots__ = ("_blind", "_decoder", "_kept", "_model", "_provider", "outcome")
 
-    def __init__(self, provider: str, model: str) -> None:
+    def __init__(self, provider: str, model: str, encoding: str = "") -> None:
+        """`encoding` is the stream's Content-Encoding: a copy is decoded to be looked at."""
+        try:
+            self._decoder = Decoder(encoding) if encoding else None
+            self._blind = False
+        except Undecodable:
+            self._decoder, self._blind = None, True
         self._provider = provider
         self._model = model
         self._kept = b""
@@ -28,6 +36,10 @@ class Events:
 
     def feed(self, piece: bytes) -> None:
         """The next piece."""
+        if self._blind:
+            return
+        if self._decoder is not None:
+            piece = self._decoded(self._decoder, piece)
         if not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece:
             return  # whole events, and none of them an error: almost always
         if self.outcome is not None:
@@ -40,6 +52,16 @@ class Events:
         self._kept = data[end + 2 :] if len(data) - end <= _MOST else b""
         if _WORDS[0] in data or _WORDS[1] in data:
             self._judge(data[:end])
+
+    def _decoded(self, decoder: Decoder, piece: bytes) -> bytes:
+        """What a piece says; nothing from the moment on at which that cannot be told."""
+        try:
+            found = decoder.feed(piece, _MOST_DECODED)
+        except Undecodable:
+            self._blind = True
+            return b""
+        self._blind = decoder.cut
+        return found
 
     def end(self) -> None:
         """The stream is over: what is left is an event too, or a body that is an error."""

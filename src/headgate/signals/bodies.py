@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
+from headgate.signals.encoding import Undecodable, decoded
 from headgate.signals.times import find_wait, wait_from_duration, wait_from_reset, wait_from_seconds
 
 BODY_BYTES = 65_536
@@ -64,9 +65,9 @@ class ErrorBody(Struct):
         return self.fields.get(name, [""])[0]
 
 
-def read_body(body: bytes | str, content_type: str = "") -> ErrorBody:
-    """Whatever the body says about an error."""
-    text = _text_of(body).strip("\ufeff \t\r\n\x00")
+def read_body(body: bytes | str, content_type: str = "", encoding: str = "") -> ErrorBody:
+    """Whatever the body says about an error. `encoding` is its Content-Encoding."""
+    text = _text_of(body, encoding).strip("\ufeff \t\r\n\x00")
     if not text:
         return ErrorBody()
     if text[0] in "{[":
@@ -104,16 +105,21 @@ def body_wait(body: ErrorBody, now_wall_ms: int) -> int | None:
 def decode_json(text: bytes | str) -> object:
     """Decoded JSON, or None where there is none."""
     try:
-        decoded: object = msgspec.json.decode(text)
+        found: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return decoded
+    return found
 
 
-def _text_of(body: bytes | str) -> str:
+def _text_of(body: bytes | str, encoding: str) -> str:
     if isinstance(body, str):
         return body[:BODY_BYTES]
     start = body[:BODY_BYTES]
+    if encoding:
+        try:
+            return decoded(start, encoding, BODY_BYTES)[0].decode("utf-8", "replace")
+        except Undecodable:
+            pass  # it may have been decoded on its way
     if start[:2] in (b"\x1f\x8b", b"\x78\x9c", b"\x78\x01", b"\x78\xda"):  # passed on as it came: gzip or deflate
         try:
             start = zlib.decompressobj(47).decompress(start, BODY_BYTES)

@@ -57,7 +57,7 @@ def classify_response(
     if 200 <= status < 300:
         return OK
     names = lowered(headers)
-    content = read_body(body, names.get("content-type", ""))
+    content = read_body(body, names.get("content-type", ""), names.get("content-encoding", ""))
     return _judge(_Reply(say.dialect_of(provider), str(status), status, names, content, now_wall_ms, model))
 
 
