@@ -6,7 +6,8 @@ import os
 import sys
 from typing import NoReturn
 
-from headgate.cli import exits
+from headgate.cli import exits, standard_files
+from headgate.cli.system_trouble import explain  # here, as there may be no file left to open later
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.core.names import shown
 from headgate.present.words import printable_lines
@@ -15,23 +16,16 @@ from headgate.present.words import printable_lines
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command and leave; no finalisers: nothing is left to do that the kernel does not do faster."""
     argv = sys.argv[1:] if argv is None else argv
-    _fill_standard_files()
-    code = invoke(argv)
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        code = code or 1
+        standard_files.prepare()
+        code = invoke(argv)
+    except OSError as error:
+        code = tell(explain(error))
+    try:
+        standard_files.flush()
+    except standard_files.CannotPrint as error:
+        code = code or tell(error)
     os._exit(code)
-
-
-def _fill_standard_files() -> None:
-    """Where stdin, stdout or stderr is closed, nothing of ours may get its number. The child finds it closed again."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def invoke(argv: list[str]) -> int:
@@ -60,11 +54,13 @@ def invoke(argv: list[str]) -> int:
         # The reader has left (`headgate history | head`): not worth a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except (OSError, MemoryError) as error:
+        return tell(explain(error))
 
 
 def tell(error: HeadgateError) -> int:
     """Say what is wrong on stderr; the exit code for it."""
     code = exits.exit_code(error)
     prefix = "headgate: internal error: " if code == exits.SOFTWARE else "headgate: "
-    print(printable_lines(f"{prefix}{error}"), file=sys.stderr)
+    print(printable_lines(f"{prefix}{error}"), file=sys.stderr, flush=True)
     return code
