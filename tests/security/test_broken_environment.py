@@ -43,7 +43,7 @@ def run_forked(words: str, environ: dict[str, str], folder: Path, *, out: str | 
             os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
             if out is None:
                 os.close(1)
-                sys.stdout = None  # type: ignore[assignment]  # as Python finds it
+                sys.stdout = None  # as Python finds it
             else:
                 os.dup2(os.open(out, os.O_WRONLY), 1)
             main(words.split())
