@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.dashboard import fleet
 from tests.dashboard.service import Server
@@ -137,17 +137,61 @@ def _violations(page: Page, axe: str) -> list[str]:
     ]
 
 
-def test_D1_on_a_phone_nothing_is_wider_than_the_screen(server: Server, open_page: Opened) -> None:
+# The page must not depend on the fonts of a machine: wider letters, wider gaps, a larger size of all text.
+FONTS = {
+    "as installed": "",
+    "monospaced": "* { font-family: monospace !important; }",
+    "spaced": "* { letter-spacing: 0.12em !important; word-spacing: 0.16em !important; }",
+    "large": "html { font-size: 150%; }",
+    "larger": "html { font-size: 200%; }",
+    "large and monospaced": "html { font-size: 125%; } * { font-family: monospace !important; }",
+}
+USE_STYLE = """style => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(style);
+  document.adoptedStyleSheets = [sheet];
+}"""
+TOO_WIDE = """() => [document.documentElement, ...document.querySelectorAll("dialog[open]")]
+  .filter((node) => node.scrollWidth > node.clientWidth).map((node) => `${node.tagName} ${node.scrollWidth}`)"""
+
+
+def _check_widths(page: Page, *widths: int) -> None:
+    for name, style in FONTS.items():
+        page.evaluate(USE_STYLE, style)
+        for width in widths:
+            page.set_viewport_size({"width": width, "height": 844})
+            assert page.evaluate(TOO_WIDE) == [], (name, width)
+
+
+def test_D1_nothing_is_wider_than_the_screen_with_any_fonts(server: Server, open_page: Opened) -> None:
     fleet.set_up(server)
     fleet.trouble(server)
     page = open_page()
-    for width in (390, 320):
-        page.set_viewport_size({"width": width, "height": 844})
-        expect(page.locator("#line-list tbody tr")).to_have_count(25)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    expect(page.locator("#line-list tbody tr")).to_have_count(25)
+    _check_widths(page, 320, 390, 768, 1181)
+    expect(page.locator("#line-list tbody tr")).to_have_count(25)
+
+
+def test_D1_no_dialog_is_wider_than_a_phone_with_any_fonts(server: Server, open_page: Opened) -> None:
+    server.caps(umans=1)
+    server.ask("umans/coder", "agent {number}", 2)
+    page = open_page()
+    page.set_viewport_size({"width": 320, "height": 844})
     expect(page.locator("#line-list thead")).to_be_hidden()
     page.locator("#line-list .command").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("Waits because")
+    _check_widths(page, 320)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Change cap and cooldown of umans").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    _check_widths(page, 320)
+
+
+def test_D1_the_page_of_the_api_is_not_wider_than_the_screen(server: Server, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{server.url}/docs")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    _check_widths(page, 320, 768)
 
 
 def test_D1_the_colours_are_chosen_and_remembered(server: Server, open_page: Opened) -> None:
