@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
+from headgate.gate.processes import site_of
+from headgate.log.beats import GAP_MS
 from tests.dashboard.service import Server
 
 OPUS, SONNET, GPT = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"
@@ -56,7 +58,9 @@ def set_up(server: Server) -> None:
 
 
 def arrivals(server: Server) -> Iterator[None]:
-    """The fleet arrives, one agent after the other."""
+    """The fleet arrives, one agent after the other. Its machines were just heard of; after 45 s they count as gone."""
+    for host in {each[4] for each in RUNNING}:
+        server.gate.log.beat(site_of(holder(host, 0)), GAP_MS)
     server.tell(*(cmd.SetRule(rule) for rule in RULES))
     number = 0
     for model, kind, project, command, host in RUNNING:

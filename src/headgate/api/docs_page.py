@@ -8,7 +8,8 @@ from typing import Any
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #888; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
 code, pre { font: 13px/1.45 ui-monospace, monospace; }
 details { border-top: 1px solid var(--line); padding: .35rem 0; }
