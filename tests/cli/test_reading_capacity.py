@@ -157,3 +157,18 @@ def test_q1_bad_values_are_usage_errors(cli: Cli, argv: tuple[str, ...], told: s
 def test_c3_a_bad_environment_is_a_config_error(cli: Cli):
     cli.env("HEADGATE_AGENTS", "host=many")
     assert "HEADGATE_AGENTS" in cli.refused("capacity", code=78)
+
+
+def test_foreign_agents_count_also_while_the_lock_is_taken(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    cap(cli, "host", 1)
+    cli.configure("[[census]]\nmatch = 'an-agent (?P<model>x)'\n")
+    cli("capacity", "-m", OPUS)  # the file is known
+    monkeypatch.setattr(
+        "headgate.gate.surroundings.Surroundings.observe",
+        lambda self, current, host: cmd.Observe(host, (("", 1),)),
+    )
+    cli.gate.log.lock()
+    try:
+        assert level(cli, "-m", OPUS) == ("red", 0, 75)
+    finally:
+        cli.gate.log.unlock()

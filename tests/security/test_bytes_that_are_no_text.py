@@ -96,3 +96,15 @@ def test_a_state_folder_whose_name_is_no_text_is_refused_with_a_sentence(home: H
     done = home.run(b"run", b"--", b"true", HEADGATE_HOME=os.fsdecode(home.here))
     assert done.returncode == 78
     assert b"valid is a path whose name is UTF-8" in done.stderr
+
+
+def test_the_sessions_of_an_agent_in_such_a_folder_are_looked_for(tmp_path: Path):
+    from headgate.signals.agents import agent_for
+
+    today = tmp_path / "sessions" / "2026" / "01" / "01"
+    today.mkdir(parents=True)
+    (today / "x.jsonl").write_text("{}\n")
+    environ = {"CODEX_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    (tmp_path / ".claude" / "projects" / "-here-").mkdir(parents=True)
+    for name in ("claude", "codex", "gemini"):
+        assert list(agent_for([name]).session_files(environ, "/here\udcff", 1_767_225_600_000)) == []

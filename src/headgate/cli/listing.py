@@ -17,6 +17,7 @@ from headgate.cli.drawing import can_show, say
 from headgate.cli.opening import open_gate
 from headgate.config.load import Loaded
 from headgate.core import commands as cmd
+from headgate.core.engine import Engine
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.core.state import State
@@ -70,9 +71,22 @@ def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None]
     except StoreError as error:
         tell(f"shown as it was last known: {error}")
     else:
-        if taken_in is None and loaded is not None and news and isinstance(news[0], cmd.LoadFile):
-            tell(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
+        if taken_in is None:
+            if loaded is not None and news and isinstance(news[0], cmd.LoadFile):
+                tell(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
+            return _with(gate.replica.catch_up(), news, gate.now())
     return gate.replica.catch_up()
+
+
+def _with(state: State, news: list[cmd.Command], now: int) -> State:
+    """A copy of the state with what was seen of agents and processes, where it cannot be written down now."""
+    seen = [command for command in news if isinstance(command, cmd.Observe | cmd.Lost)]
+    if not seen:
+        return state
+    engine = Engine(State.restore(state.export()))
+    for command in seen:
+        engine.handle(command, now)
+    return engine.state
 
 
 # Output for programs.

@@ -31,6 +31,7 @@ from headgate.signals.agents.base import (
 )
 from headgate.signals.agents.files import as_table, looked_up, read_text
 from headgate.signals.agents.models import named
+from headgate.signals.redaction import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Codex(Agent):
 
         root = self.own_folder(environ, "CODEX_HOME", ".codex")
         since = datetime.fromtimestamp(since_wall_ms / 1000, UTC).astimezone()
-        here = b'"cwd":' + msgspec.json.encode(folder) + b","
+        here = b'"cwd":' + msgspec.json.encode(readable(folder)) + b","
         for later in range(_DAYS):
             place = os.path.join(root, "sessions", f"{since + timedelta(days=later):%Y/%m/%d}")
             names = os.listdir(place) if os.path.isdir(place) else []
