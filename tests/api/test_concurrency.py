@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import time
 
 import pytest
 
+from headgate.testing import FakeProvider
 from tests.api.served import Served
 
 UNKNOWN = b'{"error":"No concurrency configuration for this provider"}'
@@ -97,6 +100,8 @@ def test_h1_reduction_notice_and_pause_are_told_and_survive_a_restart(fresh: Ser
     (told,) = before
     assert (told["limit"], told["paused"], told["autoReduced"], told["autoReducedFrom"]) == (3, True, True, 4)
     assert told["notice"].startswith("auto-reduced to 3 after a rate limit (cap 4): restore with ")
+    assert get(fresh, "limits/umans") == (200, b'{"providerId":"umans","limit":3}')
+    assert get(fresh, "limits") == (200, b'{"limits":[{"providerId":"umans","limit":3}]}')
     assert 0 < told["pausedUntil"] - time() * 1000 <= 601_000
     fresh.kill()
     fresh.start()
@@ -129,3 +134,28 @@ def test_h1_a_store_that_is_gone_is_told_in_these_words(fresh: Served):
         lambda: (found := fresh.get("/concurrency/status")).status == 503 and found, "the store is missed"
     )
     assert answer.body == b'{"error":"Concurrency service not available"}'
+
+
+def test_a_limit_of_a_provider_that_can_be_asked_leads_to_a_question_when_somebody_waits(tmp_path: Path):
+    with FakeProvider(keys=["sk-test"]) as provider:
+        config = (
+            f'[providers.umans]\nbase_url = "{provider.url}/v1"\nkey_env = "UMANS_TEST_KEY"\n'
+            'usage_path = "/usage"\nusage_field = "usage.concurrent_sessions"\n'
+        )
+        with Served(tmp_path, config, UMANS_TEST_KEY="sk-test") as served:
+            put(served, "limits/umans", {"limit": 1})
+            (cap,) = [each for each in served.get("/v1/caps").json["caps"] if each["selector"] == "umans"]
+            assert cap["usage_gate"]
+            first = served.lease().json["lease"]
+            with ThreadPoolExecutor(1) as pool:
+                second = pool.submit(served.lease, wait_s=30)
+                served.wait_until(lambda: served.get("/v1/status").json["waiting"] == 1, "the second in line")
+                served.ok("POST", f"/v1/leases/{first}/release")
+                assert second.result().status == 201
+            assert provider.stats.usage_asked >= 1
+
+
+def test_a_cap_over_http_takes_the_usage_gate(fresh: Served):
+    body = {"selector": "umans", "cap": 4, "kind": "requests", "usage_gate": True}
+    assert fresh.ok("PUT", "/v1/caps", body)["usage_gate"] is True
+    assert fresh.ok("PUT", "/v1/caps", {**body, "usage_gate": False})["usage_gate"] is False

@@ -209,3 +209,11 @@ def test_p5_pause_and_limit_are_there_for_the_next_process(umans: Cli):
     assert pool.paused_until > umans.gate.now()
     assert [type(event) for event in umans.events()[-2:]] == [ev.Paused, ev.Reduced]
     assert umans("acquire", "-m", "umans/coder", "--kind", "requests", "--no-wait").code == 75
+
+
+@pytest.mark.parametrize("number", ["350", "1000", "31"])
+def test_a_cooldown_that_may_be_milliseconds_or_seconds_is_refused(cli: Cli, number: str):
+    told = f"say the unit, {number}ms or {number}s"
+    assert told in cli.refused("cooldown", "umans", number)
+    assert told in cli.refused("cap", "set", "umans", "4", "--cooldown", number)
+    cli.ok("cooldown", "umans", "0")

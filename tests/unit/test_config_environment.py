@@ -177,3 +177,10 @@ def test_q1_any_environment_is_read_or_a_config_error(environ: dict[str, str]) -
         except ConfigError as refused:
             problems = refused.problems
             assert problems
+
+
+@pytest.mark.parametrize(("value", "skips"), [("1", True), ("true", True), ("0", False)])
+def test_the_switch_of_the_sandbox_is_understood_by_its_other_name(value, skips):
+    assert Environment.read({"AIDEVOPS_HEADLESS_SANDBOX_DISABLED": value}).sandbox_disabled is skips
+    both = {"AIDEVOPS_HEADLESS_SANDBOX_DISABLED": value, "HEADGATE_SANDBOX_DISABLED": "0"}
+    assert not Environment.read(both).sandbox_disabled, "our own name wins"

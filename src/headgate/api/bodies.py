@@ -159,6 +159,7 @@ class CapBody(Body):
     explore: bool | None = None
     max_hold_ms: Annotated[int, Meta(ge=0, le=10**12)] | None = None
     name: Annotated[str, Meta(max_length=100)] | None = None
+    usage_gate: bool | None = None
 
 
 class CapAnswer(Line):

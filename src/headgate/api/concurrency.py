@@ -170,19 +170,26 @@ async def limits(service: Service) -> Answer:
     state = await _state(service)
     caps = sorted(state.rules.caps.items())
     found = [
-        LimitShape(text, cap.cap)
+        LimitShape(text, _in_force(state, text, cap.cap))
         for (kind, text), cap in caps
         if kind == KIND and cap.cap is not None and cap.selector.scope == "model"
     ]
     return answer(LimitsAnswer(found))
 
 
+def _in_force(state: State, selector: str, cap: int) -> int:
+    """The limit that `status` shows, which rate limits may have lowered; of a cap with several pools, the cap."""
+    pool = state.named(KIND, selector)
+    return cap if pool is None or not pool.cap.capped else pool.limit
+
+
 @get("/concurrency/limits/{ident:path}", summary="One limit", responses={**said(LimitShape), **_NOT_THERE})
 async def limit(service: Service, ident: str) -> Answer:
     ident = ident.removeprefix("/")
-    cap = _capped(await _state(service), ident)
+    state = await _state(service)
+    cap = _capped(state, ident)
     assert cap.cap is not None
-    return answer(LimitShape(ident, cap.cap))
+    return answer(LimitShape(ident, _in_force(state, _selector(ident), cap.cap)))
 
 
 @put(
@@ -197,9 +204,18 @@ async def set_limit(service: Service, request: Request[Any, Any, Any], ident: st
     if number is None:
         return problem(400, BAD_LIMIT)
     selector = _selector(ident)
-    rule = Rule(KIND, selector, cap=number, on_429="step")
+    rule = Rule(KIND, selector, cap=number, on_429="step", usage_gate=await _usage_gate(service, selector))
     succeeded(await service.gate.decide(cmd.SetRule(rule), durable=True))
     return answer(LimitShape(ident, number))
+
+
+async def _usage_gate(service: Service, selector: str) -> bool | None:
+    """True where the provider can be asked for its own count, unless the file says no; None leaves it as it is."""
+    state = await _state(service)
+    in_file = state.rules.file.get((KIND, selector))
+    said = in_file is not None and in_file.usage_gate is not None
+    can_ask = service.gate.can_ask((f"{selector.partition('/')[0]}/any",))
+    return True if can_ask and not said else None
 
 
 @delete(

@@ -153,6 +153,7 @@ async def set_cap(service: Service, data: CapBody) -> CapAnswer:
         on_429=data.on_429,
         explore=data.explore,
         max_hold_ms=data.max_hold_ms,
+        usage_gate=data.usage_gate,
         name=None if data.name is None else _name(data.name),
     )
     if rule.auto and (rule.selector, rule.kind) != ("host", "agents"):

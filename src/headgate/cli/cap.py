@@ -15,7 +15,15 @@ from headgate.cli import exits
 from headgate.cli.cap_listing import draw
 from headgate.cli.drawing import Screen
 from headgate.cli.listing import say_json
-from headgate.cli.targets import entered_text, json_option, kind_option, opened_gate, read_duration_ms, tell
+from headgate.cli.targets import (
+    entered_text,
+    json_option,
+    kind_option,
+    opened_gate,
+    read_cooldown_ms,
+    read_duration_ms,
+    tell,
+)
 from headgate.config.environment import OPUS_CAP, Environment
 from headgate.config.errors import BadValue, ConfigError, Problem
 from headgate.config.import_caps import parse_caps
@@ -142,7 +150,7 @@ def _read_rule(
         selector=selector,
         cap=seats,
         auto=auto,
-        cooldown_ms=read_duration_ms("--cooldown", cooldown, zero=True),
+        cooldown_ms=read_cooldown_ms("--cooldown", cooldown),
         on_429=_value("--on-429", read_on_429, on_429),
         max_hold_ms=read_duration_ms("--max-hold", max_hold, zero=True),
         name=_value("--name", read_cap_name, name),

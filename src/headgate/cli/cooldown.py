@@ -6,7 +6,7 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
-from headgate.cli.targets import json_option, kind_option, opened_gate, read_duration_ms, tell
+from headgate.cli.targets import json_option, kind_option, opened_gate, read_cooldown_ms, tell
 from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
@@ -23,9 +23,9 @@ from headgate.present.targets import kind_for, known_providers
 def command(selector: str, duration: str | None, kind: str | None, as_json: bool) -> int:
     """Show or set how long a released seat stays taken before it is lent again.
 
-    Providers count a finished call for a while; a seat that cools down for as long is never one too many. A bare
-    number is seconds, 0 is not at all. Seats that are cooling already keep theirs. Without a cap it is remembered, and
-    applies when a cap is set.
+    Providers count a finished call for a while; a seat that cools down for as long is never one too many. Say the
+    unit (350ms, 2s); a bare number up to 30 is seconds, 0 is not at all. Seats that are cooling already keep theirs.
+    Without a cap it is remembered, and applies when a cap is set.
 
     \b
     headgate cooldown umans
@@ -33,7 +33,7 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
 
     Exit: 0; 64 when something is not valid, and nothing was changed.
     """
-    wait_ms = read_duration_ms("DURATION", duration, zero=True)
+    wait_ms = read_cooldown_ms("DURATION", duration)
     gate = opened_gate()
     state = gate.read()
     read_cap_selector(selector, known_providers(state, gate.settings))

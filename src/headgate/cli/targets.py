@@ -24,6 +24,7 @@ from headgate.gate.seats import SeatGate
 from headgate.present.targets import entered
 from headgate.present.words import printable
 
+_MOST_BARE_MS = 30_000
 ENDLESS_MS = 10**11  # further away than anyone will wait: a pause without an end
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -61,6 +62,15 @@ def read_duration_ms(name: str, text: str | None, *, zero: bool = False) -> int 
     if not duration_ms and not zero:
         raise BadRequest(f"{name} {shown(text)}: valid is a duration longer than zero, for example 30 (seconds) or 10m")
     return duration_ms
+
+
+def read_cooldown_ms(name: str, text: str | None) -> int | None:
+    """A cooldown. A small bare number is seconds; a larger one may as well be milliseconds, and is refused."""
+    wait_ms = read_duration_ms(name, text, zero=True)
+    number = (text or "").strip()
+    if wait_ms is not None and wait_ms > _MOST_BARE_MS and number.replace(".", "", 1).isdecimal():
+        raise BadRequest(f"{name} {shown(number)}: say the unit, {number}ms or {number}s")
+    return wait_ms
 
 
 def whoami(host: str) -> str:

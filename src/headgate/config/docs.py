@@ -145,6 +145,7 @@ VARIABLES = {
     "AIDEVOPS_OPUS_CONCURRENCY_CAP": ("Replaces every agents cap on claude opus.", "6"),
     "AIDEVOPS_HEADLESS_MODELS": ("As `HEADGATE_MODELS`, which wins.", "anthropic/claude-sonnet-4-6"),
     "AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST": ("As `HEADGATE_PROVIDERS`, which wins.", "anthropic"),
+    "AIDEVOPS_HEADLESS_SANDBOX_DISABLED": ("As `HEADGATE_SANDBOX_DISABLED`, which wins.", "1"),
 }
 
 

@@ -26,6 +26,7 @@ Caps = tuple[tuple[str, int], ...]
 OPUS_CAP = "AIDEVOPS_OPUS_CONCURRENCY_CAP"
 _MODELS = ("HEADGATE_MODELS", "AIDEVOPS_HEADLESS_MODELS")
 _PROVIDERS = ("HEADGATE_PROVIDERS", "AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST")
+_SANDBOX = ("HEADGATE_SANDBOX_DISABLED", "AIDEVOPS_HEADLESS_SANDBOX_DISABLED")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -59,7 +60,7 @@ class Environment(Struct, frozen=True):
             providers=_each(environ, providers_from, read_provider_name, problems),
             providers_from=providers_from,
             bypass=_flag(environ, "HEADGATE_BYPASS", problems),
-            sandbox_disabled=_flag(environ, "HEADGATE_SANDBOX_DISABLED", problems),
+            sandbox_disabled=_flag(environ, _first_set(environ, _SANDBOX), problems),
             has_token=bool(environ.get("HEADGATE_TOKEN")),
         )
         if problems:
