@@ -90,6 +90,13 @@ def test_an_agent_that_is_sent_elsewhere_is_not_sent_here(gate: Proxied, tmp_pat
     assert not gate.events("granted")
 
 
+def test_an_agent_whose_calls_would_go_past_the_proxy_is_not_started(gate: Proxied, tmp_path: Path) -> None:
+    ran = gate.cli("run", "--proxied", "--", "env", "CLAUDE_CODE_USE_BEDROCK=1", _agent(tmp_path, "claude"), "-p", "hi")
+    assert ran.returncode == 64, ran.stderr
+    assert "CLAUDE_CODE_USE_BEDROCK is set" in ran.stderr
+    assert not gate.events("granted")
+
+
 def test_without_a_service_it_says_what_to_start(tmp_path: Path) -> None:
     nobody = Served(tmp_path)
     for command in (("run", "--proxied", "--", "true"), ("env", "claude")):

@@ -59,7 +59,7 @@ def test_a_window_of_the_account_holds_all_its_models_and_no_client_is_made_to_w
     answer = gate.chat("/anthropic/v1/messages", SONNET)
     assert answer.headers["anthropic-ratelimit-unified-representative-claim"] == "five_hour"
     client = anthropic.Anthropic(base_url=f"{gate.url}/anthropic", api_key="key-of-a-client", max_retries=5)
-    with pytest.raises(anthropic.RateLimitError, match="usage_window"):
+    with client, pytest.raises(anthropic.RateLimitError, match="usage_window"):
         client.messages.create(model="claude-sonnet-4-6", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
     assert gate.provider.stats.calls == 1
     assert len(gate.lines()) <= 3, "the SDK has not tried again"

@@ -10,7 +10,7 @@ import click
 from headgate.cli import exits
 from headgate.cli.listing import say_json
 from headgate.cli.opening import load_config
-from headgate.cli.proxying import known_agents, proxy_url, told
+from headgate.cli.proxying import check_agent, known_agents, proxy_url, told
 from headgate.cli.targets import json_option
 from headgate.config.settings import Settings
 
@@ -37,7 +37,10 @@ def command(agent: str, project: str | None, as_json: bool) -> int:
 
     loaded = load_config()
     base = proxy_url() + (f"/p/{quote(project, safe='')}" if project else "")
-    said = told(agent, base, loaded.settings if loaded is not None else Settings(), os.environ)
+    settings = loaded.settings if loaded is not None else Settings()
+    if agent:
+        check_agent([agent], (), settings, os.environ, os.getcwd())
+    said = told(agent, base, settings, os.environ)
     if as_json:
         say_json({"env": said.env, "args": said.args})
         return exits.OK

@@ -16,6 +16,7 @@ from headgate.config.paths import state_folder
 from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
 from headgate.gate.address import read_address
+from headgate.signals.agents import sent_elsewhere, use_of
 from headgate.signals.agents.naming import KNOWN, find_program
 
 PATIENCE_MS = 30 * 60_000  # ten minutes of waiting, and an answer that takes long
@@ -79,13 +80,35 @@ def check_environment(base: str, settings: Settings, environ: Mapping[str, str])
             )
 
 
+def check_agent(
+    command: Sequence[str], models: Sequence[str], settings: Settings, environ: Mapping[str, str], folder: str
+) -> None:
+    """Raise where an agent would call its models past the proxy, whatever it is told."""
+    if why := sent_elsewhere(command, environ, folder):
+        raise BadRequest(
+            f"{why}: the agent then calls its models elsewhere, past the proxy. Unset it, or run without --proxied"
+        )
+    use = use_of(command, environ, folder)
+    if use is None or use.agent != "opencode":
+        return
+    known = _opencode_providers(settings)
+    for model in (use.model, *models):
+        provider = model.partition("/")[0].partition("@")[0]
+        if model and provider not in known:
+            raise BadRequest(
+                f"{model}: opencode calls {provider} past the proxy, which stands before {', '.join(known)}. Write a "
+                f"base_url for it under [providers.{provider}] in the config, or run without --proxied"
+            )
+
+
 class Proxying:
     """The proxy, for the agents of `headgate run --proxied`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, command: Sequence[str] = (), models: Sequence[str] = ()) -> None:
         self._url = proxy_url()
         self._settings = settings
         check_environment(self._url, settings, os.environ)
+        check_agent(command, models, settings, os.environ, os.getcwd())
 
     def put(self, command: Sequence[str], env: dict[str, str], lease: str) -> list[str]:
         """The command with what it must be told, whose requests belong to this lease; `env` is added to."""
@@ -107,8 +130,7 @@ def _opencode(base: str, settings: Settings, given: str) -> str:
         raise BadRequest(f"OPENCODE_CONFIG_CONTENT is not a JSON object: {error}") from None
     given_providers = config.get("provider")
     providers = dict(given_providers) if isinstance(given_providers, dict) else {}
-    names = [name for name, known in settings.providers.items() if known.base_url and "@" not in name]
-    for name in dict.fromkeys((*_BUILT_IN, *names)):
+    for name in _opencode_providers(settings):
         rest = "/v1beta" if name in ("google", "gemini") else "/v1"
         entry = providers.get(name)
         entry = dict(entry) if isinstance(entry, dict) else {}
@@ -117,6 +139,12 @@ def _opencode(base: str, settings: Settings, given: str) -> str:
         options |= {"baseURL": f"{base}/{name}{rest}", "timeout": PATIENCE_MS}
         providers[name] = {**entry, "options": options}
     return msgspec.json.encode({**config, "provider": providers}).decode()
+
+
+def _opencode_providers(settings: Settings) -> list[str]:
+    """The providers of opencode that are told to call the proxy."""
+    names = [name for name, known in settings.providers.items() if known.base_url and "@" not in name]
+    return list(dict.fromkeys((*_BUILT_IN, *names)))
 
 
 def _codex(base: str) -> list[str]:

@@ -73,7 +73,7 @@ def _run(options: RunOptions, status: Status) -> int:
     if environment.bypass:
         return _bypass(options, request.models, status)
     _check_watching(options)
-    proxying = _proxying(loaded) if options.proxied else None
+    proxying = _proxying(loaded, options.command, request.models) if options.proxied else None
     if options.share_slot:
         return _in_shared_slot(options, request, loaded, environment, status)
     asked = _asked(options, request, loaded)
@@ -282,11 +282,11 @@ def _claimed(gate: SeatGate, lease: Lease, child: str, outage: Outage) -> Lease 
                 raise
 
 
-def _proxying(loaded: Loaded | None) -> Proxying:
+def _proxying(loaded: Loaded | None, command: list[str], models: tuple[str, ...]) -> Proxying:
     """The proxy that the agent is to use; raises before anybody waits for a seat."""
     from headgate.cli.proxying import Proxying
 
-    return Proxying(loaded.settings if loaded is not None else Settings())
+    return Proxying(loaded.settings if loaded is not None else Settings(), command, models)
 
 
 def _refused(options: RunOptions, asked: Asked, status: Status) -> int:

@@ -75,6 +75,12 @@ def use_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, folder
     return Use(start.name, "" if later else agent.model_named(said, start.args, start.environ), said, kept, later)
 
 
+def sent_elsewhere(argv: Sequence[str], environ: Mapping[str, str], folder: str = "") -> str:
+    """What sends the calls of a known agent past the base URL that it is given; "" where nothing does."""
+    start = find_start(argv, environ)
+    return "" if start is None else _agent(start.name).sent_elsewhere(start.args, start.environ, folder)
+
+
 def model_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, folder: str = "") -> str | None:
     """The model that a known agent is told to use, or None: see `use_of`."""
     found = use_of(argv, environ, folder)

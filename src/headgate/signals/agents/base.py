@@ -128,6 +128,10 @@ class Agent:
         """The model that the files of its own settings name, for a start in that folder."""
         return None
 
+    def sent_elsewhere(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str:
+        """What of its settings sends its calls past the base URL in its environment; "" where nothing does."""
+        return ""
+
     def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
         """`provider/model` of what `said_model` found; "" where that does not tell."""
         return named(said, self.provider)

@@ -144,6 +144,23 @@ class Claude(Agent):
 
     def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
         """By `--settings`, then the settings of the project, then those of the user."""
+        for settings in self._settings(args, environ, folder):
+            if found := looked_up(settings, "env", "ANTHROPIC_MODEL") or looked_up(settings, "model"):
+                return found
+        return None
+
+    def sent_elsewhere(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str:
+        for name in _HOSTED:
+            if environ.get(name, "") not in ("", "0", "false"):
+                return f"{name} is set"
+        for settings in self._settings(args, environ, folder):
+            for name in (*_HOSTED, "ANTHROPIC_BASE_URL"):
+                if looked_up(settings, "env", name) not in ("", "0", "false"):
+                    return f"its settings set {name}"
+        return ""
+
+    def _settings(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> list[dict[str, Any]]:
+        """What it is told by files, the nearest first."""
         given = self.option(args, "--settings") or ""
         own = self.own_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
         texts = [given if given.lstrip().startswith("{") else read_text(os.path.join(folder, given)) if given else ""]
@@ -151,10 +168,7 @@ class Claude(Agent):
             texts += [read_text(f"{folder}/.claude/{name}") for name in ("settings.local.json", "settings.json")]
         if own:
             texts.append(read_text(f"{own}/settings.json"))
-        for settings in (as_object(text) for text in texts if text):
-            if found := looked_up(settings, "env", "ANTHROPIC_MODEL") or looked_up(settings, "model"):
-                return found
-        return None
+        return [as_object(text) for text in texts if text]
 
     def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
         """`ANTHROPIC_DEFAULT_OPUS_MODEL` and the like say what an alias stands for; `default` depends on the plan."""

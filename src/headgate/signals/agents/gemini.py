@@ -110,6 +110,13 @@ class Gemini(Agent):
                 return found
         return None
 
+    def sent_elsewhere(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str:
+        """With a login of Google's, or on Vertex, it calls other places than Gemini's API."""
+        for name in ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"):
+            if environ.get(name, "").lower() in ("1", "true"):
+                return f"{name} is set"
+        return ""
+
     def model_named(self, said: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
         """`auto` uses pro and flash: the scarcer one counts."""
         word = said.strip().removeprefix("models/")
