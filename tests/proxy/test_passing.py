@@ -170,3 +170,15 @@ def test_the_access_log_has_a_line_for_each_request_and_no_secret(proxied: Calla
 def test_unknown_paths_are_the_apis(shared: Proxied) -> None:
     assert shared.get("/nobody/v1/models").json["reason"] == "not_found"
     assert shared.get("/p/x").json["reason"] == "not_found"
+
+
+def test_google_and_gemini_are_one_provider(shared: Proxied) -> None:
+    models = set()
+    for name in ("gemini", "google"):
+        answer = shared.request(
+            "POST", f"/{name}/v1beta/models/gemini-2:generateContent", {"contents": []}, token="", x_goog_api_key="k1"
+        )
+        assert answer.status == 200
+        models.add(answer.headers["x-headgate-model"])
+    (model,) = models
+    assert model.startswith("google@key-")

@@ -7,7 +7,7 @@ from datetime import UTC
 from headgate.api.bodies import AskBody
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model, shown
+from headgate.core.names import read_model, shown
 from headgate.core.records import Spec
 from headgate.gate.handles import checked
 from headgate.gate.ids import new_id
@@ -55,7 +55,7 @@ class Asking:
         key = (tuple(body.models), body.kind, body.seats, body.project, body.any)
         spec = self._specs.get(key)
         if spec is None:
-            models = tuple(str(parse_model(model)) for model in body.models) or self._gate.settings.models
+            models = tuple(str(read_model(model)) for model in body.models) or self._gate.settings.models
             project = body.project or "default"
             if not all(char.isprintable() for char in project) or project != project.strip():
                 raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")

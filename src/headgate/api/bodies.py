@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from headgate.core.names import canonical
 from headgate.present.caps import Line
 from headgate.present.selecting import UnusableShape
 from headgate.present.shapes import BackoffShape, LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
@@ -23,6 +24,16 @@ class Body(Struct, forbid_unknown_fields=True):
 
 
 # The line and leases.
+
+
+class NamedBody(Body):
+    """A body that names a selector, a pool or a backoff: other names of a provider mean the same."""
+
+    def __post_init__(self) -> None:
+        for field in ("selector", "target", "pool", "key"):
+            text = getattr(self, field, None)
+            if text is not None:
+                setattr(self, field, canonical(text))
 
 
 class AskBody(Body):
@@ -150,7 +161,7 @@ class Was(Struct):
     source: str
 
 
-class CapBody(Body):
+class CapBody(NamedBody):
     selector: Name
     cap: Annotated[int, Meta(ge=1, le=1_000_000)] | Literal["auto"]
     kind: Kind | None = None
@@ -171,7 +182,7 @@ class CapsAnswer(Struct):
     caps: list[Line]
 
 
-class SelectorBody(Body):
+class SelectorBody(NamedBody):
     selector: Name
     kind: Kind | None = None
 
@@ -209,7 +220,7 @@ class ImportAnswer(Struct):
     entered: int
 
 
-class CooldownBody(Body):
+class CooldownBody(NamedBody):
     selector: Name
     cooldown_ms: Milliseconds
     kind: Kind | None = None
@@ -227,7 +238,7 @@ class CooldownAnswer(Struct):
 # Pools, rate limits, backoffs.
 
 
-class PauseBody(Body):
+class PauseBody(NamedBody):
     target: Name
     kind: Kind | None = None
     for_s: Annotated[float, Meta(ge=0.001, le=100_000_000)] | None = None
@@ -244,7 +255,7 @@ class PauseAnswer(Struct):
     pools: list[PausedPool]
 
 
-class TargetBody(Body):
+class TargetBody(NamedBody):
     target: Name
     kind: Kind | None = None
 
@@ -264,19 +275,19 @@ class DrainBody(Body):
     end: bool = False
 
 
-class RestoreBody(Body):
+class RestoreBody(NamedBody):
     pool: Name
     kind: Kind | None = None
 
 
-class ReportBody(Body):
+class ReportBody(NamedBody):
     target: Name | None = None
     lease: Name | None = None
     kind: Kind | None = None
     retry_after_s: Seconds | None = None
 
 
-class BackoffBody(Body):
+class BackoffBody(NamedBody):
     key: Name
     reason: Annotated[str, Meta(max_length=40)]
     for_s: Annotated[float, Meta(ge=0.001, le=100_000_000)] | None = None

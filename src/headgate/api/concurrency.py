@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from headgate.api.service import Service
 from headgate.core import commands as cmd
 from headgate.core.errors import HeadgateError
-from headgate.core.names import parse_selector
+from headgate.core.names import canonical, parse_selector
 from headgate.core.records import Rule
 from headgate.core.rules import Cap
 from headgate.core.state import State
@@ -132,7 +132,7 @@ def _selector(ident: str) -> str:
         raise NotThere(UNKNOWN) from None
     if selector.scope != "model":
         raise NotThere(UNKNOWN)
-    return ident.replace("@default", "", 1)
+    return canonical(ident).replace("@default", "", 1)
 
 
 @get("/concurrency/status", summary="Every limit, and how full it is", responses={**said(ProvidersAnswer), **_DOWN})

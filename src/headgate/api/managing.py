@@ -50,7 +50,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, parse_key
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.names import parse_selector, shown
+from headgate.core.names import canonical, parse_selector, shown
 from headgate.core.records import Rule, Ticket
 from headgate.core.rules import COOLDOWN_MS, Cap
 from headgate.core.state import State
@@ -188,6 +188,7 @@ def _was(cap: Cap | None) -> Was | None:
 
 @delete("/v1/caps", summary="Remove a cap: unlimited, whatever the file says", status_code=200)
 async def remove_cap(service: Service, selector: Selector, kind: Kind | None = None) -> CapRemovedAnswer:
+    selector = canonical(selector)
     state, _ = await service.look()
     found = kind_for(state, selector, kind)
     before = state.rules.caps.get((found, selector))

@@ -31,7 +31,7 @@ from headgate.api.shared import Begun
 from headgate.config.environment import Environment
 from headgate.config.schema import read_cap_selector
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.names import parse_model, shown
+from headgate.core.names import canonical, read_model, shown
 from headgate.core.places import Line
 from headgate.core.records import Spec, Ticket
 from headgate.core.state import State
@@ -188,7 +188,7 @@ async def get_capacity(
 def candidates(service: Service, models: str | list[str]) -> tuple[str, ...]:
     """The models that are named, else those of the config."""
     parts = models.split(",") if isinstance(models, str) else models
-    named = tuple(str(parse_model(part.strip())) for part in parts if part.strip())
+    named = tuple(str(read_model(part.strip())) for part in parts if part.strip())
     return named or service.gate.settings.models
 
 
@@ -200,6 +200,7 @@ async def get_caps(service: Service) -> CapsAnswer:
 
 @get("/v1/cooldown", summary="How long a released seat stays taken")
 async def get_cooldown(service: Service, selector: Selector, kind: Kind | None = None) -> CooldownAnswer:
+    selector = canonical(selector)
     state, _ = await service.look()
     read_cap_selector(selector, known_providers(state, service.gate.settings))
     return cooldown_of(state, selector, kind_for(state, selector, kind))

@@ -13,6 +13,7 @@ from headgate.cli.listing import (
     opened,
     say_json,
 )
+from headgate.cli.names import NAME
 from headgate.cli.targets import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -91,7 +92,7 @@ def ends_text(backoff: Backoff, moments: Moments) -> str:
 
 
 @command.command("set", short_help="Do not use a model or account for a while.")
-@click.argument("key")
+@click.argument("key", type=NAME)
 @click.argument("reason")
 @click.argument("duration", required=False)
 @json_option

@@ -15,6 +15,7 @@ from headgate.cli import exits
 from headgate.cli.cap_listing import draw
 from headgate.cli.drawing import Screen
 from headgate.cli.listing import say_json
+from headgate.cli.names import NAME
 from headgate.cli.targets import (
     entered_text,
     json_option,
@@ -61,7 +62,7 @@ def command() -> None:
 
 
 @command.command("set", short_help="Set a cap.")
-@click.argument("selector")
+@click.argument("selector", type=NAME)
 @click.argument("cap", metavar="N|auto")
 @click.option(
     "--cooldown", metavar="DURATION", help="How long a released seat stays taken, e.g. 350ms; 0 is not at all."
@@ -218,7 +219,7 @@ def _cap_now(gate: DirectGate, line: Line) -> str:
 
 
 @command.command("rm", short_help="Remove a cap: unlimited, whatever the file says.")
-@click.argument("selector")
+@click.argument("selector", type=NAME)
 @kind_option
 @json_option
 def rm(selector: str, kind: str | None, as_json: bool) -> int:
@@ -251,7 +252,7 @@ def rm(selector: str, kind: str | None, as_json: bool) -> int:
 
 
 @command.command("reset", short_help="Forget what was set at run time: back to the file.")
-@click.argument("selector")
+@click.argument("selector", type=NAME)
 @kind_option
 @json_option
 def reset(selector: str, kind: str | None, as_json: bool) -> int:

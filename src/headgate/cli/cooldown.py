@@ -6,6 +6,7 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
+from headgate.cli.names import NAME
 from headgate.cli.targets import json_option, kind_option, opened_gate, read_cooldown_ms, tell
 from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
@@ -16,7 +17,7 @@ from headgate.present.targets import kind_for, known_providers
 
 
 @click.command(short_help="Show or set how long a released seat stays taken.")
-@click.argument("selector")
+@click.argument("selector", type=NAME)
 @click.argument("duration", required=False)
 @kind_option
 @json_option

@@ -7,13 +7,14 @@ from msgspec.structs import asdict
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
+from headgate.cli.names import NAME
 from headgate.cli.targets import json_option, kind_option, opened_gate, tell
 from headgate.present.explained import explained
 from headgate.present.moments import Moments
 
 
 @click.command(short_help="What is believed of a provider's limit, and why.")
-@click.argument("pool")
+@click.argument("pool", type=NAME)
 @kind_option
 @json_option
 def command(pool: str, kind: str | None, as_json: bool) -> int:

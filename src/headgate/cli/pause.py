@@ -6,6 +6,7 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
+from headgate.cli.names import NAME
 from headgate.cli.targets import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -16,7 +17,7 @@ from headgate.present.times import utc
 
 
 @click.command(short_help="Let nobody new into a pool.")
-@click.argument("target")
+@click.argument("target", type=NAME)
 @click.option("--for", "duration", metavar="DURATION", help="For how long (default: until `headgate resume`).")
 @kind_option
 @json_option

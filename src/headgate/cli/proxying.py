@@ -15,6 +15,7 @@ import msgspec
 from headgate.config.paths import state_folder
 from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
+from headgate.core.names import canonical
 from headgate.gate.address import read_address
 from headgate.signals.agents import sent_elsewhere, use_of
 from headgate.signals.agents.naming import KNOWN, find_program
@@ -72,7 +73,8 @@ def check_environment(base: str, settings: Settings, environ: Mapping[str, str])
         given = environ.get(name, "").rstrip("/")
         if not given or given.startswith(base):
             continue
-        ours = settings.providers[provider].base_url if provider in settings.providers else ""
+        known = settings.providers.get(canonical(provider))
+        ours = known.base_url if known is not None else ""
         if given.removesuffix("/v1") != ours.removesuffix("/v1"):
             raise BadRequest(
                 f"{name} is set to {given}, and the proxy would send to another place: write base_url = "

@@ -8,6 +8,7 @@ from headgate.cli import exits
 from headgate.cli.listing import (
     say_json,
 )
+from headgate.cli.names import NAME
 from headgate.cli.targets import (
     json_option,
     kind_option,
@@ -27,7 +28,7 @@ from headgate.present.reports import acted_on, is_new, of_lease, of_target, repo
 
 
 @click.command(short_help="Tell the gate of a rate limit that a script saw.")
-@click.argument("target", required=False)
+@click.argument("target", type=NAME, required=False)
 @click.option("--rate-limited", is_flag=True, help="The provider said: too many requests (429).")
 @click.option(
     "--retry-after",

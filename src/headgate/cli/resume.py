@@ -6,6 +6,7 @@ import click
 
 from headgate.cli import exits
 from headgate.cli.listing import say_json
+from headgate.cli.names import NAME
 from headgate.cli.targets import entered_text, json_option, kind_option, opened_gate, tell
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -14,7 +15,7 @@ from headgate.present.targets import entered, kind_for, pool_target
 
 
 @click.command(short_help="End a pause.")
-@click.argument("target")
+@click.argument("target", type=NAME)
 @kind_option
 @json_option
 def command(target: str, kind: str | None, as_json: bool) -> int:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from headgate.config.errors import BadValue, ConfigError, Problem
 from headgate.config.values import read_cap_text, read_provider_name, read_selector
 from headgate.core.errors import BadName
-from headgate.core.names import parse_model, shown
+from headgate.core.names import parse_model, read_model, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def _caps(environ: Mapping[str, str], variable: str, problems: list[Problem]) ->
         selector, equals, number = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise BadValue("valid is selector=number, for example host=5")
-        if read_selector(selector) in caps:
+        selector = read_selector(selector)
+        if selector in caps:
             raise BadValue(f"{selector} is there twice")
         caps[selector] = read_cap_text(number)
 
@@ -128,4 +129,4 @@ def _first_set(environ: Mapping[str, str], variables: tuple[str, ...]) -> str:
 
 
 def _model(text: str) -> str:
-    return str(parse_model(text))
+    return str(read_model(text))

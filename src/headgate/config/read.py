@@ -30,8 +30,9 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
             if kind == "agents" and options.get("on_429") == "adapt":
                 problems.append(((kind, selector, "on_429"), f'found "adapt"; {ADAPT_IS_FOR}'))
     providers = said.get("providers", {})
-    for name in providers:
-        _check_provider(document["providers"][name], ("providers", name), problems)
+    for name, written in document["providers"].items() if providers else ():
+        if isinstance(written, dict):
+            _check_provider(written, ("providers", name), problems)
     host, serve = said.get("agents", {}).get("host", {}), said.get("serve", {})
     jobs, targets = said.get("jobs", {}), said.get("notify", ())
     for at, target in enumerate(targets):
@@ -112,13 +113,15 @@ def _map(value: dict[str, Any], shape: Map, path: Path, problems: Problems) -> d
     said = {}
     for name, item in value.items():
         try:
-            shape.read_name(name)
+            known = shape.read_name(name)
         except (BadValue, BadName) as error:
             problems.append(((*path, name), str(error)))
             continue
         result = read_shape(item, shape.special.get(name, shape.value), (*path, name), problems)
-        if result is not None:
-            said[name] = result
+        if known in said or (known != name and known in value):
+            problems.append(((*path, name), f"another name of {known}, which is there too; valid is one of the two"))
+        elif result is not None:
+            said[known] = result
     return said
 
 

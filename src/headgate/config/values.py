@@ -10,7 +10,7 @@ from headgate.config.families import not_a_provider
 from headgate.config.settings import TOLD
 from headgate.config.units import found, parse_duration_ms, parse_size
 from headgate.core.limits import POLICIES
-from headgate.core.names import account_of, parse_model, parse_selector, shown
+from headgate.core.names import account_of, canonical, parse_model, parse_selector, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def read_some_size(value: object) -> int:
 def read_model(value: object) -> str:
     if not isinstance(value, str):
         raise _invalid(value, 'a model, for example "anthropic/claude-opus-4-6"')
-    return str(parse_model(value))
+    return str(parse_model(canonical(value)))
 
 
 def read_selector(text: str, providers: Collection[str] = ()) -> str:
@@ -116,7 +116,7 @@ def read_selector(text: str, providers: Collection[str] = ()) -> str:
     for word in ("host", "project"):
         if _nearly(text, word):
             raise BadValue(f"{shown(text)}: did you mean {word}? (a provider really called so: {shown(text + '/*')})")
-    return text
+    return canonical(text)
 
 
 def read_provider_name(text: str) -> str:
@@ -124,7 +124,7 @@ def read_provider_name(text: str) -> str:
     try:
         model = parse_model(f"{text}/model")
         if text in (model.provider, account_of(model)):
-            return text
+            return canonical(text)
     except ValueError:
         pass
     raise _invalid(text, _PROVIDER_HELP)

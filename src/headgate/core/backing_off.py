@@ -8,7 +8,7 @@ from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.backoffs import CAUSES, MOST_MS, concerns, default_ms, ended_by, grown_ms, grows, parse_key
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.names import KINDS, Model, account_of, glob, parse_model, shown
+from headgate.core.names import KINDS, Model, account_of, canonical, glob, parse_model, shown
 from headgate.core.pools import Pool
 from headgate.core.records import Spec
 from headgate.core.state import State
@@ -81,7 +81,9 @@ class BackingOff:
         self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", refused, manual=True))
 
     def end(self, command: cmd.EndBackoff, now: int) -> None:
-        key, _ = parse_key(command.key)
+        key = command.key
+        if key not in self._state.backoffs:  # else it may be an old log's, by another name of its provider
+            key, _ = parse_key(key)
         if key not in self._state.backoffs:
             known = ", ".join(sorted(self._state.backoffs)) or "none"
             raise NotFound(f"{key} is not backed off; backed off: {known}")
@@ -99,7 +101,9 @@ class BackingOff:
         account, scope = parse_key(command.account)
         if scope != "account":
             raise BadRequest(f"{shown(command.account)} is not an account: valid is provider or provider@account")
-        for backoff in [each for each in self._state.backoffs.values() if each.key.partition("/")[0] == account]:
+        for backoff in list(self._state.backoffs.values()):
+            if canonical(backoff.key.partition("/")[0]) != account:
+                continue
             why = ended_by(backoff, command.digest, command.identity)
             if why:
                 self._emit(ev.BackoffEnded(backoff.key, why))

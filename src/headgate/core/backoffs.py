@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from headgate.core.errors import BadName
-from headgate.core.names import DEFAULT_ACCOUNT, Model, account_of, glob, parse_selector
+from headgate.core.names import DEFAULT_ACCOUNT, Model, account_of, canonical, glob, parse_selector
 
 CAUSES = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
 NEEDS_A_PERSON = ("auth", "quota")
@@ -114,4 +114,4 @@ def _is_another(before: str, now: str) -> bool:
 def concerns(key: str, model: Model) -> bool:
     """Whether a backoff of this key holds back this model."""
     account, slash, name = key.partition("/")
-    return account == account_of(model) and (not slash or glob(name, model.name))
+    return canonical(account) == canonical(account_of(model)) and (not slash or glob(name, model.name))

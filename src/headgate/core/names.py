@@ -13,6 +13,7 @@ from headgate.core.errors import BadName
 
 DEFAULT_ACCOUNT = "default"
 # Other names of providers that agents and SDKs use, and the name by which they are known here. The only such table.
+# What comes from outside is renamed where it is read (`canonical`); what an old log has is matched all the same.
 ALIASES = {
     "amazon-bedrock": "bedrock",
     "aws-bedrock": "bedrock",
@@ -68,7 +69,7 @@ class Selector(Struct, frozen=True):
     def matches(self, model: Model) -> bool:
         return (
             self.scope == "model"
-            and glob(self.provider, model.provider)
+            and glob(self.provider, canonical(model.provider))
             and (not self.account or glob(self.account, model.account))
             and (not self.name or glob(self.name, model.name))
         )
@@ -111,7 +112,7 @@ def parse_selector(text: str) -> Selector:
     valid = _word(provider, "*") and (not at or _word(account, "*")) and (not slash or _word(name, "*/:"))
     if not valid:
         raise BadName(f"not a selector: {shown(text)}; {_SELECTOR_HELP}")
-    return Selector(text, "model", provider, account, name)
+    return Selector(text, "model", canonical(provider), account, name)
 
 
 def pool_id(selector: Selector, model: Model | None, host: str, project: str) -> str:
@@ -130,6 +131,20 @@ def pool_id(selector: Selector, model: Model | None, host: str, project: str) ->
         return f"{selector.text}:{account_of(model)}"
     at = "" if model.account == DEFAULT_ACCOUNT else f"@{model.account}"
     return f"{selector.provider}{at}{tail}"
+
+
+def canonical(text: str) -> str:
+    """A provider, or what begins with one (a model, an account, a selector, a pool), by the name that is used here."""
+    for end, char in enumerate(text):
+        if char in "@/":
+            head = text[:end]
+            return ALIASES[head] + text[end:] if head in ALIASES else text
+    return ALIASES.get(text, text)
+
+
+def read_model(text: str) -> Model:
+    """Read a model's name that comes from outside, or raise BadName with what a valid one looks like."""
+    return parse_model(canonical(text))
 
 
 def names_of(provider: str) -> list[str]:

@@ -25,7 +25,7 @@ from time import monotonic
 import msgspec
 
 from headgate.core.errors import BadName
-from headgate.core.names import parse_model
+from headgate.core.names import read_model
 from headgate.gate import processes
 from headgate.gate.store_users import StoreUsers
 from headgate.log.clock import boot_ms
@@ -240,7 +240,7 @@ def _model(name: str | None, argv: Sequence[str], matched: str) -> str:
     from headgate.signals.agents import model_of
 
     try:
-        return model_of(argv) or str(parse_model(name))
+        return model_of(argv) or str(read_model(name))
     except BadName:
         return model_of(matched.split()) or ""
 

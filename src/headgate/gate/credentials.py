@@ -22,7 +22,7 @@ from headgate.config.paths import expand_home
 from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
 from headgate.core.backoffs import NO_CREDENTIAL, ended_by
-from headgate.core.names import account_of, parse_model
+from headgate.core.names import account_of, canonical, parse_model
 from headgate.gate.login_files import LoginFile, login_files
 from headgate.log.protocol import StoreError
 
@@ -44,7 +44,6 @@ WELL_KNOWN = {
     "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
     "deepseek": ("DEEPSEEK_API_KEY",),
     "fireworks": ("FIREWORKS_API_KEY",),
-    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
     "groq": ("GROQ_API_KEY",),
     "mistral": ("MISTRAL_API_KEY",),
@@ -163,7 +162,9 @@ class Credentials:
         return self._providers.get(account, Provider())
 
     def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
-        return (given.key_env,) if given.key_env else () if given.credential_file else WELL_KNOWN.get(account, ())
+        if given.key_env:
+            return (given.key_env,)
+        return () if given.credential_file else WELL_KNOWN.get(canonical(account), ())
 
     def _files(self, account: str, given: Provider) -> list[LoginFile]:
         if given.credential_file:

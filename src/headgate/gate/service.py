@@ -16,6 +16,7 @@ from headgate.config.settings import Settings
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, HeadgateError
+from headgate.core.names import canonical
 from headgate.core.reasons import reason_for
 from headgate.core.records import Lease, Reason, Spec
 from headgate.core.state import State
@@ -243,7 +244,8 @@ class Gate(Managing):
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
-            spec = checked(Spec(models, kind, seats, self.host, flow, any_candidate))
+            named = tuple([canonical(each) if isinstance(each, str) else each for each in models])
+            spec = checked(Spec(named, kind, seats, self.host, flow, any_candidate))
             if self._log.remote:
                 spec = with_own_host_cap(spec, self._loaded)
             if len(self._specs) >= _MOST_SPECS:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model, shown
+from headgate.core.names import read_model, shown
 from headgate.signals.agents import Use, use_of, with_model
 from headgate.signals.redaction import readable
 
@@ -33,7 +33,7 @@ def candidates(given: str, environment: Environment, loaded: Loaded | None) -> t
     if given.strip() == NO_MODEL:
         return ()
     if given:
-        return _allowed(tuple(str(parse_model(part.strip())) for part in given.split(",")), environment)
+        return _allowed(tuple(str(read_model(part.strip())) for part in given.split(",")), environment)
     return _allowed(environment.models or (loaded.settings.models if loaded is not None else ()), environment)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from headgate.core.names import names_of
 from headgate.proxy.errors import Refusal
 from headgate.proxy.routes import split_names
 
@@ -51,7 +52,8 @@ def refusal_for(raw_path: bytes, known: list[str], configured: Iterable[str]) ->
         return Refusal(
             404, "unknown_provider", f'{name} has no base_url: write it under [providers."{name}"] in the config'
         )
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    names = [each for provider in known for each in names_of(provider)]
+    near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     nearest = f"did you mean /{near[0]}/…? " if near else ""
     others = f"Known are {', '.join(known)}; another needs a base_url under [providers.NAME] in the config"
     return Refusal(404, "unknown_provider", f"there is no provider {name!r}: {nearest}{others}")

@@ -10,6 +10,8 @@ from collections.abc import Container
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from headgate.core.names import canonical
+
 _MOST = 200  # characters of a name
 
 
@@ -39,6 +41,7 @@ def find_route(raw_path: bytes, providers: Container[str]) -> Route | None:
             lease = named
         head, rest = _split(rest)
     provider, at, account = head.partition("@")
+    provider = canonical(provider)
     if provider not in providers or (at and not account):
         return None
     return Route(provider, account, project, lease, rest)

@@ -18,7 +18,6 @@ from headgate.proxy.headers import Pairs
 BUILT_IN = {
     "anthropic": ("https://api.anthropic.com", "anthropic"),
     "openai": ("https://api.openai.com/v1", "openai"),
-    "gemini": ("https://generativelanguage.googleapis.com", "gemini"),
     "google": ("https://generativelanguage.googleapis.com", "gemini"),
     "openrouter": ("https://openrouter.ai/api/v1", "openai"),
     "groq": ("https://api.groq.com/openai/v1", "openai"),

@@ -21,8 +21,8 @@ from importlib import import_module
 from msgspec import Struct
 
 from headgate.core.errors import BadRequest
-from headgate.core.names import parse_model, shown
-from headgate.signals.agents.models import provider_alias, same
+from headgate.core.names import canonical, parse_model, shown
+from headgate.signals.agents.models import same
 from headgate.signals.agents.naming import KNOWN, find_program, find_start
 
 TYPE_CHECKING = False
@@ -106,7 +106,7 @@ def with_model(
     assert start is not None
     meant = parse_model(model)
     own = parse_model(use.model).provider if use.model else agent.provider
-    fits = not agent.provider or provider_alias(own) == provider_alias(meant.provider)
+    fits = not agent.provider or canonical(own) == canonical(meant.provider)
     args = agent.with_model(start.args, meant, start.environ) if start.at >= 0 and fits else None
     if args is not None:
         said = f"its {'settings say' if use.kept else 'command says'} {use.said}"

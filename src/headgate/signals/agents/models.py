@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headgate.config.families import CLAUDE, provider_of
 from headgate.core.errors import BadName
-from headgate.core.names import Model, parse_model
+from headgate.core.names import Model, canonical, parse_model, read_model
 
 # Claude Code plans with opus and works with sonnet: the scarcer one counts.
 _CLAUDE_ALIASES = {**{name: name for name in CLAUDE}, "opusplan": "opus", "best": "opus"}
@@ -28,7 +28,7 @@ def named(value: str, provider: str = "") -> str:
         value = f"{provider or provider_of(value)}/{value}"
     head, _, name = value.partition("/")
     try:
-        return str(parse_model(f"{head}/{_plain(name)}"))
+        return str(read_model(f"{head}/{_plain(name)}"))
     except BadName:
         return ""
 
@@ -63,13 +63,9 @@ def _plain(name: str) -> str:
 def same(one: str, other: str, *, provider: bool = True) -> bool:
     """Whether two names mean the same model: a date, the account and, for an alias, the version may be left open."""
     first, second = parse_model(one), parse_model(other)
-    if provider and provider_alias(first.provider) != provider_alias(second.provider):
+    if provider and canonical(first.provider) != canonical(second.provider):
         return False
     return _matches(first.name, second.name) or _matches(second.name, first.name)
-
-
-def provider_alias(provider: str) -> str:
-    return "google" if provider == "gemini" else provider
 
 
 def _matches(loose: str, exact: str) -> bool:
