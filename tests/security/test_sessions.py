@@ -15,6 +15,7 @@ import pytest
 from headgate.api.link_files import NoLinkFile, remove_old_link_files, write_link_file
 from headgate.api.sessions import CODE_S, SESSION_S, Sessions
 from tests.api.served import Answer, Served
+from tests.security.test_callers import STRANGER, Caller, as_root
 
 CAP = {"selector": "safe", "cap": 2}
 TOKEN = b"a-token-of-a-test-1"
@@ -212,3 +213,28 @@ def test_link_files_that_were_not_used_are_removed_when_their_codes_have_ended(t
     os.utime(old, (1, 1))
     remove_old_link_files(str(tmp_path))
     assert list((tmp_path / "open").iterdir()) == [Path(new)]
+
+
+@as_root
+def test_a_code_is_worth_nothing_to_another_user_of_the_machine_unless_it_is_shared(served: Served):
+    stranger = Caller(served.port, STRANGER)
+    try:
+        for command in ("--print", "--json"):
+            code = served.cli("open", command).stdout.partition("#code=")[2].strip().partition('"')[0]
+            refused = stranger.ask("POST", "/v1/session", {"code": code})
+            assert (refused.status, refused.json["reason"]) == (403, "stranger")
+            assert "--share" in refused.json["error"]
+            assert "set-cookie" not in refused.headers
+            assert served.request("POST", "/v1/session", {"code": code}, token="").status == 200  # it was not used up
+            assert stranger.ask("POST", "/v1/session", {"code": code}).json["reason"] == "code_wrong"
+        shared = served.cli("open", "--share")
+        assert "secret" in shared.stderr
+        code = shared.stdout.partition("#code=")[2].strip()
+        answer = stranger.ask("POST", "/v1/session", {"code": code})
+        assert answer.status == 200
+        pair = {"Cookie": answer.headers["set-cookie"].partition(";")[0], "x_headgate_session": answer.json["secret"]}
+        assert stranger.ask("GET", "/v1/session", **pair).json["may_change"] is True
+        assert stranger.ask("GET", "/v1/session").status == 401
+        assert stranger.ask("GET", "/").status == 200  # the page, without its data
+    finally:
+        stranger.end()

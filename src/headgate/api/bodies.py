@@ -332,6 +332,12 @@ class OverviewAnswer(Struct):
     session: SessionShape
 
 
+class LinkBody(Struct, forbid_unknown_fields=True):
+    """`shared`: every user of this machine may use the link, and a reverse proxy."""
+
+    shared: bool = False
+
+
 class LinkAnswer(Struct):
     url: str
     valid_s: int

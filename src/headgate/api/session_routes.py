@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import ResponseHeader
 
-from headgate.api.bodies import LinkAnswer, SessionShape, SignInAnswer, SignInBody, SignOutAnswer
+from headgate.api.bodies import LinkAnswer, LinkBody, SessionShape, SignInAnswer, SignInBody, SignOutAnswer
 from headgate.api.errors import Refused
 from headgate.api.link_files import remove_link_file, remove_old_link_files
 from headgate.api.service import Service
@@ -19,10 +19,11 @@ _COOKIE = ResponseHeader(name="set-cookie", value="", documentation_only=True, d
 
 
 @post("/v1/login-links", summary="A one-time link that signs a browser in")
-async def login_link(service: Service) -> LinkAnswer:
+async def login_link(service: Service, data: LinkBody | None = None) -> LinkAnswer:
     remove_old_link_files(state_folder())
+    code = service.access.tokens.sessions.new_code(shared=data is not None and data.shared)
     # In the fragment: no browser sends it anywhere, and no log has it.
-    return LinkAnswer(f"{service.url}/#code={service.access.tokens.sessions.new_code()}", CODE_S)
+    return LinkAnswer(f"{service.url}/#code={code}", CODE_S)
 
 
 @get("/v1/session", summary="What this client may do, and which service it talks to")
@@ -38,6 +39,15 @@ async def session(service: Service, request: Request[Any, Any, Any]) -> SessionS
 )
 async def sign_in(service: Service, request: Request[Any, Any, Any], data: SignInBody) -> Response[SignInAnswer]:
     sessions = service.access.tokens.sessions
+    access = service.access
+    trusted = not access.loopback or access.trusts(request.scope)  # type: ignore[arg-type]
+    if not sessions.is_for(data.code, trusted=trusted):
+        raise Refused(
+            403,
+            "stranger",
+            "this link is only for the user who made it: `headgate open --share` makes one for other users of this "
+            "machine, or to use behind a reverse proxy",
+        )
     if not sessions.redeem(data.code):
         raise Refused(403, "code_wrong", "this link was used already, or is too old: `headgate open` makes another")
     remove_link_file(state_folder(), data.code)

@@ -7,7 +7,8 @@ it as a header. The secret is a signature of the cookie, made with the service's
 - A secret alone is worth nothing. A page that the proxy served, or one of another origin, cannot read it anyway.
 - Nothing is stored: a session outlives restarts, and a new token ends all of them.
 
-A sign-in begins with a code that `headgate open` asks for with the token. It can be used once, within five minutes.
+A sign-in begins with a code that `headgate open` asks for with the token. It can be used once, within five minutes,
+and on loopback only by users of this machine whom the service trusts, unless it is made to be shared.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class Session(NamedTuple):
     ends_at: int  # epoch seconds
 
 
+class Code(NamedTuple):
+    until: float
+    shared: bool  # any user of the machine may use it, and a reverse proxy
+
+
 class Sessions:
     """Made once for a service, from its token."""
 
@@ -39,7 +45,7 @@ class Sessions:
         # Two services on one machine share the browser's cookies: each has a name of its own.
         self.cookie = f"{COOKIE}_{hmac.digest(self._key, b'name', 'sha256').hex()[:8]}"
         self._names = frozenset((self.cookie.encode(), f"__Host-{self.cookie}".encode()))
-        self._codes: dict[str, float] = {}
+        self._codes: dict[str, Code] = {}
         self._ended: dict[bytes, int] = {}
 
     def begin(self) -> Session:
@@ -69,19 +75,25 @@ class Sessions:
         name = f"__Host-{self.cookie}" if tls else self.cookie
         return f"{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + ("; Secure" if tls else "")
 
-    def new_code(self) -> str:
+    def new_code(self, *, shared: bool = False) -> str:
         """A code that can be exchanged for a session once, soon."""
         now = monotonic()
-        self._codes = {code: until for code, until in self._codes.items() if until > now}
+        self._codes = {text: code for text, code in self._codes.items() if code.until > now}
         if len(self._codes) >= _MOST_CODES:
             del self._codes[next(iter(self._codes))]
-        code = secrets.token_urlsafe(24)
-        self._codes[code] = now + CODE_S
-        return code
+        text = secrets.token_urlsafe(24)
+        self._codes[text] = Code(now + CODE_S, shared)
+        return text
+
+    def is_for(self, code: str, *, trusted: bool) -> bool:
+        """Whether a caller may use this code, if it is one; `trusted`: a user whom the service trusts."""
+        known = self._codes.get(code)
+        return known is None or known.shared or trusted
 
     def redeem(self, code: str) -> bool:
         """Whether a code is good; it is not any more after this."""
-        return self._codes.pop(code, 0.0) > monotonic()
+        known = self._codes.pop(code, None)
+        return known is not None and known.until > monotonic()
 
     def _find(self, cookies: bytes, secret: bytes) -> bytes | None:
         """The cookie that belongs to the secret. Others of its name may be there, set by another web server."""

@@ -28,25 +28,28 @@ _NOT_YET = (
 
 @click.command(short_help="Open the dashboard in a browser.")
 @click.option("--print", "only_print", is_flag=True, help="Print the link and open nothing. The link is a secret.")
+@click.option("--share", is_flag=True, help="Print a link for another user, or to use behind a reverse proxy.")
 @json_option
-def command(only_print: bool, as_json: bool) -> int:
+def command(only_print: bool, share: bool, as_json: bool) -> int:
     """Open the dashboard of the running service in a browser, signed in.
 
     The browser gets a file that only you can read. It leads to a link that signs in one browser, once, within five
-    minutes. --print prints that link instead, for a browser on another machine or one that cannot read your files.
+    minutes. --print prints that link instead, for a browser that cannot read your files. The link is for you: other
+    users of this machine cannot use it. --share prints one that they can.
 
     \b
     headgate open
     headgate open --print
+    headgate open --share
 
     Exit: 0; 69 when no service is running, its token cannot be read, or no browser can be started; 73 when the file
     cannot be written.
     """
-    link = _link()
+    link = _link(share)
     if as_json:
         say_json(link)
         return exits.OK
-    if only_print:
+    if only_print or share:
         tell(str(link["url"]))
         note(_SECRET)
         return exits.OK
@@ -78,7 +81,7 @@ def _open(url: str) -> None:
     note("the browser is signed in")
 
 
-def _link() -> dict[str, object]:
+def _link(share: bool) -> dict[str, object]:
     from http.client import HTTPConnection, HTTPException
 
     from headgate.api.tokens import find_token
@@ -94,7 +97,8 @@ def _link() -> dict[str, object]:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     connection = HTTPConnection(host, address.port, timeout=5)
     try:
-        connection.request("POST", "/v1/login-links", headers={"Authorization": f"Bearer {token}"})
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/login-links", msgspec.json.encode({"shared": share}), headers)
         response = connection.getresponse()
         answer = msgspec.json.decode(response.read(65_536), type=dict[str, object])
     except (OSError, HTTPException, msgspec.MsgspecError) as error:
