@@ -14,6 +14,7 @@ with the last one. A client that leaves, at any moment, ends all of it at once.
 | `accounts.py` | which account a key belongs to |
 | `unproven.py` | calls with a key that no provider has accepted yet |
 | `bodies.py` | the request's body: its model, and how much of it is kept |
+| `places.py` | the places of clients that left the queue, and may come back |
 | `holding.py` | the line, attempts and fallbacks |
 | `relay.py` | the answer |
 | `watching.py` | notices a client that has left |

@@ -27,6 +27,7 @@ from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import ISOLATED, read_headers
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
 from headgate.proxy.missing import is_missing, refusal_for, suggested_api
+from headgate.proxy.places import Places
 from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up
 from headgate.proxy.routes import Route, find_route, leaves_base
 from headgate.proxy.upstreams import BUILT_IN, RESERVED, Upstreams
@@ -70,6 +71,7 @@ class Proxy:
         self._store = Store()
         self._salt = b""
         self._watch = Watch()
+        self._places = Places()
         self._old: list[Upstreams] = []
         self._log = AccessLog("")
         self._configure(gate.settings)
@@ -122,7 +124,7 @@ class Proxy:
         x.body = Body(_no_more, self._store)
         x.body.take(bytes(body))
         try:
-            self._callers.choose(x, self._read(x, scope))
+            self._choose(x, self._read(x, scope))
             if x.candidates and not x.apart:
                 self._holding.ask(x)
         except HeadgateError:  # which is said in its task
@@ -130,6 +132,11 @@ class Proxy:
             return False
         scope["headgate.exchange"] = x
         return True
+
+    def _choose(self, x: Exchange, key: str) -> None:
+        """Who may answer a request, and its age: one that gave up waiting, and asks again, keeps it. Refusal."""
+        self._callers.choose(x, key)
+        x.since = self._places.take(x) or x.since
 
     def _begin(self, scope: Scope) -> Exchange:
         route: Route = scope["headgate.route"]
@@ -199,7 +206,7 @@ class Proxy:
             x.body.on_whole = lambda: self._watch.client(x, receive, handler, in_one_piece=False)
         try:
             if key is not None:
-                self._callers.choose(x, key)
+                self._choose(x, key)
             response, start = await self._holding.answer(x, relay.news)
             try:
                 relay.begin(response, start)
@@ -216,6 +223,8 @@ class Proxy:
             await send_refusal(x, _of_store(error), send, close=not x.body.whole)
         except asyncio.CancelledError:
             if not x.stalled:
+                if x.gone and not x.lease and not x.status:
+                    self._places.keep(x)
                 raise
             handler.uncancel()
             await self._give_up(x, send)
