@@ -25,8 +25,8 @@ from headgate.runner.patience import Patience
 from headgate.runner.resuming import Session
 from headgate.runner.supervise import End
 from headgate.signals.agents import agent_for
-from headgate.signals.outcome import AUTH, LIMITS, LOCAL_ERROR, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
-from headgate.signals.process import Reader, judge_by_exit_only
+from headgate.signals.outcome import AUTH, LIMITS, LOCAL_ERROR, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
+from headgate.signals.process import Reader, Refusal, judge_by_exit_only
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class Watch:
         self._proxied = proxied
         self._quiet_ms = min(_QUIET_MS, silence_s * 1000 / 4)
         self._ticked_at = monotonic()
-        self._told_refusal = (0.0, -1)  # when the gate was told of one, and how much output there was then
+        self._told_at: float | None = None  # when the gate was told of a refusal
+        self._read_until = -1  # of the output, in search of one
         self.holder = ""  # who must hold the lease, where its id is used again and again
         self._session = session
         self._probes = gate.is_probe(lease.id)
@@ -140,17 +141,14 @@ class Watch:
     def hold_back_others(self) -> None:
         """An agent that was refused and calls again by itself keeps its slot; others need not meet the same limit."""
         reader = self.reader
-        if reader is None or reader.seen == self._told_refusal[1]:
+        if reader is None or reader.seen == self._read_until:
             return
-        try:
-            refusal = reader.refusal
-        except Exception:
-            return  # what cannot be read says nothing: see runner/ending.py
-        # A login may be healed by the agent itself; if it is not, the end of the agent tells.
-        if refusal is None or not refusal.again or refusal.outcome.kind not in LIMITS or refusal.outcome.kind == AUTH:
+        refusal = self._refusal(reader)
+        if refusal is None:
+            self._read_until = reader.seen
             return
-        now, (told_at, before) = monotonic(), self._told_refusal
-        if before >= 0 and now < told_at + _TELL_AGAIN_S:
+        now, before = monotonic(), self._told_at
+        if before is not None and now < before + _TELL_AGAIN_S:
             return
         held_back = self._release(refusal.outcome, End(None, None))
         held_back.keeps, held_back.holder = True, self.holder
@@ -159,9 +157,21 @@ class Watch:
                 return  # there is another time
         except _TROUBLE:
             return
-        self._told_refusal = now, reader.seen
-        if before < 0:
+        self._told_at, self._read_until = now, reader.seen
+        if before is None:
             self._tell_refusal(refusal.outcome)
+
+    def _refusal(self, reader: Reader) -> Refusal | None:
+        """What the agent says that others should know before it ends."""
+        try:
+            refusal = reader.refusal
+        except Exception:
+            return None  # what cannot be read says nothing: see runner/ending.py
+        if refusal is None or not refusal.again or refusal.outcome.kind not in LIMITS:
+            return None
+        # A login may be healed by the agent itself, and for what lasts longer the agent is ended: its end tells.
+        lasts = refusal.outcome.kind in (USAGE_WINDOW, QUOTA) and not reader.activity
+        return None if lasts or refusal.outcome.kind == AUTH else refusal
 
     def _tell_refusal(self, refused: Outcome) -> None:
         what = f"{self._lease.model or 'the agent'}: {refused.kind}: {refused.evidence or refused.rule}"
