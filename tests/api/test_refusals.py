@@ -40,3 +40,15 @@ def test_q1_a_refusal_names_the_field(both: Served, method: str, path: str, body
 def test_q1_a_whole_command_in_a_sentence_stays_one(error: type[Exception]):
     _, shape, _ = refusal(error("no --kind here: type `headgate cap set x 4 --kind agents` and a--b"))
     assert shape.error == "no kind here: type `headgate cap set x 4 --kind agents` and a--b"
+
+
+def test_a_model_in_the_place_of_a_provider_is_refused(served: Served):
+    for method, path, body in (
+        ("PUT", "/v1/caps", {"selector": "opus-4-6", "cap": 1}),
+        ("PUT", "/v1/cooldown", {"selector": "opus-4-6", "cooldown_ms": 350}),
+        ("PUT", "/v1/backoffs", {"key": "opus-4-6", "reason": "rate_limited"}),
+        ("POST", "/v1/pause", {"target": "opus-4-6"}),
+    ):
+        answer = served.request(method, path, body)
+        assert answer.status in (400, 404), (path, answer)
+        assert "opus-4-6 is not a provider: did you mean anthropic/claude-opus-4-6" in answer.body.decode(), path

@@ -276,3 +276,13 @@ def test_c6_a_bad_file_is_not_applied(cli: Cli):
     (cli.folder / "bad.toml").write_text("[agents]\nhots = 2\n")
     assert "did you mean host" in cli.refused("config", "apply", "bad.toml", code=78)
     assert "there is no such file" in cli.refused("config", "apply", "none.toml", code=78)
+
+
+def test_a_model_in_the_place_of_a_provider_is_a_mistake_in_the_file(cli: Cli):
+    file = cli.folder / "other.toml"
+    file.write_text('[agents]\n"opus-4-6" = 1\n')
+    said = cli("config", "check", str(file))
+    assert said.code == 78
+    assert "opus-4-6 is not a provider: did you mean anthropic/claude-opus-4-6" in said.err
+    file.write_text('[agents]\n"opus-4-6/*" = 1\numans = 2\n"anthropic/claude-opus-*" = 3\n')
+    assert cli("config", "check", str(file)).code == 0

@@ -602,3 +602,18 @@ def test_j2_hands_that_start_at_the_same_moment_all_have_a_mailbox(jobs: Jobs):
     jobs.fleet.until(lambda: len(wake.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+def test_a_job_runs_with_the_model_of_its_slot_and_one_that_cannot_is_refused(jobs: Jobs):
+    script = jobs.fleet.script("opencode", '#!/bin/sh\necho "ran $*"\n')
+    ident = jobs.submit("-m", SONNET, "--", script, "run", "-m", OPUS, "hi")
+    jobs.worker(1)
+    assert jobs.ended(ident).state == "succeeded"
+    told = jobs.cli("logs", ident).out
+    assert f"ran run -m {SONNET} hi" in told
+    claude = jobs.fleet.script("claude", "#!/bin/sh\n")
+    refused = jobs.cli("submit", "-m", "openai/gpt-5", "--", claude, "--model", "opus", code=64)
+    assert "claude is told to use opus, and the slot is for openai/gpt-5" in refused.err
+    candidate = json.dumps({"command": [claude, "--model", "opus"], "model": "openai/gpt-5"})
+    (jobs.fleet.folder / "one.jsonl").write_text(candidate)
+    assert "the slot is for openai/gpt-5" in jobs.cli("dispatch", "--candidates", "one.jsonl", code=64).err

@@ -44,7 +44,6 @@ from headgate.api.service import Service
 from headgate.config.environment import Environment
 from headgate.config.errors import BadValue
 from headgate.config.import_caps import parse_caps
-from headgate.config.schema import read_cap_selector
 from headgate.config.values import read_cap_name
 from headgate.core import commands as cmd
 from headgate.core import events as ev
@@ -65,11 +64,11 @@ from headgate.present.targets import (
     DrainShape,
     check_host,
     check_provider,
+    check_selector,
     drained,
     entered,
     find_id,
     kind_for,
-    known_providers,
     pool_target,
     succeeded,
     whose,
@@ -143,7 +142,7 @@ async def bump(service: Service, ident: str, data: BumpBody | None = None) -> Bu
 @put("/v1/caps", summary="Set a cap and its options")
 async def set_cap(service: Service, data: CapBody) -> CapAnswer:
     state, _ = await service.look()
-    read_cap_selector(data.selector, known_providers(state, service.gate.settings))
+    check_selector(data.selector, state, service.gate.settings)
     rule = Rule(
         kind=kind_for(state, data.selector, data.kind),
         selector=data.selector,
@@ -227,7 +226,7 @@ async def import_caps(service: Service, data: ImportBody) -> ImportAnswer:
 @put("/v1/cooldown", summary="Set how long a released seat stays taken")
 async def set_cooldown(service: Service, data: CooldownBody) -> CooldownAnswer:
     state, _ = await service.look()
-    read_cap_selector(data.selector, known_providers(state, service.gate.settings))
+    check_selector(data.selector, state, service.gate.settings)
     kind = kind_for(state, data.selector, data.kind)
     cap = state.rules.caps.get((kind, data.selector))
     was_ms = COOLDOWN_MS[kind] if cap is None else cap.cooldown_ms

@@ -29,7 +29,6 @@ from headgate.api.service import Service
 from headgate.api.session_routes import session_of
 from headgate.api.shared import Begun
 from headgate.config.environment import Environment
-from headgate.config.schema import read_cap_selector
 from headgate.core.errors import BadRequest, NotFound
 from headgate.core.names import canonical, read_model, shown
 from headgate.core.places import Line
@@ -55,7 +54,7 @@ from headgate.present.shapes import (
     ticket_json,
 )
 from headgate.present.sums import Sums, SumsShape, seq_before, sums_json
-from headgate.present.targets import find_id, kind_for, known_providers
+from headgate.present.targets import check_selector, find_id, kind_for
 
 Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
 Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
@@ -202,7 +201,7 @@ async def get_caps(service: Service) -> CapsAnswer:
 async def get_cooldown(service: Service, selector: Selector, kind: Kind | None = None) -> CooldownAnswer:
     selector = canonical(selector)
     state, _ = await service.look()
-    read_cap_selector(selector, known_providers(state, service.gate.settings))
+    check_selector(selector, state, service.gate.settings)
     return cooldown_of(state, selector, kind_for(state, selector, kind))
 
 

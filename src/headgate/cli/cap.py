@@ -29,7 +29,6 @@ from headgate.config.environment import OPUS_CAP, Environment
 from headgate.config.errors import BadValue, ConfigError, Problem
 from headgate.config.import_caps import parse_caps
 from headgate.config.load import LARGEST_FILE, decode
-from headgate.config.schema import read_cap_selector
 from headgate.config.values import read_cap_name, read_cap_text, read_on_429
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, NotFound
@@ -40,7 +39,7 @@ from headgate.core.state import State
 from headgate.gate.direct import DirectGate
 from headgate.gate.surroundings import free_memory
 from headgate.present.caps import VARIABLES, Line, cap_text, kind_set, lines, no_cap, quoted
-from headgate.present.targets import entered, kind_for, known_providers, succeeded
+from headgate.present.targets import check_selector, entered, kind_for, succeeded
 from headgate.present.words import count, some
 
 
@@ -106,7 +105,7 @@ def set_(
     environment = Environment.read()
     gate = opened_gate()
     state = gate.read()
-    read_cap_selector(selector, known_providers(state, gate.settings))
+    check_selector(selector, state, gate.settings)
     rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate, explore=explore)
     rule = replace(rule, kind=kind_for(state, selector, kind, default="agents"))
     if rule.auto and rule.kind != "agents":

@@ -8,12 +8,11 @@ from headgate.cli import exits
 from headgate.cli.listing import say_json
 from headgate.cli.names import NAME
 from headgate.cli.targets import json_option, kind_option, opened_gate, read_cooldown_ms, tell
-from headgate.config.schema import read_cap_selector
 from headgate.config.units import format_duration
 from headgate.core import commands as cmd
 from headgate.core.records import Rule
 from headgate.present.caps import cooldown
-from headgate.present.targets import kind_for, known_providers
+from headgate.present.targets import check_selector, kind_for
 
 
 @click.command(short_help="Show or set how long a released seat stays taken.")
@@ -37,7 +36,7 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
     wait_ms = read_cooldown_ms("DURATION", duration)
     gate = opened_gate()
     state = gate.read()
-    read_cap_selector(selector, known_providers(state, gate.settings))
+    check_selector(selector, state, gate.settings)
     found = kind_for(state, selector, kind)
     if wait_ms is not None:
         gate.one(cmd.SetRule(Rule(found, selector, cooldown_ms=wait_ms)), durable=True)

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from headgate.config.errors import BadValue
 from headgate.config.families import not_a_provider
+from headgate.config.schema import read_cap_selector
 from headgate.config.settings import Settings
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, HeadgateError, NotFound
@@ -58,6 +60,14 @@ def check_provider(text: str, state: State, settings: Settings) -> None:
     """BadRequest where a model's name stands in a provider's place."""
     if meant := not_a_provider(text, known_providers(state, settings)):
         raise BadRequest(meant)
+
+
+def check_selector(text: str, state: State, settings: Settings) -> None:
+    """BadRequest where a cap's selector cannot be one, or was hardly meant as it stands."""
+    try:
+        read_cap_selector(text, known_providers(state, settings))
+    except BadValue as error:
+        raise BadRequest(str(error)) from error
 
 
 def kind_for(state: State, target: str, given: str | None = None, default: str = "requests") -> str:
