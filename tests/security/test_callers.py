@@ -253,6 +253,17 @@ def test_the_token_makes_a_stranger_trusted_and_is_never_sent_upstream(scene: Sc
 
 
 @as_root
+def test_a_stranger_cannot_claim_an_account_by_a_header(scene: Scene) -> None:
+    claim = {"ChatGPT_Account_ID": "acc-1"}
+    owner = scene.gate.chat(x_api_key="", Authorization="Bearer login-of-the-owner", **claim)
+    again = scene.gate.chat(x_api_key="", Authorization="Bearer login-of-the-owner-2", **claim)
+    assert owner.headers["x-headgate-model"] == again.headers["x-headgate-model"]
+    assert scene.stranger.chat(Authorization="Bearer login-of-the-stranger", **claim).status == 200
+    assert scene.stranger.chat(Authorization="Bearer login-of-the-stranger", **claim).status == 200
+    assert scene.gate.events("granted")[0]["model"] != owner.headers["x-headgate-model"]
+
+
+@as_root
 def test_junk_keys_leave_nothing_behind(scene: Scene) -> None:
     gate, refuses = scene.gate, "junk"
     with FakeProvider(keys=["good"]) as strict:

@@ -212,6 +212,19 @@ class Calls:
         replica = self._gate._replica
         return replica.log.side(*SALT) or replica.beside(*SALT, os.urandom(32))
 
+    async def rows_beside(self, table: str) -> list[tuple[str, bytes]]:
+        """All rows of a table beside the log."""
+        await self._gate._current()  # no thread is at work now
+        return self._gate._replica.log.side_items(table)
+
+    async def write_beside(self, table: str, key: str, value: bytes) -> None:
+        """Write a row beside the log, if there is none yet. One that cannot be written now is not."""
+        try:
+            await self._gate._current()
+            self._gate._replica.beside(table, key, value)
+        except StoreError:
+            pass
+
 
 class _Patience:
     """Ends the wait of one call when its time is up, or as soon as that will not be enough."""

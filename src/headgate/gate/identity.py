@@ -71,7 +71,7 @@ def _names(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if name := _text(document, path):
             yield ".".join(path), name
     for path in _TOKENS:
-        claims = _claims(_text(document, path))
+        claims = claims_of(_text(document, path))
         for claim in _CLAIMS:
             if name := _text(claims, (claim,)):
                 yield f"{'.'.join(path)}.{claim}", name
@@ -83,7 +83,7 @@ def _text(document: Any, path: tuple[str, ...]) -> str:
     return document if isinstance(document, str) else ""
 
 
-def _claims(token: str) -> Any:
+def claims_of(token: str) -> Any:
     """The claims of a JSON web token, unchecked."""
     from binascii import a2b_base64
 

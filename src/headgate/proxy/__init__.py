@@ -12,6 +12,7 @@ with the last one. A client that leaves, at any moment, ends all of it at once.
 | `upstreams.py` | the providers: where they are, a client for each |
 | `callers.py` | who calls, with whose key, and which models may answer |
 | `accounts.py` | which account a key belongs to |
+| `identities.py` | whose login a token is, by what the provider says |
 | `unproven.py` | calls with a key that no provider has accepted yet |
 | `bodies.py` | the request's body: its model, and how much of it is kept |
 | `places.py` | the places of clients that left the queue, and may come back |

@@ -34,6 +34,7 @@ _MOST_FORMER = 64  # tokens that were in the files of a provider
 _MOST_REFUSED = 1_000
 _REFUSED_S = 60.0  # how long a refused key is answered here
 _MANY_REFUSED, _LATELY_S = 4, 3600.0
+_LOOK_S = 1.0  # how long a known key is known without another look
 _YOUNG_S = 2.0  # a file changed so lately may change again without its times telling
 ANY_KEY = "headgate"  # what a client may send where its SDK wants some key
 
@@ -50,13 +51,18 @@ class Accounts:
 
     def __init__(self, settings: Settings, salt: Callable[[], bytes]) -> None:
         self._salt = salt
-        self._providers = settings.providers
+        self.use(settings)
         self._secret = os.urandom(32)
         self._accepted: dict[bytes, str] = {}
         self._refused: dict[bytes, float] = {}
         self._refusals: deque[float] = deque(maxlen=_MANY_REFUSED)
         self._former: dict[str, dict[bytes, str]] = {}  # by provider
         self._files: dict[tuple[str, str, str], tuple[object, frozenset[str]]] = {}
+
+    def use(self, settings: Settings) -> None:
+        """Go by this config; what is known of clients' keys stays."""
+        self._providers = settings.providers
+        self._looked: dict[str, tuple[float, dict[bytes, str]]] = {}  # by provider: when, and what was found
 
     # Keys of the config.
 
@@ -65,7 +71,11 @@ class Accounts:
         digest = self._digest(provider, key)
         found = None
         former = self._former.setdefault(provider, {})
-        current = self._current(provider)
+        looked_at, current = self._looked.get(provider, (0.0, {}))
+        now = monotonic()
+        if now - looked_at > _LOOK_S or not (digest in current or digest in self._accepted):
+            current = self._current(provider)
+            self._looked[provider] = now, current
         for known, account in former.items():
             if hmac.compare_digest(known, digest):
                 found = Owner(account, False)

@@ -26,6 +26,8 @@ from headgate.proxy.errors import ClientGone, Refusal, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import ISOLATED, read_headers
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
+from headgate.proxy.identities import TABLE as IDENTITIES
+from headgate.proxy.identities import Identities
 from headgate.proxy.missing import is_missing, refusal_for, suggested_api
 from headgate.proxy.places import Places
 from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up
@@ -70,6 +72,9 @@ class Proxy:
         self._folder = folder
         self._store = Store()
         self._salt = b""
+        self._accounts = Accounts(gate.settings, lambda: self._salt)
+        self._identities = Identities(lambda: self._salt, self._remember)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._watch = Watch()
         self._places = Places()
         self._old: list[Upstreams] = []
@@ -80,9 +85,9 @@ class Proxy:
         """Go by the config; again when it was read anew."""
         self._settings = settings
         self._upstreams = Upstreams(settings)
-        accounts = Accounts(settings, lambda: self._salt)
+        self._accounts.use(settings)
         here = "this service trusts only its own user" if self._loopback else "this service is not on loopback"
-        self._callers = Callers(settings, self._upstreams, accounts, self._is_token, here)
+        self._callers = Callers(settings, self._upstreams, self._accounts, self._identities, self._is_token, here)
         self._routes: dict[bytes, Route] = {}
         self._log.close()
         self._log = AccessLog(self._folder if settings.serve.access_log else "")
@@ -91,12 +96,20 @@ class Proxy:
         """Begin; the gate is open."""
         self._loop = asyncio.get_running_loop()
         self._salt = await self._calls.salt()
+        self._identities.load(await self._calls.rows_beside(IDENTITIES))
 
     async def stop(self) -> None:
         """Let go of everything."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for upstreams in (*self._old, self._upstreams):
             await upstreams.close()
         self._log.close()
+
+    def _remember(self, row: str, account: str) -> None:
+        """Whose account an identity is, for the next time. That it cannot be written disturbs nothing."""
+        task = self._loop.create_task(self._calls.write_beside(IDENTITIES, row, account.encode()))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def wants(self, scope: Scope) -> bool:
         """Whether a request is for a provider."""
@@ -236,7 +249,7 @@ class Proxy:
 
     def _heard(self, x: Exchange, response: Response) -> None:
         """The head of an answer is here, which is passed on."""
-        if response.status < 300 and self._callers.accept(x):
+        if response.status < 300 and self._callers.accept(x, response):
             self._holding.adopt(x)
         if not x.lease or response.status >= 400:  # of a refusal, its outcome says all
             return

@@ -20,6 +20,7 @@ from headgate.proxy.connection import Response
 from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import bare_key, key_of, text_of, without_key
+from headgate.proxy.identities import Identities
 from headgate.proxy.routes import Route
 from headgate.proxy.unproven import ACCOUNT as UNVERIFIED
 from headgate.proxy.upstreams import Upstreams
@@ -33,11 +34,18 @@ class Callers:
     """Judges what a request brings along, by one config."""
 
     def __init__(
-        self, settings: Settings, upstreams: Upstreams, accounts: Accounts, is_token: Callable[[bytes], bool], here: str
+        self,
+        settings: Settings,
+        upstreams: Upstreams,
+        accounts: Accounts,
+        identities: Identities,
+        is_token: Callable[[bytes], bool],
+        here: str,
     ) -> None:
         self._settings = settings
         self._upstreams = upstreams
         self._accounts = accounts
+        self._identities = identities
         self._is_token = is_token
         self._here = here  # who is trusted without a token, in words
         self._names: dict[tuple[str, str, str], str] = {}
@@ -82,13 +90,23 @@ class Callers:
         elif known is not None:
             x.account, x.own = known
         else:
-            x.account = self._accounts.accepted_as(provider, key) or _account_of_run(x)
-            x.unproven = not x.account
-            x.account = x.account or self._accounts.name_of(provider, key)
-            x.apart = x.unproven and (not x.trusted or self._accounts.many_are_refused)
+            x.account = self._accounts.accepted_as(provider, key)
+            if not x.account:
+                x.unproven, x.account = True, _account_of_run(x)
+                x.apart = not x.account and self._stays_apart(x)
+                x.account = x.account or self._accounts.name_of(provider, key)
         if not x.own and not x.key and key and known is None and self._accounts.is_refused(provider, key):
             raise _refused(provider)
         self._name_model(x)
+
+    def _stays_apart(self, x: Exchange) -> bool:
+        """Whether a call with an unproven key stays out of the log until it is known whose key it is.
+
+        A new token of a login that was seen before, most likely, is of the same account.
+        """
+        if not x.trusted or self._accounts.many_are_refused:
+            return True
+        return self._identities.knows_logins(x.route.provider) and self._identities.is_login(x)
 
     def _name_model(self, x: Exchange) -> None:
         if x.method != "POST" or x.path.endswith(_UNCOUNTED):
@@ -149,23 +167,38 @@ class Callers:
             x.unproven, x.apart, x.account = False, False, account
             self._fill(x)
 
-    def accept(self, x: Exchange) -> bool:
+    def accept(self, x: Exchange, response: Response) -> bool:
         """The provider answers a call. Whether that has shown that its key, unproven until now, is good."""
-        if x.unproven and x.candidates:
-            self._accounts.accept(x.route.provider, x.secret, x.account)
-            return True
-        return False
+        if not x.candidates:
+            return False
+        provider = x.route.provider
+        row = self._identities.find(x, response.raw_headers) if x.own or x.unproven else ""
+        learned = self._identities.account_of(row) if row else ""
+        if x.apart and learned and (x.trusted or _is_unnamed(learned)):
+            x.account = learned
+        if row and (not learned or (x.own and _is_unnamed(learned))):  # a name of the config is the better one
+            self._identities.learn(row, x.account)
+        if not x.unproven:
+            return False
+        x.unproven = False
+        self._accounts.accept(provider, x.secret, x.account)
+        return True
 
     def hear_refusal(self, x: Exchange, response: Response) -> bool:
         """The provider refuses a call. Whether that has shown all the same that an unproven key is good."""
         kind = x.outcome.kind if x.outcome is not None else ""
         if kind == "auth" and response.status != 403 and x.candidates and not x.key and x.secret and not x.own:
             self._accounts.refuse(x.route.provider, x.secret)
-        return x.unproven and x.trusted and kind in _PROVES and self.accept(x)
+        return x.unproven and x.trusted and kind in _PROVES and self.accept(x, response)
 
 
 def _refused(provider: str) -> Refusal:
     return Refusal(401, "key_refused", f"{provider} has just refused this key: use another, or try again in a minute")
+
+
+def _is_unnamed(account: str) -> bool:
+    """Whether an account has its name of a key, not of the config."""
+    return account.startswith("key-")
 
 
 def _account_of_run(x: Exchange) -> str:
