@@ -5,6 +5,7 @@ import pytest
 from headgate.config.environment import Environment
 from headgate.core.errors import BadRequest
 from headgate.present.asked import wanted
+from headgate.runner.filling import filled_in
 from headgate.signals.agents import model_of, use_of, with_model
 
 BEDROCK = "us.anthropic.claude-opus-4-6-v1:0"
@@ -33,7 +34,7 @@ NAMED = [
     ("codex exec --oss hi", None),
     ("codex exec --oss -m gpt-oss:120b hi", "ollama/gpt-oss:120b"),
     ("codex exec -c model_provider=azure -m gpt-5 hi", "azure/gpt-5"),
-    ("opencode run -m google-vertex/claude-opus-4-6@20250805 hi", "google-vertex/claude-opus-4-6-20250805"),
+    ("opencode run -m google-vertex/claude-opus-4-6@20250805 hi", "vertex/claude-opus-4-6-20250805"),
     ("gemini -m pro", "google/gemini-pro-latest"),
     ("gemini --model=auto", "google/gemini-pro-latest"),
     ("gemini -m models/gemini-2.5-pro", "google/gemini-2.5-pro"),
@@ -168,6 +169,17 @@ def test_a_command_that_names_another_model_for_good_is_refused(argv, environ):
     model = "anthropic/claude-sonnet-4-6" if argv[0] == "sh" or environ else "mistral/large"
     with pytest.raises(BadRequest, match=f"the slot is for {model}: name the same model, or write"):
         with_model(argv, model, environ)
+
+
+def test_a_provider_is_named_to_an_agent_as_the_agent_spells_it():
+    assert with_model(["aider", "--model", "gpt-5"], "google/gemini-2.5-pro", {})[0] == [
+        "aider",
+        "--model",
+        "gemini/gemini-2.5-pro",
+    ]
+    assert filled_in(["aider", "--model", "{model}"], "google@work/gemini-2.5-pro")[2] == "gemini@work/gemini-2.5-pro"
+    assert filled_in(["opencode", "run", "-m", "{provider}/{name}"], "bedrock/x")[3] == "amazon-bedrock/x"
+    assert filled_in(["./agent", "{model}"], "google/gemini-2.5-pro")[1] == "google/gemini-2.5-pro"
 
 
 def models_of(command, given="", models=(), **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.core.names import parse_model
+from headgate.signals.agents import spelled
 
 
 def filled_in(argv: list[str], model: str) -> list[str]:
@@ -10,7 +11,9 @@ def filled_in(argv: list[str], model: str) -> list[str]:
     if not model or not any("{" in word for word in argv):
         return argv
     parts = parse_model(model)
-    values = {"{model}": model, "{provider}": parts.provider, "{account}": parts.account, "{name}": parts.name}
+    provider = spelled(argv, parts.provider)
+    named = provider + model[len(parts.provider) :]
+    values = {"{model}": named, "{provider}": provider, "{account}": parts.account, "{name}": parts.name}
     filled = []
     for word in argv:
         for placeholder, value in values.items():

@@ -87,6 +87,12 @@ def model_of(argv: Sequence[str], environ: Mapping[str, str] | None = None, fold
     return found.model or None if found is not None else None
 
 
+def spelled(argv: Sequence[str], provider: str) -> str:
+    """What the agent that a command starts calls a provider."""
+    name = find_program(argv)[0]
+    return _agent(name).spelled(provider) if name else provider
+
+
 def with_model(
     argv: Sequence[str], model: str, environ: Mapping[str, str], folder: str = "", *, add: bool = True
 ) -> tuple[list[str], str]:

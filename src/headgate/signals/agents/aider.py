@@ -73,6 +73,13 @@ class Aider(Agent):
     model_flags = ("--model",)
     model_variables = ("AIDER_MODEL",)
     exit_0_is_good = False
+    spellings = (
+        ("google", "gemini"),
+        ("vertex", "vertex_ai"),
+        ("fireworks", "fireworks_ai"),
+        ("together", "together_ai"),
+        ("moonshotai", "moonshot"),
+    )
     tells_retries_in_text = True
 
     def retry_in_text(self, out: list[str], err: list[str], context: Context) -> Outcome | None:

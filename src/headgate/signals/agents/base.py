@@ -90,6 +90,7 @@ class Agent:
     model_flags: tuple[str, ...] = ()
     model_variables: tuple[str, ...] = ()
     provider = ""  # what a bare model name means; of an agent that knows only one provider
+    spellings: tuple[tuple[str, str], ...] = ()  # of providers that it calls otherwise than we do: ours, its own
     exit_0_is_good = True  # False: it exits 0 even after giving up
     says_done = False  # whether its last record is DONE, after a good end
     tells_retries_in_text = False  # whether `retry_in_text` finds anything
@@ -138,7 +139,7 @@ class Agent:
 
     def with_model(self, args: Sequence[str], model: Model, environ: Mapping[str, str]) -> list[str] | None:
         """Its arguments with this model in place of theirs; None where that cannot be said with arguments."""
-        value = spoken(model) if self.provider else f"{model.provider}/{model.name}"
+        value = spoken(model) if self.provider else f"{self.spelled(model.provider)}/{model.name}"
         words = list(args)
         end = words.index("--") if "--" in words else len(words)
         found = False
@@ -155,6 +156,10 @@ class Agent:
             return words
         at = self.model_place(words)
         return None if at is None else [*words[:at], self.model_flags[-1], value, *words[at:]]
+
+    def spelled(self, provider: str) -> str:
+        """What it calls a provider."""
+        return next((own for ours, own in self.spellings if ours == provider), provider)
 
     def model_place(self, args: Sequence[str]) -> int | None:
         """Where in its arguments a flag for the model can be put; None where this call takes none."""

@@ -31,7 +31,6 @@ from headgate.signals.agents.base import (
 )
 from headgate.signals.agents.files import as_table, looked_up, read_text
 from headgate.signals.agents.models import named
-from headgate.signals.redaction import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -207,6 +206,8 @@ class Codex(Agent):
     def session_files(self, environ: Mapping[str, str], folder: str, since_wall_ms: int) -> Iterator[str]:
         """In a folder for each day, by the local date; the first record of each names the working directory."""
         from datetime import UTC, datetime, timedelta
+
+        from headgate.signals.redaction import readable
 
         root = self.own_folder(environ, "CODEX_HOME", ".codex")
         since = datetime.fromtimestamp(since_wall_ms / 1000, UTC).astimezone()

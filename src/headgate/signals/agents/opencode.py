@@ -116,6 +116,12 @@ class OpenCode(Agent):
     name = "opencode"
     model_flags = ("-m", "--model")
     stale = (r"(?:Error: )?Session not found",)
+    spellings = (
+        ("bedrock", "amazon-bedrock"),
+        ("vertex", "google-vertex"),
+        ("fireworks", "fireworks-ai"),
+        ("together", "togetherai"),
+    )
 
     def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
         """By its config: what is nearest to the command wins, and in it the model of the agent that `--agent` names."""
