@@ -1,7 +1,7 @@
 # The commands of a working copy. Needs Python 3.11+ and make; tools/bootstrap brings the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
-TARGETS := help demo test check format bench soak agents compiled clean
+TARGETS := help demo test minimal check format bench soak agents compiled clean
 BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools setup.py)
 # Without compiled code kept, every process that a test starts would compile all that it imports anew.
@@ -27,6 +27,12 @@ ifneq ($(ARGS),)
 else
 	$(BIN)/python tools/run_tests.py
 endif
+
+minimal: ## All tests again, as on a machine where nothing was set up for them (some of them: ARGS="tests/cli")
+	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
+	@sh tools/compiled
+	@$(BIN)/python -m compileall -q src tests
+	sh tools/minimal_environment $(ARGS)
 
 check: ## Lint, format, types and layers
 	@sh tools/bootstrap dev

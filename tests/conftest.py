@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests import dispositions
+
 if TYPE_CHECKING:
     from tests.postgres_server import Server
 
 pytest_plugins = ["tests.timed"]
+
+dispositions.reset()
 
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("long", max_examples=2_000, deadline=None)
