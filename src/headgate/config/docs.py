@@ -59,6 +59,8 @@ usage_field = "usage.concurrent_sessions"
 # The proxy: how long a request may wait, and how long it waits for the provider's next byte.
 hold = "5m"
 stall = "15m"
+# After so long in the queue a stream of events begins with comments, so that its client waits on.
+comment_after = "30s"
 
 [providers.anthropic]
 credential_file = "~/.claude/.credentials.json"

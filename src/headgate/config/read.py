@@ -16,7 +16,7 @@ from headgate.core.records import Rule
 
 Problems = list[tuple[Path, str]]
 
-_PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms"}
+_PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms", "comment_after": "comment_after_ms"}
 _AUTO_OPTIONS = ("reserve", "per_agent", "max")
 
 

@@ -252,6 +252,13 @@ PROVIDER = Table(
             '"15m"',
             format_duration(Provider().stall_ms),
         ),
+        Key(
+            "comment_after",
+            _DURATION,
+            "After how long in the queue a stream through the proxy begins with comments, so that its client waits on.",
+            '"30s"',
+            "never",
+        ),
     ),
 )
 

@@ -29,6 +29,7 @@ class Provider(Struct, frozen=True):
     usage_field: str = ""
     hold_ms: int = 600_000  # how long the proxy lets a request wait (SPEC X2)
     stall_ms: int = 900_000  # how long the proxy waits for the provider's next byte
+    comment_after_ms: int = 0  # after how long in the queue a stream begins with comments; 0: never
 
 
 class Serve(Struct, frozen=True):

@@ -15,6 +15,7 @@ with the last one. A client that leaves, at any moment, ends all of it at once.
 | `identities.py` | whose login a token is, by what the provider says |
 | `unproven.py` | calls with a key that no provider has accepted yet |
 | `bodies.py` | the request's body: its model, and how much of it is kept |
+| `early.py` | comments that begin a stream while its request waits |
 | `places.py` | the places of clients that left the queue, and may come back |
 | `holding.py` | the line, attempts and fallbacks |
 | `relay.py` | the answer |

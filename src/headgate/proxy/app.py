@@ -22,6 +22,7 @@ from headgate.proxy.accounts import Accounts
 from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store
 from headgate.proxy.callers import Callers
 from headgate.proxy.connection import Response
+from headgate.proxy.early import Early, wants_stream
 from headgate.proxy.errors import ClientGone, Refusal, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import ISOLATED, read_headers
@@ -30,7 +31,7 @@ from headgate.proxy.identities import TABLE as IDENTITIES
 from headgate.proxy.identities import Identities
 from headgate.proxy.missing import is_missing, refusal_for, suggested_api
 from headgate.proxy.places import Places
-from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, used_up
+from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, told, used_up
 from headgate.proxy.routes import Route, find_route, leaves_base
 from headgate.proxy.upstreams import BUILT_IN, RESERVED, Upstreams
 from headgate.proxy.watching import Watch
@@ -220,6 +221,8 @@ class Proxy:
         try:
             if key is not None:
                 self._choose(x, key)
+            if x.upstream.comment_after_s and wants_stream(x):
+                x.early = Early(x, client, self._loop, lambda: [*ISOLATED, *told(x)])
             response, start = await self._holding.answer(x, relay.news)
             try:
                 relay.begin(response, start)
@@ -243,6 +246,8 @@ class Proxy:
             await self._give_up(x, send)
         finally:
             x.done = True
+            if x.early is not None:
+                x.early.stop()
             relay.stop()
             if x.watcher is not None:
                 x.watcher.cancel()

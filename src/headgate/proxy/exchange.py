@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from headgate.gate.calls import Asking
 from headgate.proxy.bodies import Body
+from headgate.proxy.early import Early
 from headgate.proxy.headers import Asked
 from headgate.proxy.routes import Route
 from headgate.proxy.unproven import Place
@@ -41,6 +42,7 @@ class Exchange:
         "candidates",
         "client",
         "done",
+        "early",
         "error",
         "first_byte_s",
         "gone",
@@ -120,4 +122,5 @@ class Exchange:
         self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
         self.gone = False  # the client has left
         self.stalled = False  # a wait was too long
+        self.early: Early | None = None  # its answer may begin before the provider's
         self.done = False  # the last byte was handed over

@@ -231,6 +231,8 @@ class Holding:
         path, query, data = x.path, x.query, x.body.data
         key = x.key if candidate is None else candidate.key
         headers = list(x.asked.sent) if candidate is None else looked_at(x.asked.sent)
+        if x.early is not None and x.early.begun:  # what was begun plainly cannot go on otherwise
+            headers = [pair for pair in headers if pair[0] != b"accept-encoding"] + [(b"accept-encoding", b"identity")]
         if candidate is not None and candidate.name:
             if x.model_in_path:
                 path = path_with_model(path, candidate.name)

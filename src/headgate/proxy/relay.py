@@ -83,13 +83,32 @@ class Relay:
         x.status = status = response.status
         self._on_head(x, response)
         headers, event_stream = passed_back(response.raw_headers)
+        if x.early is not None:
+            x.early.stop()
+            if x.early.begun and not self._continues(response, event_stream):
+                return
         if status in _NO_BODY:  # a length that no body has: the client would wait for it
             headers = [pair for pair in headers if pair[0] != b"content-length"]
-        self._head = headers + told(x)
+        self._head = None if x.early is not None and x.early.begun else headers + told(x)
         if status < 300 and x.lease:
             self._events = Events(x.upstream.provider, x.model.partition("/")[2], _encoding_of(response))
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
         self._pass_on(ahead=event_stream)
+
+    def _continues(self, response: Response, event_stream: bool) -> bool:
+        """Whether an answer can follow the comments that began it; an error becomes an event, and is its end."""
+        x = self._x
+        x.first_byte_s = x.first_byte_s or perf_counter() - x.began
+        if event_stream and response.status < 300 and not _encoding_of(response):
+            return True
+        error = Refusal(response.status, "upstream_failed", f"{x.upstream.provider} answered {response.status}")
+        body = self._start if self._start.lstrip()[:1] == b"{" else shape_of(error, x.api, time_ns() // 1_000_000_000)
+        assert x.early is not None
+        x.done = True
+        x.early.end(body)
+        self._on_end(x)
+        self._finish(None)
+        return False
 
     def stop(self) -> None:
         """Nobody waits for its end any more."""
@@ -188,6 +207,12 @@ async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool
     """Answer with an error of our own."""
     x.status, x.error = refusal.status, str(refusal)
     now_s = time_ns() // 1_000_000_000
+    if x.early is not None:
+        x.early.stop()
+        if x.early.begun:
+            x.done = True
+            x.early.end(shape_of(refusal, x.api, now_s))
+            return
     body = shape_of(refusal, x.api, now_s)
     headers: Pairs = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     headers += headers_of(refusal, x.api, now_s)
