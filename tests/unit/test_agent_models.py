@@ -209,7 +209,7 @@ def test_none_opts_out_of_a_model():
 def test_a_model_that_cannot_be_told_is_said_with_what_to_type():
     note = models_of("claude -p hi").note
     assert note.startswith("cannot tell which model claude will use, so no cap on a model counts it: name it with -m")
-    assert "(default)" in models_of("claude --model default").note
+    assert "('default')" in models_of("claude --model default").note
     assert not models_of("claude --model {model}").note
     assert not models_of("make nightly").note
 

@@ -90,7 +90,7 @@ def _fits(command: list[str], models: tuple[str, ...], environ: Mapping[str, str
 
 
 def _unknown(use: Use) -> str:
-    said = f" ({use.said})" if use.said else ""
+    said = f" ({shown(use.said)})" if use.said else ""
     return (
         f"cannot tell which model {use.agent} will use{said}, so no cap on a model counts it: "
         f"name it with -m PROVIDER/MODEL, or say -m none"

@@ -115,13 +115,13 @@ def with_model(
     fits = not agent.provider or canonical(own) == canonical(meant.provider)
     args = agent.with_model(start.args, meant, start.environ) if start.at >= 0 and fits else None
     if args is not None:
-        said = f"its {'settings say' if use.kept else 'command says'} {use.said}"
+        said = f"its {'settings say' if use.kept else 'command says'} {_short(use.said)}"
         changed = f"{agent.name} runs with {meant.name}, the model of its slot; {said}" if use.said else ""
         return [*argv[: start.at + 1], *args], changed
     if not use.model:
         return list(argv), ""
     raise BadRequest(
-        f"{agent.name} is told to use {use.said}, and the slot is for {model}: name the same model, "
+        f"{agent.name} is told to use {_short(use.said)}, and the slot is for {model}: name the same model, "
         f"or write {{model}} or {{name}} where its command names one"
     )
 
@@ -130,3 +130,8 @@ def _agent(name: str) -> Agent:
     module = import_module(f"headgate.signals.agents.{'generic' if name == 'none' else name}")
     agent: Agent = module.NONE if name == "none" else module.AGENT
     return agent
+
+
+def _short(said: str) -> str:
+    """What a command or a file says, as a sentence can have it."""
+    return shown(said)[1:-1]
