@@ -49,6 +49,13 @@ HELD_BY_A_NAME = [
     ["sh", "-c", f"tool --token {SECRET} --x; tool --token 'a {SECRET}'"],
     ["x", f"api_key:\n  {SECRET}"],
     ["x", f"DATABASE_URL=postgres://u:{SECRET}@h/db"],
+    ["x", "--config", f'{{"auth": {{"token": "{SECRET}"}}}}'],
+    ["x", "--key", f"{SECRET}9", f"--key={SECRET}9", f"KEY={SECRET}9", f"session={SECRET}9"],
+    ["sshpass", "-p", SECRET, "ssh", "h"],
+    ["/usr/bin/mysql", "-u", "root", f"-p{SECRET}"],
+    ["x", f"Authorization: Token {SECRET}", f"Token {SECRET}", f"SG.{SECRET}.{SECRET}"],
+    ["git", "clone", f"https://{SECRET}@host/a"],
+    ["python", "-c", f"os.environ['OPENAI_API_KEY'] = '{SECRET}'"],
 ]
 
 HELD_BY_THEIR_SHAPE = [
@@ -84,6 +91,7 @@ ORDINARY = [
     ["pytest", "-k", "not auth", "tests/test_auth.py"],
     ["x", "fix the authorization bug in auth.py"],
     ["opencode", "run", "-m", "xai/grok-4", "xai-grok-2-vision-1212", "fw-llama-v3p1-405b-instruct"],
+    ["mysql", "-p", "db", "session=main", "--key", "nightly-2026-11-18", "the token handling of keys"],
     ["x", "--no-auth", "serve", "--password-file", "/a/b", "hf_hub_download"],
     ["docker", "run", "-u", "1000:1000", "2026-01-01T10:00:00Z"],
 ]
@@ -182,7 +190,8 @@ def test_hostile_text_takes_no_longer_than_ordinary_text_of_its_length():
     """Each would take minutes or hours if the time grew with the square of the length."""
     for part in (
         "api_key=", "--api-key ", "https://", "-----BEGIN X-----", "bearer ", "sk-", "eyJaaaaaa.", 'password="', "://a@",
-        "?key=", "-u a", "aB", "Authorization: ", 'token=\\"', "\\", "key", " ", "=", "-",
+        "?key=", "-u a", "aB", "Authorization: ", 'token=\\"', "\\", "key", " ", "=", "-", "key=a1B", "token:{",
+        "SG.a.", "session='",
     ):  # fmt: skip
         redact_text(f"token{part * (60_000 // len(part))}")
         shown_command(["x", "--token", part * (60_000 // len(part))])

@@ -47,6 +47,18 @@ _WITHOUT = _words("no without skip disable enable")
 _NUMBER_OF = _words("max min num n total count per next last first eos bos pad stop special")
 _TOKENS_OF = _words("access auth api refresh bearer secret session id personal")
 
+# Names whose value is a secret only if it looks like one: `--key nightly` does not.
+_PERHAPS = _words("key keys session sid")
+# Programs that take a password behind a short option, in the same word; True: also as the next word.
+_PROGRAMS = {
+    "sshpass": ("-p", True),
+    "redis-cli": ("-a", True),
+    "mysql": ("-p", False),
+    "mysqldump": ("-p", False),
+    "mysqladmin": ("-p", False),
+    "mariadb": ("-p", False),
+}
+
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # A name and what separates it from its value. Each run of name characters is read once.
 _NAMED = re.compile(
@@ -56,7 +68,9 @@ _NAMED = re.compile(
 _SCHEME = re.compile(r"(?i)(?:bearer|basic|token|digest|negotiate|apikey|key)[ \t]{1,3}")
 _BARE = re.compile(r"""(?:[^\s"'\\;&|<>]|\\[^"'])++""")
 _GOES_ON = re.compile(r"""[^\s,;&|<>})\]:]""")  # a value goes on behind a quote that ends
+_VALUE = re.compile(r"""["'\\]{0,4}[^\s"'\\;&|<>]{14,200}+""")
 _QUOTE = re.compile(r"""(?:\\{0,3}["'])""")
+_SCHEMES = ("bearer", "basic", "digest", "negotiate")
 _LINE = re.compile(r"""[^"'\r\n]*+""")
 _WHOLE_LINE = frozenset(("authorization", "proxy-authorization", "cookie", "set-cookie"))
 _OPTION = re.compile(r"-{1,2}[a-z][a-z-]*+\Z")
@@ -66,13 +80,14 @@ _USER_PART = re.compile(r"""(?<!\S)(-u|-U|--user|--proxy-user)([ \t=]{1,3}["']?)
 _QUERY = re.compile(r"(?i)([?&;](?:key|sig|signature|code|pw|pass|pin|st|sv)=)[^\s&#\"'\\;]++")
 _USERINFO = re.compile(r"(?<=://)[^/\s?#\"'\\]*@")
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}-----(?:[^-]++|-(?!----END))*+(?:-----END [A-Z0-9 ]{0,40}-----)?")
-_CREDENTIAL = re.compile(r"(?i)\b(bearer|basic|digest|negotiate)([ \t:]{1,3})([\w.~+/=*%-]{6,}+)")
+_CREDENTIAL = re.compile(r"(?i)\b(bearer|basic|digest|negotiate|token|api-?key)([ \t:]{1,3})([\w.~+/=*%-]{6,}+)")
+_JSON = re.compile(r"""[{\[]\s{0,8}\\{0,3}["'{\[\]}]""")
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?P<sk>(?:sk|pk|rk|csk|sess)[-_][\w*-]{6,}+)"
     r"|(?P<other>(?:pplx|xai|nvapi|fw|tgp|dop|pypi|shpat|shpss|sq0[a-z]{3})[-_][\w*-]{12,}+)"
     r"|(?:gh[pousr]_[A-Za-z0-9]{6,}+|github_pat_\w{6,}+|glpat-[\w-]{6,}+|xox[a-z]-[\w-]{6,}+|xapp-[\w-]{6,}+"
-    r"|gsk_\w{12,}+|(?:hf|r8|npm)_[A-Za-z0-9]{16,}+"
+    r"|SG\.[\w-]{10,}+\.[\w-]{10,}+|gsk_\w{12,}+|(?:hf|r8|npm)_[A-Za-z0-9]{16,}+"
     r"|AIza[\w-]{10,}+|ya29\.[\w.-]{6,}+|(?:AKIA|ASIA)[0-9A-Z]{8,}+"
     r"|eyJ[\w-]{6,}+(?:\.[\w-]*+){1,4})"
     r")"
@@ -87,18 +102,40 @@ def redact_words(argv: Sequence[str]) -> list[str]:
     words: list[str] = []
     named = user = script = False  # whether the word before says that a secret, user:password or a script comes next
     with_aws = any(_AWS_ID.search(word) for word in argv if "AKIA" in word or "ASIA" in word)
+    own, apart = next(
+        (_PROGRAMS[name] for word in argv[:8] if (name := word.rpartition("/")[2]) in _PROGRAMS), ("", False)
+    )
+    before = ""
     for word in argv:
         if named and not _OPTION.match(word):
             words.append(MASK if word else word)
-            named = user = script = False
-            continue
-        if script:
+        elif script:
             words.append(_redact_text(word, with_aws))
+        elif own and word.startswith(own) and word != own:
+            words.append(own + MASK)
+        elif before == "--key" and looks_secret(word):
+            words.append(MASK)
         else:
             words.append(_user_part(word) if user else _redact_word(word, with_aws))
-        named = word.startswith("-") and "=" not in word and not _has_blank(word) and says_secret(word)
+        was_value = named and words[-1] == MASK
+        named = not was_value and (_announces(word) or (apart and word == own))
+        before = word
         user, script = word in _USER, bool(_SCRIPT.match(word))
     return words
+
+
+def _announces(word: str) -> bool:
+    """Whether the next word is the secret that this option says."""
+    return word.startswith("-") and "=" not in word and not _has_blank(word) and says_secret(word)
+
+
+def looks_secret(value: str) -> bool:
+    """Whether a value looks random: long, of letters and digits in both cases, or of hex digits."""
+    return any(
+        len(run) >= 32
+        or (len(run) >= 14 and any(map(str.isdigit, run)) and any(map(str.isupper, run)) and any(map(str.islower, run)))
+        for run in _RANDOM.findall(value[:4096])
+    )
 
 
 def redact_text(text: str) -> str:
@@ -185,14 +222,22 @@ def _redact_named(text: str) -> str:
         name = found["name"]
         if found["sign"] is None and not name.startswith("-"):
             continue
-        if not says_secret(name):
+        if not says_secret(name) and not (name.lower().lstrip("-") in _PERHAPS and _perhaps(text, at)):
             continue
+        if _JSON.match(text, at):
+            continue  # what is in it has names of its own
         end = _end_of_value(text, at, whole_line=name.lower().lstrip("-") in _WHOLE_LINE)
         if end > at and text[at:end] != MASK:
             pieces.append(text[done:at] + MASK)
             done = end
         at = max(at, end)
     return "".join(pieces) + text[done:] if pieces else text
+
+
+def _perhaps(text: str, at: int) -> bool:
+    """Whether what stands here looks like a secret by itself."""
+    found = _VALUE.match(text, at)
+    return found is not None and looks_secret(found.group())
 
 
 def _end_of_value(text: str, at: int, *, whole_line: bool) -> int:
@@ -223,6 +268,8 @@ def _userinfo(found: re.Match[str]) -> str:
 def _credential(found: re.Match[str]) -> str:
     """`Bearer X`. A plain word behind it is prose: "basic understanding"."""
     value = found[3]
+    if found[1].lower() not in _SCHEMES and not looks_secret(value):
+        return found.group()
     if value.strip("*") == "" or (len(value) < 20 and value.isalpha() and (value.islower() or value.istitle())):
         return found.group()
     return f"{found[1]}{found[2]}{MASK}"
