@@ -43,7 +43,7 @@ def of_a_stranger() -> Iterator[None]:
 @pytest.mark.usefixtures("of_a_stranger")
 def test_processes_of_other_users_are_not_counted(tmp_path: Path):
     tmp_path.chmod(0o700)
-    assert census.look("", [PATTERN], StoreUsers(str(tmp_path))).seen == []
+    assert census.look("", [PATTERN], StoreUsers(str(tmp_path))) == []
 
 
 @only_root

@@ -67,12 +67,14 @@ class Look(msgspec.Struct, array_like=True):
     seen: list[Seen]
     trouble: str = ""  # what it could not do
 
-    def __len__(self) -> int:
-        return len(self.seen)
 
-
-def look(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> Look:
+def look(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> list[Seen]:
     """The matching processes of the gate's users, as of at most about a second ago. "" for no cache."""
+    return take(cache_path, patterns, users).seen
+
+
+def take(cache_path: str, patterns: Sequence[str], users: StoreUsers | None = None) -> Look:
+    """The same, with what the census could not do."""
     users = users or StoreUsers("")
     place, at_ms = f"{_place()}|{users.key}", boot_ms()
     if not patterns:

@@ -152,9 +152,9 @@ class Surroundings:
         if self._users is None:
             self._users = StoreUsers(self._folder, self._settings.census_users)
         cache_path = f"{self._folder}/census.cache" if self._folder else ""
-        seen = census.look(cache_path, self._settings.census, self._users)
-        self.trouble = seen.trouble
-        return seen.seen
+        taken = census.take(cache_path, self._settings.census, self._users)
+        self.trouble = taken.trouble
+        return taken.seen
 
     def _foreign(self, state: State, seen: list[Seen]) -> tuple[tuple[str, int], ...]:
         if not seen:
