@@ -36,9 +36,8 @@ def what_force_breaks(lease: Lease) -> str:
     if not lease.lives_with or processes.is_gone(lease.lives_with) is not False:
         return ""
     pid = processes.pid_of(lease.lives_with)
-    what = lease.ticket.command or "its process"
     return (
-        f"{what} is still running: pid {pid}. It no longer counts, so one more than the cap allows may run now; "
+        f"process {pid} still runs, and no longer counts: one more than the cap allows may run now; "
         f"end it with `kill {pid}`"
     )
 
