@@ -145,3 +145,14 @@ def test_a6_the_narrowest_selector_comes_first():
 def test_q1_what_is_shown_in_a_message_is_printable_and_short():
     assert shown("a\nb") == r"'a\nb'"
     assert len(shown("x" * 10_000)) < 100
+
+
+def test_a_cap_on_a_model_holds_the_same_model_with_its_date():
+    cap = parse_selector("anthropic/claude-opus-4-5")
+    assert cap.matches(parse_model("anthropic/claude-opus-4-5-20251101"))
+    assert not cap.matches(parse_model("anthropic/claude-opus-4-5-mini-251"))
+    assert not cap.matches(parse_model("anthropic/claude-opus-4-50"))
+    assert not cap.matches(parse_model("anthropic/claude-opus-4-20251101"))
+    assert not cap.matches(parse_model("umans/claude-opus-4-5-20251101"))
+    dated = parse_selector("anthropic/claude-opus-4-5-20251101")
+    assert not dated.matches(parse_model("anthropic/claude-opus-4-5"))

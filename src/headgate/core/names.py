@@ -71,7 +71,7 @@ class Selector(Struct, frozen=True):
             self.scope == "model"
             and glob(self.provider, canonical(model.provider))
             and (not self.account or glob(self.account, model.account))
-            and (not self.name or glob(self.name, model.name))
+            and (not self.name or glob(self.name, model.name) or _is_dated(self.name, model.name))
         )
 
     @property
@@ -150,6 +150,12 @@ def read_model(text: str) -> Model:
 def names_of(provider: str) -> list[str]:
     """All names of a provider, the one that is used here first."""
     return [provider, *(alias for alias, known in ALIASES.items() if known == provider)]
+
+
+def _is_dated(name: str, text: str) -> bool:
+    """Whether `text` is the model `name` with the date of its release: `claude-opus-4-5-20251101`."""
+    date = text[len(name) + 1 :]
+    return len(date) == 8 and date.isdigit() and text.startswith(f"{name}-")
 
 
 def account_of(model: Model) -> str:
