@@ -215,6 +215,23 @@ def test_the_fallback_at_another_provider_is_not_for_strangers(scene: Scene) -> 
 
 
 @as_root
+def test_a_strangers_first_call_is_tried_again_after_a_rate_limit_and_nothing_is_held_against_anyone(
+    scene: Scene,
+) -> None:
+    from headgate.testing.script import Fault
+
+    scene.gate.provider.script(Fault(status=429, retry_after_s=0))
+    answer = scene.stranger.chat(x_api_key="a-new-key-of-a-stranger")
+    assert answer.status == 200
+    assert answer.headers["x-headgate-attempts"] == "2"
+    line = scene.gate.wait_until(
+        lambda: [each for each in scene.gate.lines() if each["attempts"] == 2 and each["status"] == 200], "its line"
+    )[-1]
+    assert line["outcome"] == "ok"
+    assert not scene.state()["backoffs"]
+
+
+@as_root
 def test_no_answer_tells_a_stranger_whether_a_key_resembles_one_of_ours(scene: Scene) -> None:
     """The attack: guess the login byte by byte, by a header that names its account."""
     told = set()

@@ -164,6 +164,7 @@ class Holding:
         if x.apart:
             await self._enter_apart(x)
         if x.apart:
+            x.outcome = None
             return x.candidates[x.model]
         try:
             lease = await self._seat(x)
