@@ -46,17 +46,65 @@ def test_a5_who_stands_in_several_rows_has_one_position():
     assert listed == [("alone", 1), ("both", 2)]
 
 
-def test_a5_those_who_are_backed_off_are_all_first_as_nobody_is_ahead_of_them():
+def test_a5_those_who_are_backed_off_have_a_position_among_those_who_wait_for_the_same_model():
     bench = Bench(agents={"host": 1})
     bench.do(cmd.BackOff(OPUS, "rate_limited", 60 * SECOND))
-    for name in ("a", "b"):
-        bench.agent(name, OPUS)
+    for name, project in (("a", "x"), ("b", "y"), ("c", "x")):
+        bench.agent(name, OPUS, project=project)
     views = ticket_views(bench.state, bench.now)
-    assert [(view.ticket.id, view.position, view.reason.code) for view in views] == [
-        ("a", 1, "backoff"),
-        ("b", 1, "backoff"),
+    assert [(view.ticket.id, view.position, view.of, view.pool, view.reason.code) for view in views] == [
+        ("a", 1, 3, OPUS, "backoff"),
+        ("b", 2, 3, OPUS, "backoff"),
+        ("c", 3, 3, OPUS, "backoff"),
     ]
     assert ticket_view(bench.state, "b", bench.now) == views[1]
+
+
+def test_a5_no_position_for_a_pool_is_had_twice():
+    bench = crowd()
+    bench.do(cmd.BackOff(SONNET, "overloaded", 60 * SECOND))
+    bench.agent("late", OPUS, project="d")
+    views = ticket_views(bench.state, bench.now)
+    places = [(view.pool, view.reason.pools, view.position) for view in views]
+    assert all(places.count(place) == 1 for place in places)
+    assert all(0 < view.position <= view.of for view in views)
+    assert {view.pool for view in views} <= {SONNET, "host:h1", "anthropic/claude-opus-*"}
+
+
+def test_a5_the_line_is_listed_by_when_each_is_expected_to_start():
+    bench = Bench(agents={"slow": 1, "fast": 1, "shut": 1, "host": 50})
+    for provider, hold_s in (("slow", 100), ("fast", 1)):
+        bench.agent("first", f"{provider}/m")
+        bench.wait(hold_s * SECOND)
+        bench.release("first")
+    for provider in ("shut", "slow", "fast"):
+        bench.agent(f"{provider} holds", f"{provider}/m")
+        for number in range(3):
+            bench.agent(f"{provider} {number}", f"{provider}/m")
+    bench.do(cmd.Pause("agents", "shut"))
+    views = ticket_views(bench.state, bench.now)
+    assert [view.ticket.id for view in views] == [
+        *("fast 0", "fast 1", "fast 2"),
+        *("slow 0", "slow 1", "slow 2"),
+        *("shut 0", "shut 1", "shut 2"),
+    ]
+    assert [(view.position, view.of, view.pool) for view in views[3:6]] == [(n, 3, "slow") for n in (1, 2, 3)]
+
+
+def test_a5_those_who_stand_aside_are_listed_last_each_at_a_place_of_its_own():
+    bench = Bench(agents={"host": 1})
+    bench.agent("holds", SONNET)
+    for name in ("a", "b"):
+        bench.agent(name, SONNET)
+        bench.release(bench.running()[0])
+        bench.wait(11 * SECOND)  # nobody claims
+    bench.agent("c", SONNET)
+    bench.agent("d", SONNET)
+    views = ticket_views(bench.state, bench.now)
+    told = {view.ticket.id: (view.position, view.of) for view in views}
+    assert len({position for position, of in told.values() if not of}) == len([of for _, of in told.values() if not of])
+    for view in views:
+        assert ticket_view(bench.state, view.ticket.id, bench.now) == view
 
 
 def test_a5_a_line_that_was_noted_down_is_walked_while_the_state_goes_on():

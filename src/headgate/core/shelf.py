@@ -54,10 +54,14 @@ class Shelf:
         found = [head for spec in list(self._heaps) if (head := self._head(spec)) is not None]
         return sorted(found, key=lambda ticket: (ticket.order, ticket.arrival))
 
-    def kinds(self, now: int) -> dict[Spec, list[Entry]]:
-        """What waits for a worker now, by kind, noted down for `in_order`."""
+    def kinds(self, now: int) -> list[Spec]:
+        """The kinds of which some wait for a worker now."""
         self._take_in(now)
-        return {spec: list(self._heaps[spec]) for spec in list(self._heaps) if self._head(spec) is not None}
+        return [spec for spec in list(self._heaps) if self._head(spec) is not None]
+
+    def entries(self, spec: Spec) -> list[Entry]:
+        """Those of a kind, noted down for `in_order`."""
+        return list(self._heaps.get(spec, ()))
 
     def in_order(self, spec: Spec, entries: list[Entry]) -> Iterator[Ticket]:
         """Those of a kind that still wait, the oldest first. Takes the entries apart as it goes."""

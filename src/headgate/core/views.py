@@ -157,7 +157,7 @@ def ticket_views(state: State, now: int) -> list[TicketView]:
 def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
     """One ticket's place; None when it is not in line."""
     ticket = state.tickets.get(ident)
-    return None if ticket is None else Line(state, now).view(ticket)
+    return None if ticket is None else Line(state, now, ticket.spec).view(ticket)
 
 
 def capacity(state: State, spec: Spec, now: int) -> Capacity:
