@@ -120,7 +120,14 @@ def test_h2_one_ticket_and_one_lease(looked_at: Served):
 def test_a9_a_ticket_is_moved_and_taken_out(busy: Served):
     busy.lease(id="waiter-0002", wait_s=0.1)
     moved = busy.ok("POST", "/v1/tickets/waiter-0002/bump", {})
-    assert moved == {"id": "waiter-0002", "position": 1, "priority": 0, "entered": False}
+    assert moved == {
+        "id": "waiter-0002",
+        "position": 1,
+        "priority": 0,
+        "entered": False,
+        "of": 2,
+        "pool": "umans",
+    }
     assert busy.ok("POST", "/v1/tickets/waiter-0001/bump", {"priority": 5})["priority"] == 5
     refused = busy.request("DELETE", "/v1/tickets/holder-0001")
     assert (refused.status, refused.json["reason"]) == (409, "conflict")

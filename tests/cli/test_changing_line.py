@@ -66,7 +66,7 @@ def test_o5_a_refusal_exits_75_with_its_reason_and_prints_no_id(full: Cli):
     assert "not admitted: 1 of 1 seats of host:" in said.err
     said = full("acquire", "--no-wait", "--json", "--pid", ME)
     assert (said.code, said.err) == (75, "")
-    assert said.json.keys() == {"deferred", "reason", "position", "estimate_s"}
+    assert said.json.keys() == {"deferred", "reason", "position", "estimate_s", "of", "pool"}
     assert said.json["deferred"] is True
     assert said.json["reason"]["code"] == "concurrency_cap"
     assert said.json["reason"]["pools"] == [f"host:{full.gate.host}"]
@@ -232,8 +232,11 @@ def test_q1_if_one_of_several_is_not_in_line_none_is_cancelled(full: Cli):
 
 def test_a9_bump_moves_a_ticket_to_the_front_and_says_where_it_is(full: Cli):
     first, second = full.stand(), full.stand()
-    assert full.ok("bump", second) == f"{second} is now at position 1: the test (process {ME} on {full.gate.host})\n"
-    assert full.json("bump", first) == {"id": first, "position": 1, "priority": 0, "entered": False}
+    host = full.gate.host
+    told = f"{second} is now at position 1 of 2 for host:{host}: the test (process {ME} on {host})\n"
+    assert full.ok("bump", second) == told
+    place = {"position": 1, "of": 2, "pool": f"host:{host}"}
+    assert full.json("bump", first) == {"id": first, "priority": 0, "entered": False, **place}
     (holder,) = full.state.leases
     full.ok("release", holder)
     assert first in full.state.leases
@@ -244,6 +247,8 @@ def test_a9_bump_with_a_priority_orders_by_it(full: Cli):
     assert full.json("bump", second, "--priority", "+10") == {
         "id": second,
         "position": 1,
+        "of": 2,
+        "pool": f"host:{full.gate.host}",
         "priority": 10,
         "entered": False,
     }

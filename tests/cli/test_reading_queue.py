@@ -97,12 +97,31 @@ def test_a5_the_line_is_shown_by_position(cli: Cli):
     tickets = cli.json("queue")["tickets"]
     assert [(ticket["position"], ticket["id"]) for ticket in tickets] == [(1, first), (2, second)]
     lines = cli.ok("queue").splitlines()
-    assert [line.split()[:2] for line in lines[1:3]] == [["1", first], ["2", second]]
+    pool = tickets[0]["pool"]
+    assert pool == f"host:{cli.gate.host}"
+    assert [line.split()[:3] for line in lines[1:3]] == [["1", "of", "2"], ["2", "of", "2"]]
+    assert [line.split()[4] for line in lines[1:3]] == [first, second]
 
 
 def test_a5_an_empty_line_says_where_else_to_look(cli: Cli):
     assert cli.ok("queue").startswith("nobody waits (who runs: headgate ps;")
-    assert cli.json("queue") == {"tickets": [], "backoffs": []}
+    assert cli.json("queue") == {"tickets": [], "backoffs": [], "total": 0}
+
+
+def test_a_long_line_is_listed_in_parts(cli: Cli):
+    cli.occupy(OPUS)
+    idents = [cli.stand(OPUS) for _ in range(7)]
+    assert [ticket["id"] for ticket in cli.json("queue", "--limit", "3")["tickets"]] == idents[:3]
+    part = cli.json("queue", "--limit", "3", "--offset", "3")
+    assert ([ticket["id"] for ticket in part["tickets"]], part["total"]) == (idents[3:6], 7)
+    assert part["tickets"][0]["position"] == 4
+    assert len(cli.json("queue", "--limit", "3", "--all")["tickets"]) == 7
+    assert len(cli.json("queue", "--limit", "0")["tickets"]) == 7
+    shown = cli.ok("queue", "--limit", "2", "--offset", "1")
+    assert "(1 before these)" in shown
+    assert "… and 4 more: headgate queue --offset 3, or headgate queue --all" in shown
+    assert "more:" not in cli.ok("queue")
+    assert "valid is a whole number" in cli.refused("queue", "--limit", "many")
 
 
 def test_o2_another_machine_is_named_and_cannot_be_judged(cli: Cli):

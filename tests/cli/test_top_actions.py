@@ -73,7 +73,9 @@ def test_a9_what_has_left_or_entered_meanwhile_is_not_cancelled(cli: Cli) -> Non
 def test_a9_bump_says_the_new_position(cli: Cli) -> None:
     cli.occupy(OPUS)
     _, last = cli.stand(OPUS), cli.stand(OPUS)
-    assert do(cli, "bump", ticket(cli, last)).startswith(f"{last} is now at position 1: the test")
+    assert do(cli, "bump", ticket(cli, last)).startswith(
+        f"{last} is now at position 1 of 2 for host:{cli.gate.host}: the test"
+    )
     assert snapshot(cli.gate, cli.state).tickets[0].ticket.id == last
 
 

@@ -83,7 +83,7 @@ def test_everything_that_the_gate_does_is_on_one_screen(busy: Cli, width: int, h
         "overloaded",
     ):
         assert expected in text
-    assert re.search(r" 1  ticket0 ", text), "the head of the line, with its position"
+    assert re.search(r" 1/9  ticket0 ", text), "the head of the line, with its position"
     for lease in busy.state.leases:
         assert lease in text
 

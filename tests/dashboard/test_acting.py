@@ -41,7 +41,7 @@ def test_D1_bump_moves_to_the_front_and_undo_moves_back(server: Server, open_pag
     _, first, second = server.ask("umans/coder", "agent {number}", 3)
     page = open_page()
     page.get_by_role("button", name="Move to the front: agent 3").click()
-    _said(page, "At position 1 now: agent 3")
+    _said(page, "At position 1 of 2 for umans now: agent 3")
     assert _line(server) == [second, first]
     expect(page.locator("#line-list tbody tr").first).to_contain_text("agent 3")
 

@@ -67,10 +67,9 @@ def test_j2_a_job_and_a_run_stand_in_one_line_the_older_first(jobs: Jobs):
 
 def test_a6_without_a_worker_a_job_says_how_to_start_one(jobs: Jobs):
     run = jobs.cli("submit", "--", "true")
-    assert run.err == (
-        "headgate: queued, position 1: no worker runs that could take it; start one with `headgate worker`\n"
-    )
-    assert jobs.cli("jobs").out.split()[6:11] == [run.out.strip(), "queued", "1", "true", "no_worker"]
+    assert run.err.startswith("headgate: queued, position 1 of 1 for host:")
+    assert run.err.endswith(": no worker runs that could take it; start one with `headgate worker`\n")
+    assert jobs.cli("jobs").out.split()[6:13] == [run.out.strip(), "queued", "1", "of", "1", "true", "no_worker"]
 
 
 def test_j1_with_an_idle_worker_submit_tells_that_the_job_runs(jobs: Jobs):

@@ -315,7 +315,9 @@ def test_r1_without_a_terminal_waiting_is_told_in_plain_lines(full: Fleet):
     assert run.out == "out\n"
     lines = run.err.splitlines()
     assert lines[-1] == "err"
-    assert all(line.startswith("headgate: sh -c") and " waits, position 1: " in line for line in lines[:-1]), lines
+    assert all(line.startswith("headgate: sh -c") and " waits, position 1 of 1 for " in line for line in lines[:-1]), (
+        lines
+    )
     assert len(lines) == 2, "the same is told over and over"
     assert "\x1b" not in run.err
     assert "\r" not in run.err

@@ -54,8 +54,8 @@ def test_r1_waiting_is_one_line_that_is_updated_and_then_cleared(fleet: Fleet):
     seat = full(fleet)
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- printf 'child\\n'")
-        terminal.wait("waits 1s, position 1: ")
-        terminal.wait("waits 2s, position 1: ")
+        terminal.wait("waits 1s, position 1 of 1 for ")
+        terminal.wait("waits 2s, position 1 of 1 for ")
         fleet.free(seat)
         seen = terminal.wait(r"child\r\n")
         # What was drawn is wiped before the child draws; nothing of it stays on its own line.

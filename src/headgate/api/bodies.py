@@ -77,6 +77,8 @@ class DeferredAnswer(Struct):
     position: int | None
     estimate_s: Range | None
     grace_s: float | None
+    of: int | None = None  # how many have a position for `pool`
+    pool: str | None = None
 
 
 class RenewAnswer(Struct):
@@ -117,10 +119,12 @@ class BumpAnswer(Struct):
     position: int | None
     priority: int
     entered: bool
+    of: int | None = None
+    pool: str | None = None
 
 
 class TicketsAnswer(Struct):
-    """By position; `total` counts those that are not listed too."""
+    """By expected start; `total` counts those that are not listed too."""
 
     tickets: list[TicketShape]
     backoffs: list[BackoffShape]

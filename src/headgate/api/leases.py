@@ -9,8 +9,8 @@ from headgate.api.shared import Begun
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.places import Line, TicketView
-from headgate.core.records import Lease
+from headgate.core.places import Line, TicketView, row_of
+from headgate.core.records import Lease, Spec
 from headgate.core.state import State
 from headgate.gate.clients import InLine, Watch
 from headgate.gate.handles import Deferred
@@ -42,8 +42,12 @@ async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> t
 
 
 async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
-    places: dict[str, TicketView] = await service.shared.answer("places", _places)
     state, moments = await service.look()
+    ticket = state.tickets.get(answer.id)
+    places: dict[str, TicketView] = {}
+    if ticket is not None:
+        places = await _places(service, ticket.spec, state, moments.now)
+        state, moments = await service.look()
     lease = state.leases.get(answer.id)
     if lease is not None and lease.claimed and stays:
         return 201, lease_answer(lease, service)  # in the last moment
@@ -52,14 +56,24 @@ async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, 
         raise NotFound(f"{answer.id} has left the line")
     reason, estimate = reason_json(view.reason, moments), seconds(view.estimate_ms)
     if not stays:
-        return 200, DeferredAnswer(True, False, None, reason, view.position, estimate, None)
-    return 202, DeferredAnswer(True, True, answer.id, reason, view.position, estimate, service.clients.grace_s)
+        return 200, DeferredAnswer(
+            True, False, None, reason, view.position, estimate, None, view.of or None, view.pool or None
+        )
+    grace_s = service.clients.grace_s
+    return 202, DeferredAnswer(
+        True, True, answer.id, reason, view.position, estimate, grace_s, view.of or None, view.pool or None
+    )
 
 
-def _places(state: State, moments: Moments) -> Begun:
-    """Where everybody stands: when many wait, many polls end at the same time."""
-    line = Line(state, moments.now)
-    return Begun(len(state.tickets), lambda: {view.ticket.id: view for view in line.page()})
+async def _places(service: Service, spec: Spec, state: State, now: int) -> dict[str, TicketView]:
+    """Where all stand who stand in a row with this one: when many wait, many polls end at the same time."""
+
+    def begin(state: State, moments: Moments) -> Begun:
+        line, row = Line(state, moments.now, spec), row_of(state, spec, moments.now)
+        return Begun(line.size_of(row), lambda: line.places(row))
+
+    found: dict[str, TicketView] = await service.shared.answer(("places", row_of(state, spec, now)), begin)
+    return found
 
 
 def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:

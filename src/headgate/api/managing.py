@@ -133,7 +133,9 @@ async def bump(service: Service, ident: str, data: BumpBody | None = None) -> Bu
     await _change(service, cmd.Bump(found, priority), durable=False)
     state, moments = await service.look()
     view = ticket_view(state, found, moments.now)
-    return BumpAnswer(found, None if view is None else view.position, level, view is None)
+    if view is None:
+        return BumpAnswer(found, None, level, True)
+    return BumpAnswer(found, view.position, level, False, view.of or None, view.pool or None)
 
 
 # Caps.

@@ -101,7 +101,7 @@ def _encode(shape: object) -> Raw:
     return Raw(msgspec.json.encode(shape))
 
 
-@get("/v1/tickets", summary="The line, by position")
+@get("/v1/tickets", summary="The line, by expected start")
 async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> TicketsAnswer:
     def begin(state: State, moments: Moments) -> Begun:
         line, backoffs = Line(state, moments.now), listings.backoffs(state, moments)

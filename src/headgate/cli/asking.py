@@ -161,6 +161,8 @@ class Asked:
             "reason": self.reason_json(reason),
             "position": None if view is None else view.position,
             "estimate_s": estimate,
+            "of": None if view is None else view.of or None,
+            "pool": None if view is None else view.pool or None,
         }
         return printable_json(msgspec.json.encode(told).decode())
 

@@ -12,8 +12,8 @@ from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.core.order import MAX_PRIORITY
 from headgate.core.views import ticket_view
-from headgate.gate.direct import DirectGate
 from headgate.present.targets import find_id, whose
+from headgate.present.words import place
 
 
 @click.command(short_help="Move a ticket to the front of the line.")
@@ -41,13 +41,15 @@ def command(ident: str, priority: str | None, as_json: bool) -> int:
         raise BadRequest(f"{found} is not in line: it has a seat already, {whose(lease)}")
     ticket = state.tickets[found]
     gate.one(cmd.Bump(found, number))
-    position = _position(gate, found)
+    view = ticket_view(gate.state, found, gate.now())
     if as_json:
+        position, of, pool = (None, None, None) if view is None else (view.position, view.of or None, view.pool or None)
         level = ticket.priority if number is None else number
-        say_json({"id": found, "position": position, "priority": level, "entered": position is None})
+        said = {"id": found, "position": position, "priority": level, "entered": view is None, "of": of, "pool": pool}
+        say_json(said)
     else:
-        place = "entered" if position is None else f"is now at position {position}"
-        tell(f"{found} {place}: {whose(ticket)}")
+        where = "entered" if view is None else f"is now at position {place(view.position, view.of, view.pool)}"
+        tell(f"{found} {where}: {whose(ticket)}")
     return exits.OK
 
 
@@ -56,9 +58,3 @@ def _priority(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 6) or int(digits) > MAX_PRIORITY:
         raise BadRequest(f"--priority {shown(text)}: valid is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
     return int(text)
-
-
-def _position(gate: DirectGate, ident: str) -> int | None:
-    """Where it stands now; None: it entered."""
-    view = ticket_view(gate.state, ident, gate.now())
-    return None if view is None else view.position

@@ -9,6 +9,7 @@ import click
 from headgate.cli import exits
 from headgate.cli.drawing import Cell, Column, Screen
 from headgate.cli.listing import current, opened, say_json
+from headgate.cli.parts import limit_option, offset_option, read_part, screen_rest
 from headgate.cli.targets import json_option, read_duration_ms
 from headgate.core.errors import BadRequest
 from headgate.core.names import shown
@@ -46,19 +47,29 @@ _STYLES = {
 @click.option("--project", metavar="NAME", help="Only those of this project.")
 @click.option("--name", metavar="TEXT", help="Only those whose name has this in it.")
 @click.option("--since", metavar="DURATION", help="Only those submitted within this time.")
+@limit_option
+@offset_option
 @json_option
 def command(
-    everything: bool, wanted: str | None, project: str | None, name: str | None, since: str | None, as_json: bool
+    everything: bool,
+    wanted: str | None,
+    project: str | None,
+    name: str | None,
+    since: str | None,
+    limit: str | None,
+    offset: str | None,
+    as_json: bool,
 ) -> int:
     """List jobs: those that run, those that wait and why, and those that ended in the last day.
 
     \b
     headgate jobs
     headgate jobs --all --state failed,lost
-    headgate jobs --json | jq -r '.jobs[] | select(.state == "failed") | .id'
+    headgate jobs --json --limit 0 | jq -r '.jobs[] | select(.state == "failed") | .id'
     """
     chosen = _states(wanted)
     within_ms = read_duration_ms("--since", since)
+    part = read_part(limit, offset)
     with opened() as gate:
         current(gate, reap=True)
         moments = Moments(gate)
@@ -70,13 +81,15 @@ def command(
             submitted_since=0 if within_ms is None else now - within_ms,
             ended_since=0 if everything or chosen else now - store.DAY_MS,
         )
-        views = store.listing(gate, of_interest).views
+        found = store.listing(gate, of_interest, part.offset, part.limit)
         if as_json:
-            say_json({"jobs": [job_json(view, moments) for view in views]})
+            jobs = [job_json(view, moments) for view in found.views]
+            say_json({"jobs": jobs, "total": found.total})
             return exits.OK
         screen = Screen()
-        if views:
-            screen.table(_COLUMNS, [_row(view, moments, now) for view in views])
+        if found.total:
+            screen.table(_COLUMNS, [_row(view, moments, now) for view in found.views])
+            screen_rest(screen, part, len(found.views), found.total, "headgate jobs", "--limit 0")
         else:
             screen.line("no jobs (to leave one: headgate submit -- COMMAND…; older ones: headgate jobs --all)")
         screen.show()
@@ -98,7 +111,7 @@ def _row(view: JobView, moments: Moments, now: int) -> list[str | Cell]:
     return [
         view.id,
         Cell(view.state, _STYLES.get(view.state, "")),
-        "" if view.position is None else str(view.position),
+        f"{view.position} of {view.of}" if view.position is not None and view.of else "",
         str(job.attempt) if job.attempt > 1 else "",
         job.title,
         models,

@@ -9,7 +9,7 @@ from time import monotonic, time_ns
 from headgate.config.units import format_duration
 from headgate.core.views import TicketView
 from headgate.present.times import local_and_utc
-from headgate.present.words import printable, printable_lines
+from headgate.present.words import place, printable, printable_lines
 
 _PLAIN_EVERY_S = 60.0
 _COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has room beside it
@@ -46,7 +46,7 @@ class Progress:
         if self._quiet:
             return
         reason = view.reason
-        text = f"position {view.position}: {reason.text}"
+        text = f"position {place(view.position, view.of, view.pool)}: {reason.text}"
         if reason.until is not None and reason.until - now < 10**11:
             if reason.cause == "usage_window":
                 text += f", until {local_and_utc(time_ns() // 1_000_000 + reason.until - now)}"

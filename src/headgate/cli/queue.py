@@ -20,11 +20,13 @@ from headgate.cli.listing import (
     pid_shown,
     say_json,
 )
+from headgate.cli.parts import Part, limit_option, offset_option, read_part, screen_rest
 from headgate.core.backoffs import Backoff, concerns
 from headgate.core.names import parse_model
+from headgate.core.places import Line
 from headgate.core.records import Reason
 from headgate.core.state import State
-from headgate.core.views import TicketView, ticket_views
+from headgate.core.views import TicketView
 from headgate.gate import processes
 from headgate.present import listings
 from headgate.present.moments import (
@@ -39,6 +41,7 @@ from headgate.present.words import (
 
 _COLUMNS = (
     Column("POS", right=True),
+    Column("FOR", least=10, spare=True, name=True),
     Column("ID"),
     Column("MODEL", least=18, name=True),
     Column("WHY", least=13),
@@ -53,33 +56,40 @@ _MOST_REASONS = 5
 
 
 @click.command(short_help="Who waits for what, and why.")
+@limit_option
+@offset_option
+@click.option("--all", "everything", is_flag=True, help="All of them, however many.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> int:
-    """Show the line: position, what each request waits for and why, since when, and when it may start.
+def command(limit: str | None, offset: str | None, everything: bool, as_json: bool) -> int:
+    """Show the line by expected start: position, what each request waits for and why, since when, when it may start.
 
     \b
     headgate queue
-    headgate queue --json | jq '.tickets[] | {id, position, reason: .reason.code}'
+    headgate queue --limit 20 --offset 40
+    headgate queue --json --all | jq '.tickets[] | {id, position, of, pool, reason: .reason.code}'
     """
+    part = read_part(limit, offset, everything=everything)
     with opened() as gate:
         state = current(gate)
         moments = Moments(gate)
-        views = ticket_views(state, moments.now)
+        views = Line(state, moments.now).page(part.offset, part.limit)
         if as_json:
             tickets = [ticket_json(view, moments) for view in views]
-            say_json({"tickets": tickets, "backoffs": listings.backoffs(state, moments)})
+            backoffs, total = listings.backoffs(state, moments), len(state.tickets)
+            say_json({"tickets": tickets, "backoffs": backoffs, "total": total})
         else:
-            _draw(state, views, moments, gate.host)
+            _draw(state, views, moments, gate.host, part)
     return 0
 
 
-def _draw(state: State, views: list[TicketView], moments: Moments, host: str) -> None:
+def _draw(state: State, views: list[TicketView], moments: Moments, host: str, part: Part) -> None:
     screen = Screen()
-    if not views:
+    if not state.tickets:
         screen.line("nobody waits (who runs: headgate ps; how full the pools are: headgate status)")
         screen.show()
         return
     screen.table(_COLUMNS, [_row(view, moments, host) for view in views])
+    screen_rest(screen, part, len(views), len(state.tickets), "headgate queue", "--all")
     waiting = [view.reason for view in views if not processes.is_gone(view.ticket.holder)]
     reasons = list(dict.fromkeys(f"{reason.code}: {reason.text}" for reason in waiting))
     screen.line()
@@ -109,7 +119,8 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
     there = processes.host_of(ticket.holder)
     gone = processes.is_gone(ticket.holder)
     return [
-        Cell(str(view.position), "bold"),
+        Cell(f"{view.position} of {view.of}" if view.of else "-", "bold"),
+        view.pool,
         ticket.id,
         models_shown(ticket.spec.models),
         Cell("gone", "red") if gone else Cell(why_shown(view.reason, moments), "yellow"),

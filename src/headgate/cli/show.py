@@ -55,7 +55,7 @@ def _label(name: str) -> list[Cell]:
 
 def _facts(view: JobView) -> list[tuple[str, str]]:
     job, spec = view.job, view.job.spec
-    place = "" if view.position is None else f", position {view.position}"
+    place = f", position {view.place}" if view.place else ""
     when = f"; starts in about {spans(*view.estimate_ms)}" if view.estimate_ms is not None else ""
     facts = [
         ("job", f"{view.id}{f' ({spec.name})' if spec.name else ''}"),

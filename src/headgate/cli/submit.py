@@ -152,7 +152,7 @@ def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: 
 
 
 def _state(view: JobView, *, new: bool) -> str:
-    place = "" if view.position is None else f", position {view.position}"
+    place = f", position {view.place}" if view.place else ""
     why = f": {view.reason.text}" if view.reason is not None else ""
     when = f"; about {spans(*view.estimate_ms)}" if view.estimate_ms is not None else ""
     return f"{'' if new else 'there already: '}{view.state}{place}{why}{when}"

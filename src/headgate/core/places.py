@@ -70,7 +70,7 @@ class Line:
         queues = dict(state.standing)
         queues |= {spec: state.queue(spec) for spec in state.shelf.kinds(now)}
         if near is not None and near in queues:
-            row = _Stand(state, queues[near], now, 0, []).row
+            row = row_of(state, near, now)
             queues = {spec: queue for spec, queue in queues.items() if _may_be_in(row, queue)}
         self._stands: dict[Spec, _Stand] = {}
         for spec, queue in queues.items():
@@ -91,14 +91,10 @@ class Line:
         """Those that are wanted, in the same order."""
         return (self._view(each.ticket, each.position) for each in self._placed() if wanted(each.ticket))
 
-    def row_of(self, spec: Spec) -> Row | None:
-        """The row in which such requests have their position; None while nobody like this stands in line."""
-        stand = self._stands.get(spec)
-        return None if stand is None else stand.row
-
     def places(self, row: Row) -> dict[str, TicketView]:
         """Those who have their position in a row, by id."""
-        return {each.ticket.id: self._view(each.ticket, each.position) for each in self._of_row(row)}
+        found = self._of_row(row) if row in self._rows else ()
+        return {each.ticket.id: self._view(each.ticket, each.position) for each in found}
 
     def size_of(self, row: Row) -> int:
         """How many stand in a row, those included who have their position elsewhere."""
@@ -161,6 +157,11 @@ class Line:
                 heappop(heads)
             else:
                 heapreplace(heads, head(flow, after))
+
+
+def row_of(state: State, spec: Spec, now: int) -> Row:
+    """The row in which such requests have their position."""
+    return _Stand(state, state.queue(spec), now, 0, []).row
 
 
 class _Stand:

@@ -18,7 +18,9 @@ STREAMS = {OUT: "out", ERR: "err", NOTE: "headgate"}
 
 def submitted_json(view: JobView, moments: Moments, *, new: bool) -> SubmittedShape:
     reason = None if view.reason is None else reason_json(view.reason, moments)
-    return SubmittedShape(view.id, view.state, view.position, seconds(view.estimate_ms), reason, new)
+    return SubmittedShape(
+        view.id, view.state, view.position, seconds(view.estimate_ms), reason, new, view.of or None, view.pool or None
+    )
 
 
 def job_json(view: JobView, moments: Moments) -> JobShape:
@@ -58,6 +60,8 @@ def job_json(view: JobView, moments: Moments) -> JobShape:
         by=job.by or None,
         user=spec.user or None,
         ending=view.ending,
+        of=view.of or None,
+        pool=view.pool or None,
     )
 
 

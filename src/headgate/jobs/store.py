@@ -20,7 +20,7 @@ from headgate.gate.transaction import JOB_ENDS
 from headgate.jobs import states
 from headgate.jobs.records import JOBS, WISHES, Job, Wish, read
 from headgate.log.protocol import Log
-from headgate.present.words import some
+from headgate.present.words import place, some
 from headgate.signals.redaction import readable, shown_command
 
 DAY_MS = 86_400_000  # how long those that have ended are listed by default
@@ -40,6 +40,13 @@ class JobView(Struct):
     estimate_ms: tuple[int, int] | None = None
     child: str = ""  # the process that runs it
     ending: bool = False  # somebody has cancelled it while it runs
+    of: int = 0  # how many have a position for `pool`
+    pool: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where in line; "" where it is in none."""
+        return "" if self.position is None else place(self.position, self.of, self.pool)
 
 
 def find(log: Log, ident: str) -> Job | None:
@@ -179,8 +186,8 @@ def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None
     found += [(ident, None) for ident in adrift]
     found += [(ident, None) for _, ident in sorted(ended)]
     views = [
-        _now(ident, read(ident, rows[ident]), state, place, over.get(ident))
-        for ident, place in found[offset:end]
+        _now(ident, read(ident, rows[ident]), state, view, over.get(ident))
+        for ident, view in found[offset:end]
         if ident
     ]
     wished = {ident for ident, _ in gate.log.side_items(WISHES)} if counts[states.RUNNING] else set()
@@ -217,11 +224,11 @@ def _state_now(state: State, ident: str, row: Job | _Brief, end: LeftAs | None) 
     return row.state if end is None or row.state in states.FINAL else _state_after(row, end)
 
 
-def _now(ident: str, job: Job, state: State, place: TicketView | None, end: LeftAs | None) -> JobView:
+def _now(ident: str, job: Job, state: State, found: TicketView | None, end: LeftAs | None) -> JobView:
     now = _state_now(state, ident, job, end)
-    if place is not None:
-        where = None if place.ticket.held else place.position
-        return JobView(ident, job, now, where, place.reason, place.estimate_ms)
+    if found is not None:
+        where = None if found.ticket.held else found.position
+        return JobView(ident, job, now, where, found.reason, found.estimate_ms, of=found.of, pool=found.pool)
     if now == states.RUNNING and ident in state.leases:
         return JobView(ident, job, now, child=state.leases[ident].child)
     if end is not None and job.state not in states.FINAL:

@@ -203,14 +203,15 @@ class Database:
         # SQLite shares what it knows of these files among all connections of a process: none must keep the old ones.
         for other in [each() for each in list(_opened)]:
             if other is not None and other is not self and other.path == self.path:
-                other._let_go_unused()
+                other._leave_connection()
         self.open()
 
-    def _let_go_unused(self) -> None:
-        """Of files that are no longer in place, unless another thread is at work with them."""
+    def _leave_connection(self) -> None:
+        """Of files that are no longer in place, unless another thread is at work with them: it opens them again."""
         self._stale = True
-        if not self.holds and not self.reads:
-            self._let_go()
+        if not self.holds and not self.reads and self._lock_fd >= 0:
+            _skip_checkpoint(self.conn)
+            self.conn.close()
 
     def abandon(self) -> None:
         """Let go of what is open, transaction and lock included; the next use opens anew."""
@@ -385,7 +386,10 @@ def _close(*fds: int) -> None:
 
 def _skip_checkpoint(conn: sqlite3.Connection) -> None:
     """Keep the end of a connection whose files were replaced from writing its old pages into the new ones."""
-    if sys.version_info >= (3, 12):
-        conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
-    else:
-        conn.interrupt()  # the checkpoint looks for this before its first page
+    try:
+        if sys.version_info >= (3, 12):
+            conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
+        else:
+            conn.interrupt()  # the checkpoint looks for this before its first page
+    except sqlite3.ProgrammingError:
+        return  # it is closed already

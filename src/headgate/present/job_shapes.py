@@ -19,6 +19,8 @@ class SubmittedShape(Struct):
     estimate_s: Range | None
     reason: ReasonShape | None
     new: bool
+    of: int | None  # how many have a position for `pool`
+    pool: str | None
 
 
 class JobShape(Struct):
@@ -58,6 +60,8 @@ class JobShape(Struct):
     by: str | None
     user: str | None
     ending: bool
+    of: int | None
+    pool: str | None
 
 
 class JobFilter(Struct, frozen=True):

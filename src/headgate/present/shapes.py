@@ -124,6 +124,8 @@ class TicketShape(Struct):
     role: str | None
     gone: bool | None
     client: str | None
+    of: int | None  # how many have a position for `pool`
+    pool: str | None  # what the position is for: a pool, or a model that is backed off
 
 
 class LeaseShape(Struct):
@@ -239,6 +241,8 @@ def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
         role=ticket.role or None,
         gone=None if ticket.renew_ms else moments.gone(ticket.holder),
         client=ticket.client or None,
+        of=view.of or None,
+        pool=view.pool or None,
     )
 
 

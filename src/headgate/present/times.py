@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FAR_MS = 10**14  # beyond the year 5000: a pause without an end
 _LEAST_EPOCH_MS = 10**11  # a smaller number is of seconds: until the year 5138
-_VALID_SINCE = "valid is ISO 8601 (2026-01-31T12:00:00Z), epoch seconds, epoch milliseconds, or an age like 10m"
+_VALID_SINCE = "valid is RFC 3339 (2026-01-31T12:00:00Z), epoch seconds, epoch milliseconds, or an age like 10m"
 
 
 @lru_cache(1024)  # what is decided together has the same times

@@ -49,6 +49,13 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def place(position: int, of: int, pool: str) -> str:
+    """`2 of 5 for host:vm`: where in line."""
+    if not of:
+        return str(position)
+    return f"{position} of {of} for {pool}" if pool else f"{position} of {of}"
+
+
 def some(names: list[str]) -> str:
     """A list for a sentence, cut when it is long."""
     more = len(names) - _MOST_NAMED

@@ -24,6 +24,7 @@ from headgate.log.protocol import StoreError
 from headgate.present.targets import (
     whose,
 )
+from headgate.present.words import place as at
 
 PATIENCE_S = 2.0
 
@@ -75,7 +76,7 @@ def _bump(gate: DirectGate, view: TicketView) -> str:
         raise NotFound(f"{ident} is not in line any more")
     _decide(gate, cmd.Bump(ident), durable=False)
     after = ticket_view(gate.state, ident, gate.now())
-    place = "entered" if after is None else f"is now at position {after.position}"
+    place = "entered" if after is None else f"is now at position {at(after.position, after.of, after.pool)}"
     return f"{ident} {place}: {whose(view.ticket)}"
 
 

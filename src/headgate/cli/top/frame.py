@@ -103,7 +103,7 @@ def _title(shot: Snapshot, ui: Ui, trouble: str) -> Line:
         Cell(f" {shot.host} {clock}  "),
         Cell(f"{len(shot.leases)} running", "green" if shot.leases else "dim"),
         Cell(", "),
-        Cell(f"{len(shot.tickets)} waiting", "yellow" if shot.tickets else "dim"),
+        Cell(f"{shot.waiting} waiting", "yellow" if shot.waiting else "dim"),
     ]
     if shot.backoffs:
         line += [Cell(", "), Cell(f"{len(shot.backoffs)} backed off", "red")]

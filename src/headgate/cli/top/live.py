@@ -103,7 +103,7 @@ class Live:
     def _look(self) -> None:
         began = monotonic()
         self._shot = snapshot(self._gate, self._state)
-        self._trend.sample(self._shot.moments.now, len(self._shot.leases), len(self._shot.tickets))
+        self._trend.sample(self._shot.moments.now, len(self._shot.leases), self._shot.waiting)
         took = monotonic() - began
         self._changed = self._drawn = False
         self._not_before = began + took * _IDLE

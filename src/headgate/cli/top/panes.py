@@ -139,7 +139,7 @@ class Tickets(Pane[TicketView]):
         gone = processes.is_gone(ticket.holder)
         why = Cell("gone", "red") if gone else Cell(printable(why_shown(item.reason, shot.moments)), "yellow")
         return [
-            Cell(str(item.position), "bold"),
+            Cell(f"{item.position}/{item.of}" if item.of else "-", "bold"),
             ticket.id,
             models_shown(ticket.spec.models),
             why,

@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 from headgate.cli.status import idle_caps
 from headgate.core.backoffs import Backoff
+from headgate.core.places import Line
 from headgate.core.state import State
-from headgate.core.views import LeaseView, PoolView, TicketView, lease_views, pool_views, ticket_views
+from headgate.core.views import LeaseView, PoolView, TicketView, lease_views, pool_views
 from headgate.gate.direct import DirectGate
 from headgate.present.moments import (
     Moments,
 )
+
+_MOST_TICKETS = 1_000  # nobody scrolls further, and each frame lists them
 
 
 class Snapshot(NamedTuple):
@@ -20,7 +23,8 @@ class Snapshot(NamedTuple):
     host: str
     moments: Moments
     pools: list[PoolView]
-    tickets: list[TicketView]
+    tickets: list[TicketView]  # the first of them
+    waiting: int
     leases: list[LeaseView]
     backoffs: list[Backoff]
     idle: list[str]  # caps that have no pool yet
@@ -33,7 +37,8 @@ def snapshot(gate: DirectGate, state: State) -> Snapshot:
         gate.host,
         moments,
         pools,
-        ticket_views(state, moments.now),
+        Line(state, moments.now).page(0, _MOST_TICKETS),
+        len(state.tickets),
         lease_views(state, moments.now),
         [backoff for _, backoff in sorted(state.backoffs.items())],
         idle_caps(state, pools),

@@ -2,7 +2,7 @@
 import { send } from "./api.js";
 import { now } from "./clock.js";
 import { confirm } from "./dialogs.js";
-import { duration, setting, some, who } from "./format.js";
+import { duration, place, setting, some, who } from "./format.js";
 import { forgetLine, readNow } from "./refresh.js";
 import { store, update } from "./store.js";
 import { say } from "./toasts.js";
@@ -31,7 +31,7 @@ export const titled = (pool) => `${pool.pool} (${pool.kind})`;
 export async function cancel(ticket) {
   const sure = await confirm({
     title: "Take it out of the line?",
-    text: `${who(ticket.holder, ticket.client)} waits at position ${ticket.position}. It is told that it was cancelled, and loses its place.`,
+    text: `${who(ticket.holder, ticket.client)} waits at position ${place(ticket)}. It is told that it was cancelled, and loses its place.`,
     detail: named(ticket),
     yes: "Cancel the ticket",
   });
@@ -49,7 +49,7 @@ export function bump(ticket) {
       say(`Went to the front and entered: ${short(ticket)}`);
     } else {
       const undo = () => setPriority(ticket, ticket.priority, false);
-      say(`At position ${answer.position} now: ${short(ticket)}`, { undo });
+      say(`At position ${place(answer)} now: ${short(ticket)}`, { undo });
     }
   });
 }
@@ -59,7 +59,7 @@ export function setPriority(ticket, priority, undoable = true) {
     const answer = await send("POST", `/v1/tickets/${encodeURIComponent(ticket.id)}/bump`, { priority });
     const undo = undoable ? () => setPriority(ticket, ticket.priority, false) : undefined;
     if (answer.entered) say(`Priority ${priority}, and entered: ${short(ticket)}`);
-    else say(`Priority ${priority}, position ${answer.position}: ${short(ticket)}`, { undo });
+    else say(`Priority ${priority}, position ${place(answer)}: ${short(ticket)}`, { undo });
   });
 }
 

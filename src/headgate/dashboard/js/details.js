@@ -3,14 +3,14 @@ import * as actions from "./actions.js";
 import { timeNode } from "./clock.js";
 import { dialog, facts, field } from "./dialogs.js";
 import { h } from "./dom.js";
-import { duration, estimate, exact, reasonName, some, who } from "./format.js";
+import { duration, estimate, exact, place, reasonName, some, who } from "./format.js";
 import { mayChange } from "./store.js";
 
 export async function showTicket(ticket) {
   const { reason } = ticket;
   const act = await dialog({
     title: ticket.command || ticket.id,
-    kicker: `Ticket ${ticket.id}, position ${ticket.position}`,
+    kicker: `Ticket ${ticket.id}, position ${place(ticket)}`,
     wide: true,
     body: (close) => [
       facts([

@@ -68,3 +68,9 @@ export function reasonName(code) {
   if (code.endsWith("concurrency_cap")) return code === "concurrency_cap" ? "full" : `${words(code.slice(0, -16))} full`;
   return { usage_gate: "usage gate", passed_over: "not answering", key_taken: "key taken" }[code] ?? words(code);
 }
+
+// Where in line: "2 of 5 for host:vm".
+export function place({ position, of, pool }) {
+  if (!of) return count(position);
+  return pool ? `${count(position)} of ${count(of)} for ${pool}` : `${count(position)} of ${count(of)}`;
+}

@@ -3,7 +3,7 @@ import { get } from "./api.js";
 import { timeNode } from "./clock.js";
 import { dialog, facts } from "./dialogs.js";
 import { h } from "./dom.js";
-import { estimate, exact, reasonName } from "./format.js";
+import { estimate, exact, place, reasonName } from "./format.js";
 import * as actions from "./job_actions.js";
 import { follow } from "./job_output.js";
 import { ENDED } from "./job_reading.js";
@@ -74,9 +74,9 @@ function rows(job) {
   ];
 }
 
-function state({ state: now, ending, position }) {
+function state({ state: now, ending, position, of, pool }) {
   if (ending) return `${now}, is being ended`;
-  return position === null ? now : `${now}, position ${position}`;
+  return position === null ? now : `${now}, position ${place({ position, of, pool })}`;
 }
 
 function attempts({ attempt, failures, retries, limits, losses }) {

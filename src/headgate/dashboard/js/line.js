@@ -3,7 +3,7 @@ import * as actions from "./actions.js";
 import { setTime, timeNode } from "./clock.js";
 import { showTicket } from "./details.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
-import { count, estimate, reasonName, who } from "./format.js";
+import { count, estimate, place, reasonName, who } from "./format.js";
 import { icon } from "./icons.js";
 import { makePager } from "./pager.js";
 import { look, PAGE, SEARCHED } from "./refresh.js";
@@ -98,6 +98,7 @@ function change(node, ticket) {
   const p = node.parts;
   const { reason } = ticket;
   text(p.pos, count(ticket.position));
+  attr(p.pos, "title", place(ticket));
   text(p.command, ticket.command || ticket.id);
   attr(p.command, "title", ticket.command);
   text(p.models, ticket.models.join(", ") || "no model");
