@@ -3,17 +3,21 @@ only its owner gets to see."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
 from time import monotonic, time
+from types import SimpleNamespace
 
 import pytest
 
+from headgate.api import session_routes
 from headgate.api.link_files import NoLinkFile, remove_old_link_files, write_link_file
 from headgate.api.sessions import CODE_S, SESSION_S, Sessions
+from headgate.api.tokens import Tokens
 from tests.api.served import Answer, Served
 from tests.security.test_callers import STRANGER, Caller, as_root
 
@@ -213,6 +217,23 @@ def test_link_files_that_were_not_used_are_removed_when_their_codes_have_ended(t
     os.utime(old, (1, 1))
     remove_old_link_files(str(tmp_path))
     assert list((tmp_path / "open").iterdir()) == [Path(new)]
+
+
+def test_the_service_removes_the_file_of_a_code_that_was_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HEADGATE_HOME", str(tmp_path))
+    monkeypatch.setattr(session_routes, "CODE_S", 0.0)
+    monkeypatch.setattr(session_routes, "_MARGIN_S", 0.0)
+    old = Path(write_link_file(str(tmp_path), "http://127.0.0.1/#code=a", "a"))
+    os.utime(old, (1, 1))
+    service = SimpleNamespace(url="http://127.0.0.1", access=SimpleNamespace(tokens=Tokens(TOKEN.decode())))
+
+    async def make_link() -> None:
+        await session_routes.login_link.fn(service)
+        async with asyncio.timeout(60):
+            while old.exists():
+                await asyncio.sleep(0.01)
+
+    asyncio.run(make_link())
 
 
 @as_root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from litestar import Request, Response, delete, get, post
@@ -15,12 +16,14 @@ from headgate.api.sessions import CODE_S, HEADER
 from headgate.config.paths import state_folder
 from headgate.present.times import utc
 
+_MARGIN_S = 5  # the file is a little younger than the code
 _COOKIE = ResponseHeader(name="set-cookie", value="", documentation_only=True, description="the session's cookie")
 
 
 @post("/v1/login-links", summary="A one-time link that signs a browser in")
 async def login_link(service: Service, data: LinkBody | None = None) -> LinkAnswer:
-    remove_old_link_files(state_folder())
+    # Its file, if it is not used: `headgate open` does not wait that long.
+    asyncio.get_running_loop().call_later(CODE_S + _MARGIN_S, remove_old_link_files, state_folder())
     code = service.access.tokens.sessions.new_code(shared=data is not None and data.shared)
     # In the fragment: no browser sends it anywhere, and no log has it.
     return LinkAnswer(f"{service.url}/#code={code}", CODE_S)
