@@ -147,3 +147,19 @@ def test_the_output_of_a_job_is_not_read_through_a_link(folder: str, tmp_path: P
     Path(folder, "jobs", "job").mkdir(parents=True)
     Path(folder, "jobs", "job", "output").symlink_to(secret)
     assert output.page(folder, "job", "").pieces == []
+
+
+def test_in_a_private_folder_links_are_its_owners_own(tmp_path: Path):
+    """A token that a secret store mounts is a link, and a backup may be made of hard links."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    make_token(str(folder))
+    become_link(folder / "token")
+    os.link(folder / "token.2", tmp_path / "backup")
+    assert find_token(str(folder)) == (tmp_path / "backup").read_text().strip()
+    served(str(folder))
+    os.link(address_path(str(folder)), tmp_path / "backup.json")
+    assert read_address(str(folder)) is not None
+    (folder / "token.2").chmod(0o644)
+    with pytest.raises(NoToken, match="chmod 600"):
+        find_token(str(folder))

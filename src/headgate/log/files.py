@@ -32,15 +32,17 @@ def read_trusted(path: str, folder: str, *, secret: bool = False, most: int = 65
     """A file of a store's folder that is acted on: made by this user, root or the folder's owner, changed by no other.
 
     A `secret` must be unreadable for others, too, and the folder's owner counts only where no one else can write to the
-    folder. NotTrusted says what is wrong with it.
+    folder. There a link is the owner's own, too; elsewhere none is followed. NotTrusted says what is wrong with it.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    alone = only_writer(folder)
+    links = os.O_NOFOLLOW if alone is None else 0
+    fd = os.open(path, os.O_RDONLY | links | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
-        owner = only_writer(folder) if secret else os.stat(folder).st_uid
+        owner = alone if secret else os.stat(folder).st_uid
         if found.st_uid not in (os.geteuid(), 0, owner):
             raise NotTrusted(f"it belongs to user {found.st_uid}, who could have put it there")
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        if not stat.S_ISREG(found.st_mode) or (alone is None and found.st_nlink != 1):
             raise NotTrusted("it is not a file with one name")
         if found.st_mode & (0o077 if secret else 0o022):
             what = "read or change" if secret else "change"
