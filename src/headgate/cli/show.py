@@ -18,6 +18,7 @@ from headgate.jobs.store import JobView
 from headgate.present.moments import Moments
 from headgate.present.times import local_and_utc
 from headgate.present.words import spans
+from headgate.signals.redaction import redact_words
 
 
 @click.command(short_help="Everything that is known of one job.")
@@ -61,7 +62,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("job", f"{view.id}{f' ({spec.name})' if spec.name else ''}"),
         ("state", f"{view.state}{place}{when}"),
         ("why", view.reason.text if view.reason is not None else job.why),
-        ("command", join(spec.argv)),
+        ("command", join(redact_words(spec.argv))),
         ("in", spec.cwd),
         ("env", ", ".join(sorted(spec.env))),
         ("model", job.model or ", ".join(spec.models)),
