@@ -56,14 +56,15 @@ def wanted(
     if given:
         models = candidates(given, environment, loaded)
         for model in models:
-            with_model(command, model, environ, folder)
+            with_model(command, model, environ, folder, add=len(models) > 1)
         return Wanted(models)
     if use is not None and use.model and not use.kept:
         return Wanted(_allowed((use.model,), environment))
     if use is None and classify in ("", "generic", NO_MODEL) and not _has_place(command):
         return Wanted(())
-    models = candidates("", environment, loaded)
-    if use is not None and use.model and not (models and _fits(command, models, environ, folder)):
+    defaults = candidates("", environment, loaded)
+    models = tuple(model for model in defaults if _can_use(command, model, environ, folder))
+    if not models and use is not None and use.model:
         models = _allowed((use.model,), environment)
     return Wanted(models, "" if models or use is None or use.later else _unknown(use))
 
@@ -80,10 +81,9 @@ def _has_place(command: list[str]) -> bool:
     return any(place in word for word in command for place in _PLACEHOLDERS)
 
 
-def _fits(command: list[str], models: tuple[str, ...], environ: Mapping[str, str], folder: str) -> bool:
+def _can_use(command: list[str], model: str, environ: Mapping[str, str], folder: str) -> bool:
     try:
-        for model in models:
-            with_model(command, model, environ, folder)
+        with_model(command, model, environ, folder)
     except BadRequest:
         return False
     return True

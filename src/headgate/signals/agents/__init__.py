@@ -99,7 +99,8 @@ def with_model(
     """A command that uses this model, and what was changed of what it said, in a few words.
 
     A command that uses it already, or whose program is not known, is left as it is; so is one of which nothing tells
-    the model, unless it is to be added. BadRequest where another model is named, and cannot be changed.
+    the model, unless it is to be added. BadRequest where another model is named, and cannot be changed, or where the
+    model is of a provider that the agent does not call.
     """
     use = use_of(argv, environ, folder)
     if use is None or use.later or not (use.model or add):
@@ -112,14 +113,17 @@ def with_model(
     assert start is not None
     meant = parse_model(model)
     own = parse_model(use.model).provider if use.model else agent.provider
-    fits = not agent.provider or canonical(own) == canonical(meant.provider)
+    moved = any(start.environ.get(name) for name in agent.address_variables)
+    fits = not agent.provider or moved or canonical(own) == canonical(meant.provider)
     args = agent.with_model(start.args, meant, start.environ) if start.at >= 0 and fits else None
     if args is not None:
         said = f"its {'settings say' if use.kept else 'command says'} {_short(use.said)}"
         changed = f"{agent.name} runs with {meant.name}, the model of its slot; {said}" if use.said else ""
         return [*argv[: start.at + 1], *args], changed
-    if not use.model:
+    if not use.model and fits:
         return list(argv), ""
+    if not use.model:
+        raise BadRequest(f"{agent.name} cannot use {model}: it calls the models of {agent.provider}")
     raise BadRequest(
         f"{agent.name} is told to use {_short(use.said)}, and the slot is for {model}: name the same model, "
         f"or write {{model}} or {{name}} where its command names one"

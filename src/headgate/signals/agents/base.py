@@ -90,6 +90,7 @@ class Agent:
     model_flags: tuple[str, ...] = ()
     model_variables: tuple[str, ...] = ()
     provider = ""  # what a bare model name means; of an agent that knows only one provider
+    address_variables: tuple[str, ...] = ()  # with one of them it calls another provider than its own
     spellings: tuple[tuple[str, str], ...] = ()  # of providers that it calls otherwise than we do: ours, its own
     exit_0_is_good = True  # False: it exits 0 even after giving up
     says_done = False  # whether its last record is DONE, after a good end

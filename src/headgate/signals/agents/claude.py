@@ -138,6 +138,7 @@ class Claude(Agent):
     says_done = True
     model_flags = ("--model",)
     model_variables = ("ANTHROPIC_MODEL",)
+    address_variables = ("ANTHROPIC_BASE_URL",)
     provider = "anthropic"
     stale = (r"No conversation found with session ID",)
     tells_retries_in_text = True

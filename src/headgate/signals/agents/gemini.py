@@ -100,6 +100,7 @@ class Gemini(Agent):
     says_done = True
     model_flags = ("-m", "--model")
     model_variables = ("GEMINI_MODEL",)
+    address_variables = ("GOOGLE_GEMINI_BASE_URL",)
     provider = "google"
 
     def kept_model(self, args: Sequence[str], environ: Mapping[str, str], folder: str) -> str | None:
