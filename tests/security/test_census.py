@@ -12,7 +12,7 @@ import pytest
 
 from headgate.config.errors import BadValue
 from headgate.config.values import read_pattern
-from headgate.gate import census
+from headgate.gate import census, processes
 from headgate.gate.store_users import StoreUsers
 
 README = (r"opencode.*-m (?P<model>\S+)", r"claude .*--model (?P<model>\S+)")
@@ -135,3 +135,14 @@ def test_ordinary_patterns_are_taken(pattern: str):
 )
 def test_a_foreign_agent_counts_for_the_model_that_run_would_name(argv: list[str], model: str):
     assert census.count(README, (), [(900, 1, argv)]) == ((model, 1),)
+
+
+def test_a_process_with_very_many_arguments_costs_little_to_read():
+    words = ["sh", "-c", "echo; read x", "x", *(["a"] * 100_000)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        found = processes.command_line(child.pid)
+        child.kill()
+    assert found[:4] == ["sh", "-c", "echo; read x", "x"]
+    assert len(found) < 5000

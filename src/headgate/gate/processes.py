@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LINUX = sys.platform == "linux"
+_MOST_BYTES = 1 << 18  # of a command line: one argument may have half of that
+_MOST_ARGUMENTS = 4096
 
 # What is the same for all processes seen from here: (our pid, host, boot, pidns, does /proc show our pids?).
 # Kept per pid: a forked child may be in another pid namespace.
@@ -166,10 +168,11 @@ def command_line(pid: int) -> list[str]:
     if not _LINUX:
         return _psutil_command_line(pid)
     try:
-        data = read(f"/proc/{pid}/cmdline")
+        data = read(f"/proc/{pid}/cmdline", most=_MOST_BYTES)
     except OSError:
         return []
-    return data.rstrip(b"\0").decode("utf-8", "replace").split("\0") if data else []
+    # Anyone can start a process with a million arguments: what is over the most is one long last one.
+    return data.rstrip(b"\0").decode("utf-8", "replace").split("\0", _MOST_ARGUMENTS) if data else []
 
 
 def read(path: str, most: int = 1 << 20) -> bytes:
