@@ -408,7 +408,7 @@ class SqliteLog:
         try:
             conn = self._db.conn
             if mode:
-                conn.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+                conn.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")  # `execute` does a single page
             else:
                 conn.execute("PRAGMA auto_vacuum=INCREMENTAL")
                 conn.execute("VACUUM")
