@@ -17,6 +17,7 @@ from tests.api.test_jobs import submit, until
 
 SOURCES = Path(__file__).parents[2] / "src" / "headgate"
 WORKER = "echo 2; cat >/dev/null"
+FEW_FILES = ["sh", "-c", 'ulimit -S -n 200 && exec "$@"', "sh"]
 NO_PROGRAM = ["/there/is/no/such/program"]
 
 
@@ -103,7 +104,7 @@ class Troubled(Served):
         for name in ("msgspec", "click", "headgate", "signal"):
             (folder / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r})\n")
         return subprocess.Popen(
-            [sys.executable, "-c", TROUBLED, str(folder / "flag"), *argv],
+            [*FEW_FILES, sys.executable, "-c", TROUBLED, str(folder / "flag"), *argv],
             env={**self.environ, "PYTHONSAFEPATH": ""},
             cwd=folder,
             text=True,
@@ -126,6 +127,9 @@ def test_a_service_whose_workers_do_not_run_is_not_ready_until_they_do(tmp_path:
         (tmp_path / "flag").touch()
         served.wait_until(lambda: served.get("/readyz").status == 200, "it is ready")
         until(served, submit(served, "true"), "succeeded")
+        ident = submit(served, "sh", "-c", "ulimit -S -n")
+        until(served, ident, "succeeded")
+        assert served.cli("logs", ident).stdout.strip() == "200", "the limit that the service was started with"
         assert not (tmp_path / "executed").exists(), "a file of the current folder was imported"
     finally:
         served.kill()

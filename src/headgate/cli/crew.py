@@ -9,9 +9,11 @@ On its stdout it tells how many hands it has.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from threading import Event, Thread
 from time import monotonic
@@ -35,6 +37,7 @@ class Crew:
         self._say = say
         self._stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
+        self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # before the service raises it for itself
         self._hands = 0  # that work
         self._short_since = monotonic()  # there are fewer than there should be
         self._failed = ""  # why the worker ended, or could not be started; "" once it runs again
@@ -103,6 +106,8 @@ class Crew:
             return f"the worker cannot be started ({error})"
         with process:
             self._process = process
+            if sys.platform == "linux":
+                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, self._open_files)
             if self._stopping.is_set():
                 process.terminate()  # whoever told us so did not see it yet
             assert process.stdout is not None
