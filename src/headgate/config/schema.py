@@ -297,7 +297,9 @@ SCHEMA = Table(
             "providers",
             Map("table of providers", "NAME", v.read_provider_name, PROVIDER),
             "Where providers are and where their keys are found: those of the default account. "
-            'Another account has a table of its own: `[providers."NAME@ACCOUNT"]`.',
+            'Another account has a table of its own: `[providers."NAME@ACCOUNT"]`. '
+            "Other names that agents use mean the same provider: `gemini` is `google`, `amazon-bedrock` is `bedrock`, "
+            "`azure-openai` is `azure`.",
             '{ umans = { base_url = "https://api.umans.ai/v1", key_env = "UMANS_API_KEY" } }',
             "none",
         ),
