@@ -63,7 +63,7 @@ class AccessLog:
             Line(
                 time(),
                 x.method,
-                x.route.provider,
+                x.route.said,
                 x.path[:200].decode("latin-1"),
                 x.status or None,
                 x.model or None,

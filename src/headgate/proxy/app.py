@@ -25,7 +25,7 @@ from headgate.proxy.connection import Response
 from headgate.proxy.early import Early, wants_stream
 from headgate.proxy.errors import ClientGone, Refusal, shape_of
 from headgate.proxy.exchange import Exchange
-from headgate.proxy.headers import ISOLATED, read_headers
+from headgate.proxy.headers import ISOLATED, KEYS, read_headers
 from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
 from headgate.proxy.identities import TABLE as IDENTITIES
 from headgate.proxy.identities import Identities
@@ -123,7 +123,7 @@ class Proxy:
         if route is None:
             route = find_route(path, self._upstreams)
             if route is None:
-                return is_missing(path, RESERVED)
+                return is_missing(path, RESERVED) and _is_call(scope)
             if len(self._routes) >= _MOST_ROUTES:
                 self._routes.clear()
             self._routes[path] = route
@@ -318,6 +318,11 @@ class Proxy:
                 raise Refusal(400, "bad_request", f"x-headgate-priority {number[:20]!r}: {valid}")
             x.priority = int(number)
         x.project = said.get(b"project", "") or x.project
+
+
+def _is_call(scope: Scope) -> bool:
+    """Whether a client of some provider sends this: it changes something, or brings a key along."""
+    return scope["method"] not in ("GET", "HEAD") or any(name in KEYS for name, _ in scope["headers"])
 
 
 async def _no_more() -> Any:

@@ -23,6 +23,7 @@ class Route(NamedTuple):
     project: str
     lease: str
     rest: bytes  # with its slash, or empty
+    said: str  # the provider as the path has it
 
 
 def find_route(raw_path: bytes, providers: Container[str]) -> Route | None:
@@ -41,10 +42,10 @@ def find_route(raw_path: bytes, providers: Container[str]) -> Route | None:
             lease = named
         head, rest = _split(rest)
     provider, at, account = head.partition("@")
-    provider = canonical(provider)
+    said, provider = provider, canonical(provider)
     if provider not in providers or (at and not account):
         return None
-    return Route(provider, account, project, lease, rest)
+    return Route(provider, account, project, lease, rest, said)
 
 
 def split_names(raw_path: bytes) -> tuple[str, bytes]:
