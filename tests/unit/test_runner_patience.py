@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
 
+from headgate.runner import ending as subject
 from headgate.runner.ending import Ending
 from headgate.runner.patience import Patience
 from headgate.signals.agents import agent_for
@@ -19,10 +21,10 @@ INF = float("inf")
 class Told:
     """What an agent's records told up to now."""
 
-    records_seen = 1
     limited = None
 
     def __init__(self) -> None:
+        self.records_seen = 1
         self.activity = False
         self.refusal: Refusal | None = None
 
@@ -275,3 +277,25 @@ def test_a_refusal_is_over_when_the_agent_gets_on_and_the_next_one_has_another_m
     assert read.judge(0, None).kind == "rate_limited", "it stands at the end"
     read.feed(1, json.dumps({"type": "result", "subtype": "success", "is_error": False}).encode() + b"\n")
     assert read.judge(0, None).kind == "ok", "one that healed has not failed"
+
+
+def test_time_that_an_agent_waits_for_a_processor_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_ms = 150_000.0
+    monkeypatch.setattr(subject, "waited_for_processor_ms", lambda group: waited_ms if group == 7 else 0.0)
+    told = Told()
+    told.records_seen = 0
+    ending = Ending(told)
+    ending.begin(0, 7)
+    assert ending.verdict(180_000) == "", "most of the time it stood in the system's own queue"
+    assert ending.next_deadline() == 330_000
+    waited_ms = 150_500.0
+    assert ending.verdict(330_000) == "no_record", "it had a processor, and said nothing"
+    other = Ending(told)
+    other.begin(0, 8)
+    assert other.verdict(180_000) == "no_record"
+
+
+def test_how_long_a_group_waited_for_a_processor_is_read_from_the_system() -> None:
+    group = os.getpgrp()
+    assert subject.waited_for_processor_ms(group) >= 0
+    assert subject.waited_for_processor_ms(1 << 22) == 0

@@ -8,8 +8,8 @@
 | `silent` | it wrote nothing at all for 20 min, or what `--silence` says |
 
 `Ending` only says so; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the machine
-sleeps, while the agent is stopped, and while it waits for whoever reads its output. Nobody is ended for a silence
-that was not theirs.
+sleeps, while the agent is stopped, while it waits for whoever reads its output, and, until its first record, while it
+waits for a processor. Nobody is ended for a silence that was not theirs.
 
 The rule: where nothing can be known, nobody is ended. If the one who reads the records fails, only silence counts.
 """
@@ -42,6 +42,7 @@ SILENT = "silent"
 # From some output until its records are looked at: once for many pieces, and the activity that may follow is seen.
 _SETTLE_MS = 200
 _SETTLE_ACTIVE_MS = 2_000  # of one that has worked, more has to be read again
+_STARVED_MS = 1_000
 _NEVER = float("inf")
 
 
@@ -50,12 +51,14 @@ class Ending:
 
     __slots__ = (
         "_early_until",
+        "_group",
         "_look_at",
         "_patience",
         "_patient_until",
         "_record_by",
         "_silence_ms",
         "_silent_since",
+        "_starved_ms",
         "_told",
         "_waits",
         "failed",
@@ -77,9 +80,11 @@ class Ending:
         self._silence_ms = _NEVER if silence_s is None else silence_s * 1000
         self._early_until = self._record_by = self._look_at = self._patient_until = _NEVER
         self._silent_since = 0.0
+        self._group, self._starved_ms = 0, 0.0
 
-    def begin(self, now_ms: float) -> None:
-        """The agent was started."""
+    def begin(self, now_ms: float, group: int = 0) -> None:
+        """The agent was started, in a process group of its own if it is known."""
+        self._group = group
         early_s, record_s = self._waits
         self._early_until = -_NEVER if early_s is None else now_ms + early_s * 1000
         self._record_by = _NEVER if record_s is None else now_ms + record_s * 1000
@@ -146,10 +151,21 @@ class Ending:
             elif self._told.limited is not None:
                 return RATE_LIMITED
         if now_ms >= self._record_by:
+            if not self._told.records_seen and self._was_starved():
+                return ""
             self._record_by = _NEVER
             if not self._told.records_seen:
                 return NO_RECORD
         return ""
+
+    def _was_starved(self) -> bool:
+        """Whether the agent waited for a processor, for so long that it counts; then its time stood still meanwhile."""
+        waited_ms = waited_for_processor_ms(self._group) if self._group else 0.0
+        news_ms, self._starved_ms = waited_ms - self._starved_ms, waited_ms
+        if news_ms < _STARVED_MS:
+            return False
+        self.stood_still(news_ms)
+        return True
 
 
 def group_lives(group: int) -> bool:
@@ -166,6 +182,27 @@ def group_lives(group: int) -> bool:
         return True
     # In a container often nobody reaps orphans: the group exists for ever.
     return any(_is_living_member(pid, group) for pid in pids) if str(os.getpid()) in pids else True
+
+
+def waited_for_processor_ms(group: int) -> float:
+    """How long the one of a process group that waited longest was ready to run, and had to wait for a processor.
+
+    As far as the system tells (Linux: /proc/PID/schedstat); on a machine with more work than processors that is most
+    of the time that an agent takes to start.
+    """
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return 0.0
+    return max((_run_delay_ms(pid) for pid in pids if _is_living_member(pid, group)), default=0.0)
+
+
+def _run_delay_ms(pid: str) -> float:
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e6
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _is_living_member(pid: str, group: int) -> bool:

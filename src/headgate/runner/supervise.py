@@ -208,7 +208,7 @@ class _Watch:
             self._ends_at = _now_ms() + ends_in_s * 1000
         if ends is not None and self.taps is not None and any(tap.stream == 1 for tap in self.taps.taps):
             self._ends = ends
-            ends.begin(_awake_ms())
+            ends.begin(_awake_ms(), self._child.pid if self._child.own_group else 0)
 
     def tick_every(self, tick_ms: float, on_tick: Callable[[], str | None]) -> None:
         self._tick_at, self._tick_ms, self._on_tick = _now_ms() + tick_ms, tick_ms, on_tick
