@@ -22,6 +22,10 @@ class CannotPrint(HeadgateError, OSError):
 
     exit_code = 74  # EX_IOERR
 
+    def __init__(self, why: str) -> None:
+        super().__init__(f"cannot print everything: {why}")
+        self.strerror = why
+
 
 def prepare() -> None:
     """Before anything is opened or printed."""
@@ -94,13 +98,13 @@ class _Output(_File):
 
     def write(self, data: ReadableBuffer) -> int:
         if not self._is_open:
-            raise CannotPrint("cannot print anything: stdout is closed")
+            raise CannotPrint("stdout is closed")
         try:
             return self._write(data)
         except BrokenPipeError:
             raise  # its reader has left, which is not worth a word
         except OSError as error:
-            raise CannotPrint(f"cannot print everything: stdout says {error.strerror!r}") from error
+            raise CannotPrint(error.strerror or str(error)) from error
 
 
 class _Notes(_File):
