@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core import commands as cmd
+from headgate.core.records import Spec
 from headgate.gate import processes
 from headgate.jobs.desk import Desk
 from headgate.present.job_shapes import JobFilter
@@ -62,3 +64,12 @@ def test_a_process_that_a_message_describes_shows_no_secret():
     with subprocess.Popen(["sh", "-c", "read x", "x", "--token", SECRET], stdin=subprocess.PIPE) as child:
         assert SECRET not in processes.describe(child.pid)
         child.kill()
+
+
+def test_a_history_that_an_older_version_wrote_shows_no_secret(cli: Cli):
+    spec = Spec(host=cli.gate.host)
+    asked = cmd.Acquire("old-request", spec, cli.gate.me, wait=True, command=f"agent --api-key {SECRET}")
+    cli.gate.decide([asked, cmd.Bypass(cli.gate.me, (), f"env TOKEN={SECRET} agent")])
+    told = cli.ok("history") + cli.ok("history", "--json")
+    assert "--api-key" in told
+    assert SECRET not in told

@@ -18,6 +18,7 @@ from headgate.present.moments import Json, Moments
 from headgate.present.shapes import process_json, reason_json
 from headgate.present.times import utc
 from headgate.present.words import count, span
+from headgate.signals.redaction import redact_text
 
 _COMMAND = 60
 _STATES = {"cancelled": "was cancelled", "lost": "is lost"}  # the others are words that fit a sentence
@@ -66,6 +67,8 @@ def _fields(record: Struct, moments: Moments) -> Json:
             document[name] = [_fields(each, moments) for each in value]
         elif value == "":
             document[name] = None
+    if document.get("command"):
+        document["command"] = _without_secrets(document["command"])
     document.pop("wake", None)  # an address that means something to its process alone
     return document
 
@@ -302,9 +305,16 @@ def _brief(reason: Reason) -> str:
     return reason.text.partition("; ")[0]
 
 
+@lru_cache(4096)
+def _without_secrets(command: str) -> str:
+    """Older versions stored commands as they were; what is written now has no secrets any more."""
+    return redact_text(command)
+
+
 def _quoted(command: str) -> str:
     if not command:
         return ""
+    command = _without_secrets(command)
     return f" [{command if len(command) <= _COMMAND else command[: _COMMAND - 1] + '…'}]"
 
 
