@@ -45,7 +45,7 @@ def test_a_closed_window_is_told_at_once_to_every_request_of_those_it_is_about(
         assert int(answer.headers["retry-after"]) > 259_000
     assert gate.provider.stats.calls == 1
     served = gate.chat("/anthropic/v1/messages", SONNET)
-    assert served.status == 200, "the window of one family is nobody else's"
+    assert served.status == 200, "the window of one family is not that of another"
     within(int(served.headers["x-headgate-waited-ms"]), 1000, "ms that it waited")
 
 

@@ -1,4 +1,4 @@
-"""A client that gives up waiting and asks again keeps its age; nobody gets another's."""
+"""A client that gives up waiting and asks again keeps its age; none gets another's."""
 
 from __future__ import annotations
 

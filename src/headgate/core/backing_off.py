@@ -31,7 +31,7 @@ class BackingOff:
         """
         reason = command.outcome
         if reason == "server_error" and command.retry_after_ms == 0:
-            return  # whoever asked was told, and decides
+            return  # the caller was told, and decides
         scope = "account" if reason in _OF_ACCOUNTS else "model"
         if reason in _NAMED or command.named:  # its message may name what is used up
             scope = command.scope or scope

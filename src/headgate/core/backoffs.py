@@ -25,7 +25,7 @@ VERDICT_MS: Final = 60_000  # a probe that has not failed for so long has succee
 # Of a call that was refused without a hint: how long the first time, doubled each time, and how long at most.
 _FIRST_MS = {"rate_limited": 1_000, "overloaded": 1_000, "usage_window": 10_000}
 _LONGEST_MS = {"rate_limited": 60_000, "overloaded": 60_000, "usage_window": 300_000}
-LINGER_MS: Final = 60_000  # a backoff of refused calls that nobody tries out is forgotten so long after its time
+LINGER_MS: Final = 60_000  # a backoff of refused calls that no call tries out is forgotten so long after its time
 
 
 class Backoff(Struct, omit_defaults=True):

@@ -128,7 +128,7 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
 def opens_at(state: State, queue: Queue, now: int) -> int:
     """When the first candidate opens of which a provider said when that will be; `now` if one is not closed so.
 
-    A login, a bill, or a pause by hand is a person's to end: nobody knows when.
+    A login, a bill, or a pause by hand is a person's to end: when is not known.
     """
     first = now
     for number, candidate in enumerate(queue.candidates):

@@ -56,7 +56,7 @@ class Throttling:
         return alone
 
     def use_up(self, command: cmd.UseUp, now: int) -> None:
-        """Headers say that nothing is left for a while: nobody new is sent until then, before it is refused."""
+        """Headers say that nothing is left for a while: no call is sent until then, before one is refused."""
         held = self._state.held.get(command.id)
         first = None if held is None else blame.narrowest(held)
         if held is None or held.name is None or first is None:

@@ -1,4 +1,4 @@
-"""The places in the queue of clients that gave up waiting: whoever asks for the same again soon gets its age back.
+"""The places in the queue of clients that gave up waiting: one that asks for the same again soon gets its age back.
 
 Many clients leave after a minute or five, and try again. A place belongs to the same caller (its key, its run, its
 session) and the same request, to the last byte; it is kept for a while, and given back once.

@@ -1,7 +1,7 @@
 """Content encodings: a bounded copy of what is compressed, to be looked at. What is passed on stays as it came.
 
-gzip and deflate are always understood, br and zstd where their packages are installed. Nobody can make a copy larger
-than its reader wants: decoding stops there.
+gzip and deflate are always understood, br and zstd where their packages are installed. No copy becomes larger than
+its reader wants: decoding stops there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_WINDOW = 64 << 20  # memory that a frame of zstd may ask for
 
 
 class Undecodable(Exception):
-    """It is not what its encoding says, or nobody here knows that encoding."""
+    """It is not what its encoding says, or that encoding is not known here."""
 
 
 class _Step(Protocol):
