@@ -10,7 +10,7 @@ from headgate.config.environment import Environment
 from headgate.config.load import Loaded
 from headgate.core.errors import BadRequest
 from headgate.core.names import read_model, shown
-from headgate.signals.agents import Use, use_of, with_model
+from headgate.signals.agents import Use, can_use, use_of, with_model
 from headgate.signals.redaction import readable
 
 TYPE_CHECKING = False
@@ -56,14 +56,14 @@ def wanted(
     if given:
         models = candidates(given, environment, loaded)
         for model in models:
-            with_model(command, model, environ, folder, add=len(models) > 1)
+            with_model(command, model, environ, folder)
         return Wanted(models)
     if use is not None and use.model and not use.kept:
         return Wanted(_allowed((use.model,), environment))
     if use is None and classify in ("", "generic", NO_MODEL) and not _has_place(command):
         return Wanted(())
     defaults = candidates("", environment, loaded)
-    models = tuple(model for model in defaults if _can_use(command, model, environ, folder))
+    models = tuple(model for model in defaults if can_use(command, model, environ, folder))
     if not models and use is not None and use.model:
         models = _allowed((use.model,), environment)
     return Wanted(models, "" if models or use is None or use.later else _unknown(use))
@@ -79,14 +79,6 @@ def current_folder() -> str:
 
 def _has_place(command: list[str]) -> bool:
     return any(place in word for word in command for place in _PLACEHOLDERS)
-
-
-def _can_use(command: list[str], model: str, environ: Mapping[str, str], folder: str) -> bool:
-    try:
-        with_model(command, model, environ, folder)
-    except BadRequest:
-        return False
-    return True
 
 
 def _unknown(use: Use) -> str:

@@ -99,8 +99,7 @@ def with_model(
     """A command that uses this model, and what was changed of what it said, in a few words.
 
     A command that uses it already, or whose program is not known, is left as it is; so is one of which nothing tells
-    the model, unless it is to be added. BadRequest where another model is named, and cannot be changed, or where the
-    model is of a provider that the agent does not call.
+    the model, unless it is to be added and can be. BadRequest where another model is named, and cannot be changed.
     """
     use = use_of(argv, environ, folder)
     if use is None or use.later or not (use.model or add):
@@ -112,22 +111,39 @@ def with_model(
     start = find_start(argv, environ)
     assert start is not None
     meant = parse_model(model)
-    own = parse_model(use.model).provider if use.model else agent.provider
-    moved = any(start.environ.get(name) for name in agent.address_variables)
-    fits = not agent.provider or moved or canonical(own) == canonical(meant.provider)
-    args = agent.with_model(start.args, meant, start.environ) if start.at >= 0 and fits else None
+    fits = start.at >= 0 and _calls(agent, use, meant.provider, start.environ)
+    args = agent.with_model(start.args, meant, start.environ) if fits else None
     if args is not None:
         said = f"its {'settings say' if use.kept else 'command says'} {_short(use.said)}"
         changed = f"{agent.name} runs with {meant.name}, the model of its slot; {said}" if use.said else ""
         return [*argv[: start.at + 1], *args], changed
-    if not use.model and fits:
-        return list(argv), ""
     if not use.model:
-        raise BadRequest(f"{agent.name} cannot use {model}: it calls the models of {agent.provider}")
+        return list(argv), ""
     raise BadRequest(
         f"{agent.name} is told to use {_short(use.said)}, and the slot is for {model}: name the same model, "
         f"or write {{model}} or {{name}} where its command names one"
     )
+
+
+def can_use(argv: Sequence[str], model: str, environ: Mapping[str, str], folder: str = "") -> bool:
+    """Whether a command can be run with this model: it can be told to, and calls the model's provider."""
+    use = use_of(argv, environ, folder)
+    if use is None or use.later:
+        return True
+    try:
+        with_model(argv, model, environ, folder)
+    except BadRequest:
+        return False
+    start = find_start(argv, environ)
+    assert start is not None
+    return bool(use.model) or _calls(_agent(use.agent), use, parse_model(model).provider, start.environ)
+
+
+def _calls(agent: Agent, use: Use, provider: str, environ: Mapping[str, str]) -> bool:
+    """Whether an agent calls this provider: any, its own, or where its address sends it."""
+    own = parse_model(use.model).provider if use.model else agent.provider
+    moved = any(environ.get(name) for name in agent.address_variables)
+    return not agent.provider or moved or canonical(own) == canonical(provider)
 
 
 def _agent(name: str) -> Agent:
