@@ -49,7 +49,7 @@ def test_a_cap_counts_agents_unless_it_says_otherwise_and_tells_of_the_other_kin
 
 def test_an_automatic_cap_of_the_file_follows_memory_before_anything_has_run(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headgate.gate.memory.room", lambda reserve, per_agent: 5)
-    cli.configure('[agents]\nhost = "auto"\n')
+    cli.config.write_text('[agents]\nhost = "auto"\n')
     (host,) = [pool for pool in cli.json("status")["pools"] if pool["selector"] == "host"]
     assert (host["cap"], host["limit"]) == (5, 5)
     assert cli.json("capacity")["free"] == 5

@@ -22,7 +22,7 @@ from headgate.core.errors import BadRequest
 from headgate.core.names import shown
 from headgate.core.state import State
 from headgate.gate import processes
-from headgate.gate.direct import DirectGate, load_file
+from headgate.gate.direct import DirectGate
 from headgate.log.protocol import StoreError
 from headgate.present.words import printable, printable_json
 
@@ -50,13 +50,8 @@ def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None]
     """
     tell = tell or note
     state = gate.replica.catch_up()
-    news: list[cmd.Command] = []
     loaded = gate.loaded
-    if loaded is None or gate.log.remote:
-        pass  # the caps of a gate of many machines are nobody's own file (SPEC C2)
-    elif loaded.digest != state.file_digest and loaded.mtime_ms > state.file_modified:
-        news.append(load_file(loaded))
-    news += gate.credentials.news(state)
+    news = [*gate.news(), *gate.credentials.news(state)]
     gone = gate.beats.lost(state) if reap else None
     if gone is not None:
         news.append(gone)

@@ -96,7 +96,7 @@ class DirectGate:
 
         `side` is written beside the log with it, whatever the commands come to, unless it is a function of that.
         """
-        prelude = self._news()
+        prelude = self.news()
         skipped = len(prelude)
         writes = (lambda decided: side(decided[skipped:])) if callable(side) else side
         self.before_lock()
@@ -137,11 +137,11 @@ class DirectGate:
     def read(self) -> State:
         """The current state, to look at; the config file's caps are in it."""
         state = self.replica.catch_up()
-        if self._news():
+        if self.news():
             self.decide([])
-        return state if not self._news() else self.replica.state
+        return state if not self.news() else self.replica.state
 
-    def _news(self) -> list[cmd.Command]:
+    def news(self) -> list[cmd.Command]:
         """The config file, when the gate does not have it yet; a gate of many machines has none of theirs.
 
         With it, or where another has set it, what `host = "auto"` means here.
