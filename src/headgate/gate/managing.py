@@ -32,7 +32,7 @@ class Managing:
         """Set a cap; on disk when this returns. Whoever fits now enters."""
         rule = Rule(
             kind,
-            canonical(selector),
+            _canonical(selector),
             cap,
             cooldown_ms=milliseconds("cooldown_s", cooldown_s),
             on_429=on_429,
@@ -45,20 +45,20 @@ class Managing:
 
     async def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
         """No cap on this selector any more; its pause and reduction are forgotten."""
-        await self._ask(cmd.RemoveCap(kind, canonical(selector)), durable=True)
+        await self._ask(cmd.RemoveCap(kind, _canonical(selector)), durable=True)
 
     async def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
         """How long a released seat stays taken, from the next release on."""
         cooldown_ms = int(number("cooldown_s", cooldown_s, 0) * 1000)
-        await self._ask(cmd.SetRule(Rule(kind, canonical(selector), cooldown_ms=cooldown_ms)), durable=True)
+        await self._ask(cmd.SetRule(Rule(kind, _canonical(selector), cooldown_ms=cooldown_ms)), durable=True)
 
     async def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
         """Nobody new enters a pool, for a while or until `resume`."""
-        await self._ask(cmd.Pause(kind, canonical(pool), milliseconds("for_s", for_s)), durable=True)
+        await self._ask(cmd.Pause(kind, _canonical(pool), milliseconds("for_s", for_s)), durable=True)
 
     async def resume(self, pool: str, *, kind: str = "requests") -> None:
         """End a pause."""
-        await self._ask(cmd.Resume(kind, canonical(pool)), durable=True)
+        await self._ask(cmd.Resume(kind, _canonical(pool)), durable=True)
 
     async def cancel(self, ident: str) -> None:
         """Take a ticket out of the line."""
@@ -69,7 +69,7 @@ class Managing:
         after = outcome.retry_after_s
         if after is not None:
             after = max(number("retry_after_s", after), 0)  # a moment that has passed is now
-        await self._ask(cmd.Report(lease, kind, canonical(pool), milliseconds("retry_after_s", after)))
+        await self._ask(cmd.Report(lease, kind, _canonical(pool), milliseconds("retry_after_s", after)))
 
     async def status(self) -> list[PoolView]:
         """Every capped pool."""
@@ -91,3 +91,8 @@ class Managing:
 
     def _now(self) -> int:
         raise NotImplementedError
+
+
+def _canonical(text: str) -> str:
+    """The name that is used here. What is no text stays as it is: the engine says what is valid."""
+    return canonical(text) if isinstance(text, str) else text
