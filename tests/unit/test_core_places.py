@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.places import Line
+from headgate.core.places import Line, row_of
 from headgate.core.views import capacity, ticket_view, ticket_views
 from tests.property.harness import OPUS, SECOND, SONNET, Bench
 
@@ -139,3 +139,23 @@ def test_a5_some_of_the_line_are_walked_with_the_places_that_they_have_in_the_wh
     whole = [view for view in ticket_views(bench.state, bench.now) if view.ticket.id in chosen]
     assert list(Line(bench.state, bench.now).walk(lambda ticket: ticket.id in chosen)) == whole
     assert len(whole) == 3
+
+
+def test_a5_those_of_one_row_have_the_places_that_the_listing_gives_them():
+    bench = crowd()
+    spec = bench.state.tickets["t01"].spec
+    line, row = Line(bench.state, bench.now, spec), row_of(bench.state, spec, bench.now)
+    places = line.places(row)
+    assert "t01" in places
+    assert list(places.values()) == [view for view in ticket_views(bench.state, bench.now) if view.ticket.id in places]
+    assert line.size_of(row) >= len(places)
+    assert line.places(row._replace(pool="agents nobody")) == {}
+
+
+def test_a5_a_job_whose_pause_is_over_has_a_position():
+    bench = Bench(agents={"host": 1})
+    later = bench.now + 10 * SECOND
+    bench.do(cmd.Acquire("job", bench.spec(SONNET, host=""), "", job=True, any_host=True, not_before=later))
+    assert [(view.of, view.reason.code) for view in ticket_views(bench.state, bench.now)] == [(0, "retry_pause")]
+    bench.wait(20 * SECOND)
+    assert [(view.position, view.of) for view in ticket_views(bench.state, bench.now)] == [(1, 1)]
