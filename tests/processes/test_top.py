@@ -77,7 +77,7 @@ def test_a9_a_new_ticket_appears_and_is_cancelled_with_the_keys(fleet: Fleet):
         ticket(fleet, "firstinline", "fix \x1b[2Jthe \x07tests")
         terminal.wait("firstinline.*fix  ?.2Jthe  tests")
         terminal.type("\t")
-        terminal.wait("> +1  firstinline")
+        terminal.wait("> +1/1  firstinline")
         terminal.type("c")
         terminal.wait(r"cancel firstinline .*\? y/n")
         assert fleet.in_line() == 1

@@ -14,7 +14,7 @@ from headgate.core.records import Rule, Spec
 from headgate.core.state import State
 from tests.property.harness import SECOND, START
 
-FEW, MANY = 200, 4_000
+FEW, MANY = 200, 2_000
 OTHER = Spec(("other/m",), host="h")
 
 
