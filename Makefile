@@ -39,7 +39,7 @@ check: ## Lint, format, types and layers
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(filter-out setup.py,$(CODE))
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: ## Put the code into its format, and fix what ruff can
 	@sh tools/bootstrap dev

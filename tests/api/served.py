@@ -35,7 +35,8 @@ class Served:
         self.config.write_text(config)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADGATE_", "AIDEVOPS_"))}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        self.environ = {**kept, "HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config), **environ}
+        own = {"HOME": str(home), "HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config)}
+        self.environ = {**kept, **own, **environ}
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
 
