@@ -118,5 +118,5 @@ def _row(what: str, times: list[float]) -> Row:
         f"{what}; {', '.join(f'{number:,}' for number in WAITING[1:])} jobs wait for something else",
         f"{told} ms",
         "1 time",
-        f"{empty:.2f} ms with nobody waiting",
+        f"{empty:.2f} ms with an empty queue",
     )

@@ -109,7 +109,7 @@ class Crew:
             if sys.platform == "linux":
                 resource.prlimit(process.pid, resource.RLIMIT_NOFILE, self._open_files)
             if self._stopping.is_set():
-                process.terminate()  # whoever told us so did not see it yet
+                process.terminate()  # `stop` ran before the process was known to it
             assert process.stdout is not None
             while process.poll() is None:
                 # Not to the end of the file: what the worker has started may keep it open for longer.

@@ -71,7 +71,7 @@ class Share:
         self._fd = -1
 
     def take(self, wait_s: float | None) -> bool:
-        """Take it, and wait for whoever has it. False when it was not free in time."""
+        """Take the lock, waiting for the process that has it. False when it was not free in time."""
         import fcntl
 
         until = None if wait_s is None else monotonic() + wait_s

@@ -66,7 +66,8 @@ def _targets(known: tuple[Notify, ...], names: tuple[str, ...]) -> tuple[Notify,
 def run() -> int:
     """Tell people what happens from now on. `headgate worker` does so by itself; two never tell the same twice.
 
-    Where it is in the history is kept: what happens while nobody tells is told later. It follows the config file.
+    Where it is in the history is kept: events that occur while no sender is running are sent
+    later. It follows the config file.
     """
     loaded = load_config()
     gate = open_gate(loaded)
@@ -81,7 +82,7 @@ def run() -> int:
 
 
 def _look_after(gate: DirectGate) -> None:
-    """What a worker does too: without one, nobody would find out that a ticket has expired, or that a worker died."""
+    """What a worker does too: without one, no process would notice that a ticket has expired or a worker has died."""
     if gate.turns.take():
         gate.look_around()
     gate.act_if_overdue()

@@ -82,7 +82,7 @@ class _File(io.RawIOBase):
         while left:
             try:
                 left = left[os.write(self._fd, left) :]
-            except BlockingIOError:  # whoever shares it with us has made it so
+            except BlockingIOError:  # another process that shares it made it non-blocking
                 from select import select
 
                 select([], [self._fd], [])

@@ -124,7 +124,7 @@ class BackingOff:
 
 
 def pauses(state: State, model: Model, now: int) -> list[Pool]:
-    """The pools of a model's provider, of agents and of requests, that nobody new enters."""
+    """The pools of a model's provider, of agents and of requests, that are paused."""
     specs = [Spec(models=(str(model),), kind=kind) for kind in KINDS]
     needs = [need for spec in specs for need in state.rules.needs(spec, model)]
     pools = [state.pool(need) for need in needs if need.cap.selector.scope == "model"]

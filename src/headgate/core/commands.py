@@ -216,7 +216,7 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
 
 
 class Pause(Struct, tag="pause", omit_defaults=True):
-    """Nobody new enters these pools for a while, or until somebody resumes them (`for_ms` None)."""
+    """Pause these pools for a while, or until a person resumes them (`for_ms` None)."""
 
     kind: str
     pool: str

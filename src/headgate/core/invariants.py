@@ -80,7 +80,7 @@ def _check_line(state: State) -> None:
 
 
 def _check_indexes(state: State) -> None:
-    """What is kept so that nobody has to look at all tickets is what looking at all of them would give."""
+    """The indexes of tickets agree with the tickets themselves."""
     members: dict[object, dict[str, None]] = {}
     roster = Roster()
     for ticket in state.tickets.values():

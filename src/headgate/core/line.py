@@ -35,7 +35,7 @@ class Candidate:
         self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
 
     def is_paused(self, now: int) -> bool:
-        """Whether nobody new enters one of its pools."""
+        """Whether one of its pools is paused."""
         return any(now < pool.paused_until for pool, _ in self.needs)
 
 

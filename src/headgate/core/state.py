@@ -52,9 +52,9 @@ class State:
         self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
         self.pools: dict[str, Pool] = {}
         self.queues: dict[Spec, Queue] = {}
-        self.standing: dict[Spec, Queue] = {}  # those of them in which somebody stands
+        self.standing: dict[Spec, Queue] = {}  # those of them that are not empty
         self.by_account: dict[str, dict[Spec, Queue]] = {}  # those with a candidate of an account
-        self._queues_kept = 0  # when those that nobody is in were last forgotten
+        self._queues_kept = 0  # how many there were when empty ones were last forgotten
         self.roster = Roster()  # where to find tickets
         self.resumed: list[Ticket] = []  # those whose time runs again, since a backoff ended
         self.remade: list[Pool] = []  # those that a changed rule is about
@@ -144,7 +144,7 @@ class State:
         return queue
 
     def _forget_queues(self) -> None:
-        """Those that nobody is in."""
+        """The empty ones."""
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
         self._queues_kept = len(self.queues)
         self.by_account = {}

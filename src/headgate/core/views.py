@@ -204,7 +204,7 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
 
 
 def _closed(state: State, queue: Queue, now: int) -> Capacity:
-    """Nobody like this enters: how long, and why."""
+    """No request like this is admitted: for how long, and why."""
     reason = reason_for(state, queue, now)
     wait = None if reason.until is None else (reason.until - now, reason.until - now)
     level = "yellow" if wait is not None and wait[1] <= YELLOW_WAIT_MS else "red"

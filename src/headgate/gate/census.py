@@ -2,7 +2,7 @@
 
 A process counts when its command line matches a pattern of the config and no ancestor of it does. Not counted
 are processes of Headgate and all that runs under them, and all that runs under a process with a lease or a
-ticket (its holder, or the agent that it was lent to). Processes of other users than the gate's are not looked at: they
+ticket (its holder, or the agent that runs under it). Processes of other users than the gate's are not looked at: they
 could pretend to be agents. A model is named as `headgate run` names it.
 
 A command line is something that anyone can make as long and as odd as they like, and Python's patterns take time that

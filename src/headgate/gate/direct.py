@@ -235,7 +235,7 @@ class DirectGate:
         return self.log.side(table, key)
 
     def act_if_overdue(self) -> None:
-        """Act on a deadline that has passed, where nobody else did, and no node is there to do so."""
+        """Act on a deadline that has passed, where no other process did and there is no node to do it."""
         head = None if self.log.tended else self.log.head()
         if head is not None and head.due is not None and self.log.now() - head.due > _OVERDUE_MS:
             self.decide([])

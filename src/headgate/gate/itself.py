@@ -1,6 +1,6 @@
 """How Headgate starts Python for itself.
 
-With `-P` nothing of the current folder is imported: a `msgspec.py` that lies there is somebody else's file. Not with
+With `-P` nothing of the current folder is imported: a `msgspec.py` that lies there is not ours. Not with
 `-I`, which would also leave out PYTHONPATH and the user's own site folder, where Headgate itself may be installed. What
 this Python was started with applies to the other one as well.
 """

@@ -1,7 +1,7 @@
 """The whole tokens that a credential file holds: access tokens and API keys, as a client would send them.
 
-A key is compared with whole tokens, never with the text of a file: whoever may ask whether something is a part of a
-file can read the file, byte by byte.
+A key is compared with whole tokens, never with the text of a file: a caller who may ask whether something is part of
+a file can read the file, byte by byte.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Surroundings:
     def __init__(self, settings: Settings, folder: str = "") -> None:
         self._settings = settings
         self._folder = folder
-        self._users: StoreUsers | None = None  # looked up when somebody is counted
+        self._users: StoreUsers | None = None  # looked up at the first count
         self.trouble = ""  # what a census could not do
 
     def observe(self, current: Callable[[], State], host: str) -> cmd.Observe | None:

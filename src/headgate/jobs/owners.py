@@ -46,7 +46,7 @@ class Owners:
         self.uids = frozenset(uid_of(name) for name in names) or frozenset((os.geteuid(),))
         self.names = frozenset(user_name(uid) for uid in self.uids)
         self._shared_log = shared_log
-        # Whose rows are that nobody has to prove: None where several users can write them.
+        # The only user who can write rows, which need no proof then; None where several users can.
         self._writer = None if shared_log or not folder else only_writer(folder)
         self._in_memory = not folder and not shared_log
 

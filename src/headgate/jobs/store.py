@@ -205,7 +205,7 @@ def _brief(ident: str, value: bytes) -> _Brief:
 
 
 def _matches(row: _Brief, now: str, wanted: Wanted) -> bool:
-    """Whatever its state. One that has no time of its end yet has just ended: nobody has seen to it."""
+    """Whatever its state. A job without an end time has just ended, and its row is not written yet."""
     spec = row.spec
     return (
         (not wanted.project or spec.project == wanted.project)

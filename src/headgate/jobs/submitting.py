@@ -55,7 +55,7 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
     if must_seal(gate.folder, shared_log=gate.log.remote):
         jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
     for command in asked:
-        command.since = since  # where nobody said, when it is decided: so a new job is told from one that is back
+        command.since = since  # without one, the time of the decision: so a new job is told from one that is back
     submitted: list[Submitted] = []
 
     def rows(decided: list[Decided]) -> list[SideWrite]:

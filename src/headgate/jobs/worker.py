@@ -76,7 +76,7 @@ class Worker:
         self._ends_with = ends_with
         self._beside = beside
         self._aside = 0  # the pid of that process
-        self._begins: Position | None = None  # where the log was when we started; None once nobody need know
+        self._begins: Position | None = None  # where the log was when we started; None once it is not needed
         self._open_gate = open_gate
         self._number = number
         self._wants = wants

@@ -44,7 +44,7 @@ def boot_id() -> str:
 def steady(offset: int) -> int:
     """What to add to times of the log to make wall time of them, given what two looks at two clocks say.
 
-    Rounded to a second: so a wall time is one and the same time of the log, whoever looks and whenever.
+    Rounded to a second: so a wall time is the same time of the log for every process at every moment.
     """
     return (offset + 500) // 1000 * 1000
 

@@ -32,7 +32,7 @@ MOVED = 1_000_000  # the user_version of what is left in the place of a store th
 BUSY_S = 10.0  # how long to wait for other programs' locks; Headgate's own processes queue at the file lock
 WAL_KEPT_BYTES = 3 << 20  # below what makes a checkpoint, so that the size of the file tells when one is due
 HAND_OVER_S = 0.000_05  # what a waiter needs to wake up and take the lock that was let go
-MOST_REOPENS = 20  # in a row, before somebody else is taken to remove the files again and again
+MOST_REOPENS = 20  # in a row, before we conclude that another program keeps removing the files
 CTIME_SETTLES_NS = 100_000_000  # several ticks of the slowest kernel clock
 
 

@@ -38,7 +38,7 @@ from headgate.log.protocol import (
 
 CHECKPOINT_BYTES = 4 << 20
 TRUNCATE_BYTES = 32 << 20  # writers outpace the checkpoints: make one while they wait
-PRUNE_COMMITS = 500  # at once, so that nobody waits long for the lock
+PRUNE_COMMITS = 500  # at once, so that no process waits long for the lock
 FREE_PAGES = 1_000  # unused, before they are given back; and a quarter of all
 VACUUM_PAGES = 500  # given back at once
 VACUUM_BYTES = 32 << 20  # used of a database of an older release that is rewritten, so that it can give space back

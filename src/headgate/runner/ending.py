@@ -8,8 +8,8 @@
 | `silent` | it wrote nothing at all for 20 min, or what `--silence` says |
 
 `Ending` only says so; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the machine
-sleeps, while the agent is stopped, while it waits for whoever reads its output, and, until its first record, while it
-waits for a processor. Nobody is ended for a silence that was not theirs.
+sleeps, while the agent is stopped, while it waits for the reader of its output, and, until its first record, while it
+waits for a processor. No agent is ended for a silence that it did not cause.
 
 The rule: where nothing can be known, nobody is ended. If the one who reads the records fails, only silence counts.
 """

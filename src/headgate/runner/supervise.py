@@ -60,7 +60,7 @@ class End:
     """How a child ended: with an exit code, or by a signal.
 
     `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent" or
-    "cut_off". `interrupted` is the signal by which somebody else told it to end, 0 if none did.
+    "cut_off". `interrupted` is the signal by which another process told it to end, 0 if none did.
     `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
     """
 

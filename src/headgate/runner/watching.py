@@ -71,7 +71,7 @@ class Watch:
         self._agent = agent_for(argv, classify)
         self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
         self._by_files = False  # what the agent wrote down decided
-        self.interrupted = False  # somebody told it to end, and it did without having finished, with exit code 0
+        self.interrupted = False  # it was told to end, and exited 0 without having finished
         self._left = False  # it was on a terminal, and ended well: whoever sat there left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
         self.ending: Ending | None = None
@@ -256,7 +256,7 @@ class Watch:
         return judged
 
     def _was_broken_off(self, judged: Outcome) -> bool:
-        """Whether an agent that somebody told to end, and that says all is well, has not come to its end."""
+        """Whether an agent that was told to end, and that reports success, had not finished."""
         assert self.reader is not None
         no_limit = judged.kind in ("ok", LOCAL_ERROR)
         return no_limit and (judged.evidence == "no_activity" or self.reader.unfinished)

@@ -14,7 +14,7 @@ from headgate.present.moments import (
     Moments,
 )
 
-_MOST_TICKETS = 1_000  # nobody scrolls further, and each frame lists them
+_MOST_TICKETS = 1_000  # more than anyone scrolls through; each frame lists them
 
 
 class Snapshot(NamedTuple):
