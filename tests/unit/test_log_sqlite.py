@@ -283,6 +283,35 @@ def test_a_folder_that_was_moved_away_is_made_anew(folder: Path, open_log: Open)
     assert len(open_log(folder.with_name("moved")).read(START)) == 2
 
 
+def test_files_that_go_away_while_they_are_opened_are_looked_for_again(
+    folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_log()
+    commit(first, [Returned(id="a")])
+    look = database.Database._look
+    looks: list[int] = []
+
+    def moved_in_between(db: database.Database) -> tuple[int, ...]:
+        looks.append(1)
+        if len(looks) == 1:
+            raise FileNotFoundError(2, "No such file or directory", db.wal_path)  # as `store copy` moves it
+        return look(db)
+
+    monkeypatch.setattr(database, "REPLACING_S", 0.0)
+    monkeypatch.setattr(database.Database, "_look", moved_in_between)
+    assert last_position(open_log()) == last_position(first)
+    assert len(looks) > 1
+
+
+def test_upkeep_of_a_write_ahead_log_that_went_away_waits_for_the_next_time(
+    folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    monkeypatch.setattr(database.Database, "in_place", lambda db: True)
+    (folder / "headgate.db-wal").unlink()
+    log.maintain(1_000)
+
+
 def test_a_folder_that_was_replaced_by_another_is_noticed_under_the_lock(folder: Path, open_log: Open) -> None:
     log = open_log()
     kept = fill(log, 2)[-1]

@@ -32,6 +32,7 @@ MOVED = 1_000_000  # the user_version of what is left in the place of a store th
 BUSY_S = 10.0  # how long to wait for other programs' locks; Headgate's own processes queue at the file lock
 WAL_KEPT_BYTES = 3 << 20  # below what makes a checkpoint, so that the size of the file tells when one is due
 HAND_OVER_S = 0.000_05  # what a waiter needs to wake up and take the lock that was let go
+REPLACING_S = 0.05  # between two looks at files that are being replaced
 MOST_REOPENS = 20  # in a row, before we conclude that another program keeps removing the files
 CTIME_SETTLES_NS = 100_000_000  # several ticks of the slowest kernel clock
 
@@ -158,7 +159,7 @@ class Database:
         try:
             fd = self._open_lock_file()
             folder_fd = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-            self.conn = self._connect(fd)
+            self.conn = self._connect_in_place(fd)
         except BaseException as error:
             self._stale = True
             _close(fd, folder_fd)
@@ -264,6 +265,15 @@ class Database:
 
             make_folder(self.folder)
             return make_file(self.lock_path, exclusive=False)
+
+    def _connect_in_place(self, lock_fd: int) -> sqlite3.Connection:
+        """Connect; again if files went away in between, as they do when a store is moved or restored."""
+        for _ in range(MOST_REOPENS - 1):
+            try:
+                return self._connect(lock_fd)
+            except FileNotFoundError:
+                sleep(REPLACING_S)
+        return self._connect(lock_fd)
 
     def _connect(self, lock_fd: int) -> sqlite3.Connection:
         if not os.path.exists(self.path):

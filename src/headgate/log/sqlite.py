@@ -343,7 +343,10 @@ class SqliteLog:
     def _checkpoint(self) -> None:
         if not self._db.in_place():
             self._db.reopen()
-        size = os.stat(self._db.wal_path).st_size
+        try:
+            size = os.stat(self._db.wal_path).st_size
+        except FileNotFoundError:
+            return  # the files were replaced since: the next use opens the new ones
         if size < CHECKPOINT_BYTES:
             return
         self._rows("PRAGMA wal_checkpoint(PASSIVE)")
