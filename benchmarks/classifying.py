@@ -18,7 +18,7 @@ from time import perf_counter, process_time
 
 from benchmarks.report import Row, percentile
 from headgate.signals.agents import agent_for
-from headgate.signals.process import Reader
+from headgate.signals.classify_process import Reader
 
 MB = 100
 BLOCK = 65_536
@@ -67,10 +67,10 @@ while left > 0:
 RUNNER = f"""
 import os, sys
 from headgate.runner.child import Child, tappable
-from headgate.runner.ending import Ending
-from headgate.runner.supervise import supervise
+from headgate.runner.early_stop import Ending
+from headgate.runner.supervisor import supervise
 from headgate.signals.agents import agent_for
-from headgate.signals.process import Reader
+from headgate.signals.classify_process import Reader
 read, argv = sys.argv[1], sys.argv[2:]
 child = Child.prepare(argv, os.environ, own_group=True, taps=tappable())
 reader = Reader(agent_for({ARGV!r}), {ARGV!r}, lambda: 0)

@@ -20,9 +20,9 @@ def worker(store: str, seconds: float) -> None:
     from time import perf_counter
 
     from headgate.core import commands as cmd
-    from headgate.core.records import Spec
-    from headgate.gate.direct import DirectGate
-    from headgate.gate.ids import new_id
+    from headgate.core.entities import Spec
+    from headgate.gate.request_ids import new_id
+    from headgate.gate.slots.direct_gate import DirectGate
     from headgate.log import open_log
 
     gate = DirectGate(open_log(store))

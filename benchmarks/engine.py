@@ -7,7 +7,7 @@ from collections import deque
 from benchmarks.report import Row, best_of
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
-from headgate.core.records import Rule, Spec
+from headgate.core.entities import Rule, Spec
 
 PAIRS = 20_000
 WAITING = 100_000

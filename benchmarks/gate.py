@@ -10,9 +10,9 @@ from time import perf_counter
 import headgate
 from benchmarks.report import Row, best_of
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.entities import Rule, Spec
+from headgate.gate.request_ids import new_id
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
 
 CONFIG = {

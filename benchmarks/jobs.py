@@ -15,11 +15,11 @@ from time import perf_counter, sleep, time_ns
 from benchmarks import job_peers
 from benchmarks.report import Row, percentile
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
-from headgate.gate import wake
-from headgate.gate.direct import DirectGate
-from headgate.jobs import store, submitting
-from headgate.jobs.records import JobSpec
+from headgate.core.entities import Rule
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.gate.wakeup import mailbox
+from headgate.jobs import job_store, submit
+from headgate.jobs.job_record import JobSpec
 from headgate.log import open_log
 
 BATCH = 1_000
@@ -53,7 +53,7 @@ class Bench:
 
     def submit(self, number: int, project: str = "default") -> list[str]:
         specs = [JobSpec(("true",), "/", self.gate.host, project=project) for _ in range(number)]
-        return [each.id for each in submitting.submit(self.gate, specs)]
+        return [each.id for each in submit.submit(self.gate, specs)]
 
     def batch_a_second(self) -> float:
         began = perf_counter()
@@ -81,7 +81,7 @@ class Bench:
         ]
         with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
             try:
-                while len(wake.hands(self.folder)) < job_peers.HANDS:
+                while len(mailbox.hands(self.folder)) < job_peers.HANDS:
                     sleep(0.01)
                 for _ in range(5):
                     self._run_one()
@@ -91,12 +91,12 @@ class Bench:
                 worker.terminate()
 
     def _submit_one(self, argv: list[str]) -> None:
-        submitting.submit(self.gate, [JobSpec(tuple(argv), "/", self.gate.host)])
+        submit.submit(self.gate, [JobSpec(tuple(argv), "/", self.gate.host)])
 
     def _run_one(self) -> float:
         began = time_ns() // 1_000_000
         (ident,) = self.submit(1)
-        while (job := store.find(self.gate.log, ident)) is None or job.state != "succeeded":
+        while (job := job_store.find(self.gate.log, ident)) is None or job.state != "succeeded":
             sleep(0.002)
         sleep(0.02)
         return job.started_at - began

@@ -13,7 +13,7 @@ TICKETS = 100_000
 LOAD = """
 import sys
 from time import perf_counter
-from headgate.gate.transaction import Replica
+from headgate.gate.replica.replica import Replica
 from headgate.log import open_log
 began = perf_counter()
 replica = Replica(open_log(sys.argv[1]), "me")
@@ -36,10 +36,10 @@ def load_s(store: str) -> float:
 
 def measure() -> list[Row]:
     from headgate.core import commands as cmd
-    from headgate.core.records import Rule, Spec
-    from headgate.gate.ids import new_id
-    from headgate.gate.processes import this_process
-    from headgate.gate.transaction import Replica
+    from headgate.core.entities import Rule, Spec
+    from headgate.gate.liveness.process_identity import this_process
+    from headgate.gate.replica.replica import Replica
+    from headgate.gate.request_ids import new_id
     from headgate.log import open_log
 
     with tempfile.TemporaryDirectory(prefix="hg-") as folder:

@@ -24,7 +24,7 @@ while left > 0:
 WRAPPER = """
 import os, sys
 from headgate.runner.child import Child, tappable
-from headgate.runner.supervise import supervise
+from headgate.runner.supervisor import supervise
 child = Child.prepare(sys.argv[1:], os.environ, own_group=True, taps=tappable())
 child.start()
 sys.exit(supervise(child, on_bytes=lambda stream, data: None).code)

@@ -20,13 +20,13 @@ import headgate
 from benchmarks.postgres_peers import NotHere, prefect
 from benchmarks.report import Row, best_of, percentile
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate import processes
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.entities import Rule, Spec
+from headgate.gate.liveness import process_identity
+from headgate.gate.request_ids import new_id
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
-from headgate.log.postgres.address import parse
-from headgate.log.postgres.schema import migrate
+from headgate.log.postgres.migrations import migrate
+from headgate.log.postgres.url import parse
 from tests.postgres_server import NoServer, Server
 
 CAPS = {"x": 1000, "x/y": 500, "project": 5000}
@@ -127,13 +127,13 @@ def waiter(url: str, host: str) -> None:
     """Take the seat whenever it is free, say when, and give it back; on a machine of another name, if one is given."""
     import select
 
-    from headgate.cli.asking import Request, ask
-    from headgate.core.records import Lease
-    from headgate.log.places import local_folder
+    from headgate.cli.acquire_slot import Request, ask
+    from headgate.core.entities import Lease
+    from headgate.log.store_url import local_folder
 
     if host:
-        pid, _, _, pidns, ours = processes._look_around()
-        processes._here = (pid, host, f"boot-{host}", pidns, ours)
+        pid, _, _, pidns, ours = process_identity._look_around()
+        process_identity._here = (pid, host, f"boot-{host}", pidns, ours)
     gate = DirectGate(open_log(url), folder=local_folder(url))
     request = Request(("x/y",), "requests", 1, "default", False, False, (), (), 0, None, 0, None, "", "", "", True)
     for _ in range(ROUNDS):

@@ -11,9 +11,9 @@ from time import process_time
 from benchmarks.http import service
 from benchmarks.report import Row
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.entities import Rule, Spec
+from headgate.gate.request_ids import new_id
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
 
 WAITING = (0, 1_000, 20_000, 100_000)

@@ -20,9 +20,9 @@ def resident_mb(pid: int) -> float:
 
 def fill(folder: str) -> None:
     from headgate.core import commands as cmd
-    from headgate.core.records import Rule, Spec
-    from headgate.gate.direct import DirectGate
-    from headgate.gate.ids import new_id
+    from headgate.core.entities import Rule, Spec
+    from headgate.gate.request_ids import new_id
+    from headgate.gate.slots.direct_gate import DirectGate
     from headgate.log import open_log
 
     gate = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)

@@ -18,10 +18,10 @@ def waiter(store: str) -> None:
     """Take the seat whenever it is free, say when, and give it back."""
     import select
 
-    from headgate.cli.asking import Request, ask
+    from headgate.cli.acquire_slot import Request, ask
     from headgate.core import commands as cmd
-    from headgate.core.records import Lease
-    from headgate.gate.direct import DirectGate
+    from headgate.core.entities import Lease
+    from headgate.gate.slots.direct_gate import DirectGate
     from headgate.log import open_log
 
     gate = DirectGate(open_log(store), folder=store.removeprefix("sqlite://"))
@@ -38,9 +38,9 @@ def waiter(store: str) -> None:
 
 def wake_ups_ms(store: str) -> list[float]:
     from headgate.core import commands as cmd
-    from headgate.core.records import Rule, Spec
-    from headgate.gate.direct import DirectGate
-    from headgate.gate.ids import new_id
+    from headgate.core.entities import Rule, Spec
+    from headgate.gate.request_ids import new_id
+    from headgate.gate.slots.direct_gate import DirectGate
     from headgate.log import open_log
 
     gate = DirectGate(open_log(store), folder=store.removeprefix("sqlite://"))

@@ -7,8 +7,8 @@ import tempfile
 import threading
 from typing import Any
 
-from headgate.gate.borrowing import BorrowedLink
-from headgate.gate.listening import Listener
+from headgate.gate.node.pooled_connection import BorrowedLink
+from headgate.gate.node.server import Listener
 from headgate.log.clock import Clock
 from headgate.log.postgres import PostgresLog
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 
-from headgate.log.postgres import address, schema
+from headgate.log.postgres import migrations
+from headgate.log.postgres import url as postgres_url
 from tests.postgres_server import Server
 
 _TABLES = ("log", "side", "snapshots")
@@ -17,7 +18,7 @@ _numbers = count(1)
 
 
 def migrate(url: str) -> None:
-    schema.migrate(address.parse(url))
+    migrations.migrate(postgres_url.parse(url))
 
 
 @cache
@@ -34,12 +35,12 @@ def fresh_store(server: Server, *, tcp: bool = False, **options: object) -> str:
 
 def admin(url: str) -> psycopg.Connection[Any]:
     """A connection to the database of a store, past all of ours."""
-    return psycopg.connect(address.parse(url).url, autocommit=True)
+    return psycopg.connect(postgres_url.parse(url).url, autocommit=True)
 
 
 def backup(url: str) -> Callable[[], None]:
     """Copy the rows of a gate; call what is returned to put them back under whoever runs."""
-    namespace = address.parse(url).namespace
+    namespace = postgres_url.parse(url).namespace
     with admin(url) as conn:
         (ns,) = conn.execute("SELECT id FROM headgate.namespaces WHERE name = %s", (namespace,)).fetchone() or (0,)
         rows = {

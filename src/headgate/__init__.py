@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate import sync
     from headgate.config.errors import ConfigError
+    from headgate.core.entities import Reason
     from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
-    from headgate.core.records import Reason
-    from headgate.core.views import PoolView, TicketView
-    from headgate.gate.handles import Deferred, Leased, NotAdmitted, RateLimited
-    from headgate.gate.opening import open_gate
-    from headgate.gate.service import Gate
+    from headgate.core.views.pool_and_lease_views import PoolView, TicketView
+    from headgate.gate.library.gate import Gate
+    from headgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, RateLimited
+    from headgate.gate.library.open_gate import open_gate
     from headgate.log.protocol import StoreError
 
 __version__ = "0.1.0.dev0"
@@ -47,18 +47,18 @@ _WHERE = {
     "BadName": "core.errors",
     "BadRequest": "core.errors",
     "ConfigError": "config.errors",
-    "Deferred": "gate.handles",
-    "Gate": "gate.service",
+    "Deferred": "gate.library.lease_handles",
+    "Gate": "gate.library.gate",
     "HeadgateError": "core.errors",
-    "Leased": "gate.handles",
-    "NotAdmitted": "gate.handles",
+    "Leased": "gate.library.lease_handles",
+    "NotAdmitted": "gate.library.lease_handles",
     "NotFound": "core.errors",
-    "PoolView": "core.views",
-    "RateLimited": "gate.handles",
-    "Reason": "core.records",
+    "PoolView": "core.views.pool_and_lease_views",
+    "RateLimited": "gate.library.lease_handles",
+    "Reason": "core.entities",
     "StoreError": "log.protocol",
-    "TicketView": "core.views",
-    "open_gate": "gate.opening",
+    "TicketView": "core.views.pool_and_lease_views",
+    "open_gate": "gate.library.open_gate",
 }
 
 

@@ -17,11 +17,13 @@ from typing import Any, Self, TypeVar
 
 from headgate.core import events as ev
 from headgate.core.errors import HeadgateError
-from headgate.core.views import PoolView, TicketView
-from headgate.gate import handles, opening, service
-from headgate.gate.handles import Deferred, RateLimited
-from headgate.gate.usage import UsageCallable
-from headgate.log import forks
+from headgate.core.views.pool_and_lease_views import PoolView, TicketView
+from headgate.gate.library import gate as library_gate
+from headgate.gate.library import lease_handles
+from headgate.gate.library import open_gate as async_gate
+from headgate.gate.library.lease_handles import Deferred, RateLimited
+from headgate.gate.providers.usage_questions import UsageCallable
+from headgate.log import fork_safety
 
 T = TypeVar("T")
 
@@ -30,7 +32,7 @@ _CLOSED = "this gate is closed"
 
 
 def open_gate(
-    store: str | None = None, config: opening.Config = None, usage: Mapping[str, UsageCallable] | None = None
+    store: str | None = None, config: async_gate.Config = None, usage: Mapping[str, UsageCallable] | None = None
 ) -> Gate:
     """A gate, to be entered with `with`. The arguments are those of `headgate.open_gate`."""
     return Gate(store, config, usage)
@@ -42,7 +44,7 @@ class Gate:
     def __init__(
         self,
         store: str | None = None,
-        config: opening.Config = None,
+        config: async_gate.Config = None,
         usage: Mapping[str, UsageCallable] | None = None,
     ) -> None:
         self._store = store
@@ -54,17 +56,17 @@ class Gate:
         self._why_closed = _CLOSED
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
-        forks.on_fork(self, Gate._leave)
+        fork_safety.on_fork(self, Gate._leave)
 
     def _leave(self) -> None:
         """In a forked child, which has neither the thread nor the leases."""
         self._thread, self._mutex = None, threading.Lock()
-        self._closed, self._why_closed = True, forks.BEFORE_FORK
+        self._closed, self._why_closed = True, fork_safety.BEFORE_FORK
 
     def __enter__(self) -> Self:
         if self._thread is not None or self._closed:
             raise HeadgateError("a gate is opened once: make another with `headgate.sync.open_gate(…)`")
-        ready: Future[service.Gate] = Future()
+        ready: Future[library_gate.Gate] = Future()
         self._thread = threading.Thread(target=self._serve, args=(ready,), name="headgate", daemon=True)
         self._thread.start()
         try:
@@ -76,17 +78,17 @@ class Gate:
             raise
         return self
 
-    def _serve(self, ready: Future[service.Gate]) -> None:
+    def _serve(self, ready: Future[library_gate.Gate]) -> None:
         try:
             asyncio.run(self._run(ready))
         except BaseException as error:
             if not ready.done():
                 ready.set_exception(error)
 
-    async def _run(self, ready: Future[service.Gate]) -> None:
+    async def _run(self, ready: Future[library_gate.Gate]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with opening.open_gate(self._store, self._config, self._usage) as gate:
+        async with async_gate.open_gate(self._store, self._config, self._usage) as gate:
             if ready.set_running_or_notify_cancel():
                 ready.set_result(gate)
                 await self._stop.wait()
@@ -144,7 +146,7 @@ class Gate:
         model: str | Sequence[str],
         *,
         kind: str = "requests",
-        since: handles.Since = None,
+        since: lease_handles.Since = None,
         priority: int = 0,
         flow: str = "default",
         seats: int = 1,
@@ -172,7 +174,7 @@ class Gate:
         model: str | Sequence[str],
         *,
         kind: str = "requests",
-        since: handles.Since = None,
+        since: lease_handles.Since = None,
         priority: int = 0,
         flow: str = "default",
         seats: int = 1,
@@ -246,7 +248,7 @@ class Gate:
 class Leased:
     """Seats of a gate while the block lasts. `model` is the candidate that was chosen."""
 
-    def __init__(self, gate: Gate, leased: handles.Leased) -> None:
+    def __init__(self, gate: Gate, leased: lease_handles.Leased) -> None:
         self._gate = gate
         self._leased = leased
 

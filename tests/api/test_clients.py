@@ -11,12 +11,12 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Lease, Rule, Spec
 from headgate.core.errors import HeadgateError
-from headgate.core.records import Lease, Rule, Spec
-from headgate.gate import clients as module
-from headgate.gate.clients import Clients, Gone, InLine, Stop
-from headgate.gate.handles import Deferred
-from headgate.gate.node import Node
+from headgate.gate.library.lease_handles import Deferred
+from headgate.gate.serving import client_renewals as module
+from headgate.gate.serving.client_renewals import Clients, Gone, InLine, Stop
+from headgate.gate.serving.service_gate import Node
 from headgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store

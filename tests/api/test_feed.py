@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.api import feed as feeds
-from headgate.api import stream as streams
-from headgate.api.archive import Archive
-from headgate.api.feed import Batch, Feed, Listener, Notice, Told
-from headgate.api.stream import Stream
+from headgate.api.events import feed as feeds
+from headgate.api.events import sse as streams
+from headgate.api.events.feed import Batch, Feed, Listener, Notice, Told
+from headgate.api.events.sse import Stream
+from headgate.api.history_reader import Archive
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
-from headgate.gate.node import Node
+from headgate.core.entities import Rule
+from headgate.gate.serving.service_gate import Node
 from headgate.log.memory import MemoryLog
 from headgate.log.protocol import Commit, Position, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from headgate.testing import FakeClock
 
 

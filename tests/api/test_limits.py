@@ -15,7 +15,7 @@ import pytest
 from tests.api.served import Answer, Served
 
 LOWERED = """
-import headgate.api.bounds as bounds, headgate.api.service as service
+import headgate.api.http.connection_limits as bounds, headgate.api.service as service
 bounds.MOST_CONNECTIONS, service.MOST_WAITING, service.MOST_STREAMS = 8, 2, 3
 from headgate.cli.main import main
 main()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.counters import METRICS
+from headgate.api.metrics.prometheus import METRICS
 from tests.api.served import Served
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from headgate.cli.main import invoke
-from headgate.config.load import load
+from headgate.config.file import load
 from headgate.core import commands as cmd
+from headgate.core.entities import Lease, Spec
 from headgate.core.events import Event
-from headgate.core.records import Lease, Spec
-from headgate.core.state import State
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.state.state import State
+from headgate.gate.request_ids import new_id
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
 
 
@@ -53,7 +53,7 @@ class Cli:
         monkeypatch.setenv("HEADGATE_CONFIG", str(self.config))
         monkeypatch.chdir(folder)
         # The timer that explains long waits is the one that pytest-timeout counts with.
-        monkeypatch.setattr("headgate.cli.opening._explain_waits", lambda gate: None)
+        monkeypatch.setattr("headgate.cli.open_gate._explain_waits", lambda gate: None)
         self.configure("")
 
     def __call__(self, *argv: str) -> Said:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Spec
+from headgate.core.entities import Spec
 from tests.cli.changing import Cli, opened
 
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"

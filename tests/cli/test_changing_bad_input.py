@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headgate.cli.group import group
+from headgate.cli.click_group import group
 from tests.cli.changing import Cli, opened
 
 COMMANDS = (

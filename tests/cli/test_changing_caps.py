@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.core import events as ev
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -48,7 +48,7 @@ def test_a_cap_counts_agents_unless_it_says_otherwise_and_tells_of_the_other_kin
 
 
 def test_an_automatic_cap_of_the_file_follows_memory_before_anything_has_run(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headgate.gate.memory.room", lambda reserve, per_agent: 5)
+    monkeypatch.setattr("headgate.gate.liveness.free_memory.room", lambda reserve, per_agent: 5)
     cli.config.write_text('[agents]\nhost = "auto"\n')
     (host,) = [pool for pool in cli.json("status")["pools"] if pool["selector"] == "host"]
     assert (host["cap"], host["limit"]) == (5, 5)
@@ -145,7 +145,7 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
 
 
 def test_c7_host_auto_starts_from_what_free_memory_allows(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headgate.gate.memory.room", lambda reserve, per_agent: 5)
+    monkeypatch.setattr("headgate.gate.liveness.free_memory.room", lambda reserve, per_agent: 5)
     cli.occupy()
     assert cli.ok("cap", "set", "host", "auto") == "host (agents): cap auto (now 6), was 3 (built-in)\n"
     assert cli.limit("agents", f"host:{cli.gate.host}") == 6

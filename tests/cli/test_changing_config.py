@@ -137,7 +137,7 @@ def test_x5_no_secret_is_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch):
         assert SECRET not in said.out + said.err
     assert "UMANS_API_KEY (set)" in cli.ok("config", "show")
     cli.env("HEADGATE_STORE", f"postgresql://me:{SECRET}@db/headgate")
-    monkeypatch.setattr("headgate.log.postgres.link.PATIENCE_S", 0.0)
+    monkeypatch.setattr("headgate.log.postgres.connection.PATIENCE_S", 0.0)
     said = cli("config", "show")
     assert said.code == 69
     assert SECRET not in said.out + said.err

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.release import OUTCOMES
+from headgate.cli.commands.release import OUTCOMES
 from headgate.core import events as ev
-from headgate.gate import processes
-from headgate.gate.ids import ALPHABET, LENGTH
+from headgate.gate.liveness import process_identity
+from headgate.gate.request_ids import ALPHABET, LENGTH
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -42,14 +42,14 @@ def test_l4_acquire_prints_nothing_but_the_id_of_a_lease_tied_to_the_process(cli
     assert len(ident) == LENGTH
     assert set(ident) <= set(ALPHABET)
     lease = cli.lease(ident)
-    assert lease.lives_with == processes.identify(os.getpid())
+    assert lease.lives_with == process_identity.identify(os.getpid())
     assert (lease.model, lease.ticket.spec.kind) == (OPUS, "agents")
-    assert lease.ticket.command == processes.describe(os.getpid())
+    assert lease.ticket.command == process_identity.describe(os.getpid())
 
 
 def test_l4_without_a_pid_the_lease_is_tied_to_the_parent_of_headgate(cli: Cli):
     ident = cli.ok("acquire").strip()
-    assert processes.pid_of(cli.lease(ident).lives_with) == os.getppid()
+    assert process_identity.pid_of(cli.lease(ident).lives_with) == os.getppid()
 
 
 def test_o5_acquire_in_json_has_lease_model_and_waited(cli: Cli):

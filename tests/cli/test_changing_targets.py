@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from headgate.core.entities import Spec, Ticket
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.records import Spec, Ticket
-from headgate.core.state import State
-from headgate.present.targets import find_id, kind_for, pool_target
+from headgate.core.state.state import State
+from headgate.present.name_lookup import find_id, kind_for, pool_target
 from tests.cli.changing import Cli, opened
 
 FILE = """

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate.credentials import WELL_KNOWN
+from headgate.gate.providers.credentials import WELL_KNOWN
 from tests.cli.changing import Cli, opened
 
 OPUS, SONNET, GPT = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"

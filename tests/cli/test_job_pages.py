@@ -25,6 +25,6 @@ def test_every_option_is_on_the_page_of_its_command(name: str):
 
 
 def test_every_part_of_notify_is_on_its_page():
-    command = importlib.import_module("headgate.cli.notify").command
+    command = importlib.import_module("headgate.cli.commands.notify").command
     page = (PAGES / "notify.md").read_text()
     assert all(f"headgate notify {name}" in page for name in command.commands)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
+from headgate.core.entities import Rule, Spec
 from tests.cli.changing import Cli, opened
 
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
@@ -164,7 +164,7 @@ def test_foreign_agents_count_also_while_the_lock_is_taken(cli: Cli, monkeypatch
     cli.configure("[[census]]\nmatch = 'an-agent (?P<model>x)'\n")
     cli("capacity", "-m", OPUS)  # the file is known
     monkeypatch.setattr(
-        "headgate.gate.surroundings.Surroundings.observe",
+        "headgate.gate.liveness.dead_holders.Surroundings.observe",
         lambda self, current, host: cmd.Observe(host, (("", 1),)),
     )
     cli.gate.log.lock()

@@ -14,16 +14,17 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core.compiled import COMPILED
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import InternalError
-from headgate.core.records import Rule, Spec
-from headgate.gate import processes, wake
-from headgate.log.sqlite import SqliteLog
+from headgate.gate.liveness import process_identity
+from headgate.gate.wakeup import mailbox
+from headgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 
 # Takes the write lock, says so, and stops or waits.
 HOLDER = """
 import os, signal, sys
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 log = SqliteLog(sys.argv[1])
 log.lock()
 print("held", flush=True)
@@ -39,7 +40,7 @@ CHECKS = ["versions", "environment", "config", "folder", "disk", "lock", "databa
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    monkeypatch.setattr("headgate.cli.doctor_store.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("headgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
         yield cli
 
@@ -166,7 +167,7 @@ def test_q2_a_folder_of_somebody_else_is_bad(cli: Cli, monkeypatch: pytest.Monke
 
 
 def test_r6_a_network_file_system_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headgate.log.filesystems._kind", lambda path: "nfs4")
+    monkeypatch.setattr("headgate.log.sqlite.filesystems._kind", lambda path: "nfs4")
     level, text, _ = found(cli, "disk", code=69)[0]
     assert level == "bad"
     assert "is on a network file system (nfs4)" in text
@@ -241,7 +242,7 @@ def test_l2_those_that_cannot_be_judged_from_here_are_named(cli: Cli):
 def test_q2_a_stopped_holder_is_named(cli: Cli):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         try:
-            cli.gate.one(cmd.Acquire("aaaaaaaaaa", Spec(kind="requests"), processes.identify(child.pid) or ""))
+            cli.gate.one(cmd.Acquire("aaaaaaaaaa", Spec(kind="requests"), process_identity.identify(child.pid) or ""))
             child.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, child.pid, os.WSTOPPED)
             ((level, text, do),) = found(cli, "holders")
@@ -255,7 +256,7 @@ def test_a_broken_invariant_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     def broken(state: object) -> None:
         raise InternalError("invariant broken: host: counted 2, lent 1")
 
-    monkeypatch.setattr("headgate.cli.doctor_gate.check_invariants", broken)
+    monkeypatch.setattr("headgate.cli.doctor.check_gate.check_invariants", broken)
     ((level, text, _),) = found(cli, "counts", code=69)
     assert level == "bad"
     assert "counted 2, lent 1: a bug in Headgate, please report it" in text
@@ -265,7 +266,7 @@ def test_a_check_that_fails_itself_is_a_finding(cli: Cli, monkeypatch: pytest.Mo
     def failing(*_: object) -> bool:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("headgate.gate.processes.is_gone", failing)
+    monkeypatch.setattr("headgate.gate.liveness.process_identity.is_gone", failing)
     cli.occupy()
     ((level, text, _),) = found(cli, "holders", code=69)
     assert (level, text) == ("bad", "this check itself failed (ZeroDivisionError: oh): please report it")
@@ -275,7 +276,7 @@ def test_q2_a_wall_clock_that_was_set_is_told(cli: Cli, monkeypatch: pytest.Monk
     real = SqliteLog(str(home(cli)))
     ahead = real.now() + 7_230_000
     real.close()
-    monkeypatch.setattr("headgate.cli.doctor_gate.wall_ms", lambda: ahead)
+    monkeypatch.setattr("headgate.cli.doctor.check_gate.wall_ms", lambda: ahead)
     ((level, text, _),) = found(cli, "clock")
     assert level == "ok"
     assert "the wall clock was set forward by 2h; harmless" in text
@@ -294,7 +295,7 @@ def test_q2_a_log_from_the_future_is_bad(cli: Cli):
 
 
 def test_sockets_of_killed_processes_are_removed(cli: Cli):
-    folder = Path(wake.runtime_folder(str(home(cli))))
+    folder = Path(mailbox.runtime_folder(str(home(cli))))
     for _ in range(2):
         subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=True)
     assert len(list(folder.iterdir())) == 2
@@ -409,8 +410,8 @@ def test_a_census_is_told_with_what_it_could_not_do(cli: Cli, monkeypatch: pytes
     assert found(cli, "census") == []
     cli.configure("[[census]]\nmatch = 'no such agent anywhere (?P<model>x)'\n")
     assert found(cli, "census") == [("ok", "agents started outside Headgate: none", None)]
-    monkeypatch.setattr("headgate.gate.census.BUDGET_MS", -1)
-    monkeypatch.setattr("headgate.gate.census.FRESH_MS", 0)
+    monkeypatch.setattr("headgate.gate.liveness.foreign_agents.BUDGET_MS", -1)
+    monkeypatch.setattr("headgate.gate.liveness.foreign_agents.FRESH_MS", 0)
     ((level, text, _),) = found(cli, "census")
     assert level == "warn"
     assert "simpler patterns" in text

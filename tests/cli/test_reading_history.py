@@ -16,10 +16,10 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Reason, Rule, Spec, Ticket
-from headgate.log.sqlite import SqliteLog
-from headgate.present.events import TYPES, event_json, sentence
-from headgate.present.moments import Moments
+from headgate.core.entities import Reason, Rule, Spec, Ticket
+from headgate.log.sqlite.log import SqliteLog
+from headgate.present.event_text import TYPES, event_json, sentence
+from headgate.present.log_time import Moments
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic@work/claude-opus-4-6"

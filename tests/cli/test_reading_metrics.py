@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate.direct import DirectGate
+from headgate.core.entities import Rule, Spec
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
-from headgate.present.sums import percentile
+from headgate.present.run_statistics import percentile
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate import processes
+from headgate.core.entities import Rule, Spec
+from headgate.gate.liveness import process_identity
 from tests.cli.changing import Cli, opened
 
 KEYS = {"id", "model", "kind", "seats", "pools", "holder", "child_pid", "command", "granted_at", "age_s"}
@@ -57,7 +57,7 @@ def test_o3_what_is_not_known_is_null(cli: Cli):
 
 def test_l3_the_pid_is_the_agents_own(cli: Cli, child: subprocess.Popen[bytes]):
     ident = cli.occupy(OPUS)
-    cli.gate.one(cmd.Claim(ident, processes.identify(child.pid) or ""))
+    cli.gate.one(cmd.Claim(ident, process_identity.identify(child.pid) or ""))
     (lease,) = cli.json("ps")["leases"]
     assert (lease["child_pid"], lease["lives_with"]["pid"], lease["gone"]) == (child.pid, child.pid, False)
     (line,) = [line for line in cli.ok("ps").splitlines() if line.startswith(ident)]
@@ -66,7 +66,7 @@ def test_l3_the_pid_is_the_agents_own(cli: Cli, child: subprocess.Popen[bytes]):
 
 def test_l3_an_ended_agent_is_marked_gone_and_the_way_out_is_told(cli: Cli, child: subprocess.Popen[bytes]):
     ident = cli.occupy(OPUS)
-    cli.gate.one(cmd.Claim(ident, processes.identify(child.pid) or ""))
+    cli.gate.one(cmd.Claim(ident, process_identity.identify(child.pid) or ""))
     child.kill()
     child.wait()
     assert cli.json("ps")["leases"][0]["gone"] is True

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate.direct import DirectGate
+from headgate.core.entities import Rule, Spec
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
 from tests.cli.changing import Cli, opened
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.drawing import Cell, Column, Screen
+from headgate.cli.output.table import Cell, Column, Screen
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.present.words import count, span, spans
+from headgate.core.entities import Rule, Spec
+from headgate.present.text import count, span, spans
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -28,7 +28,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    monkeypatch.setattr("headgate.cli.doctor_store.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("headgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
         yield cli
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.log.sqlite import SqliteLog
+from headgate.core.entities import Rule, Spec
+from headgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 
 KEYS = {
@@ -162,7 +162,7 @@ def test_a7_a_deadline_that_nobody_acted_on_is_acted_on_by_who_looks(cli: Cli, m
     cli.occupy("umans/coder", kind="requests")
     spec = Spec(models=("umans/coder",), kind="requests")
     cli.gate.one(cmd.Acquire("waitslong2", spec, "elsewhere|b|1|2|3", expires_ms=1))
-    monkeypatch.setattr("headgate.cli.listing._OVERDUE_MS", 0)
+    monkeypatch.setattr("headgate.cli.read_only_gate._OVERDUE_MS", 0)
     while cli.gate.now() <= (cli.gate.replica.due or 0):
         pass
     assert cli.json("status")["waiting"] == 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.gate import sessions
+from headgate.gate import agent_sessions
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -19,8 +19,8 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def remember(cli: Cli, key: str, session: str, *, agent: str = "claude", model: str = OPUS) -> None:
-    where = sessions.place("h1", agent, model, key)
-    cli.gate.decide([], side=[sessions.remember(where, session)])
+    where = agent_sessions.place("h1", agent, model, key)
+    cli.gate.decide([], side=[agent_sessions.remember(where, session)])
 
 
 def test_r9_sessions_are_listed_by_what_they_are_remembered_by(cli: Cli) -> None:

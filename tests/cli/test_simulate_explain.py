@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 from tests.cli.changing import Cli, opened
 
 FLEET = """
@@ -51,8 +51,8 @@ def test_simulate_tells_its_speed_where_it_took_a_while(
 ) -> None:
     ask = ("simulate", mine, "--policy", "adapt", "--jobs", "1")
     moments = iter((10.0, 11.9, 20.0, 24.0))
-    monkeypatch.setattr("headgate.cli.simulate.perf_counter", lambda: next(moments))
-    monkeypatch.setattr("headgate.cli.simulate.COMPILED", compiled)
+    monkeypatch.setattr("headgate.cli.commands.simulate.perf_counter", lambda: next(moments))
+    monkeypatch.setattr("headgate.cli.commands.simulate.COMPILED", compiled)
     assert cli(*ask).err == ""
     said = cli(*ask).err
     assert re.fullmatch(r"headgate: [0-9,]+ requests played in 4\.0 s, [0-9,]+ a second(; twice that .*)?\n", said)

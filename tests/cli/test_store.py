@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from headgate.core import commands as cmd
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import HeadgateError
-from headgate.core.records import Rule, Spec
-from headgate.gate.direct import DirectGate
-from headgate.gate.transaction import JOB_ENDS, TOLD
+from headgate.gate.replica.replica import JOB_ENDS, TOLD
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
-from headgate.log.postgres import address, copying, schema
+from headgate.log.postgres import copy_store, migrations
+from headgate.log.postgres import url as postgres_url
 from headgate.log.protocol import START, SideWrite, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
@@ -85,7 +86,7 @@ def test_doctor_looks_at_the_database(on_postgres: Cli) -> None:
 def test_doctor_says_that_waiters_poll_where_listening_does_not_work(
     on_postgres: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.log.postgres.looking.reaches", lambda address, namespace: False)
+    monkeypatch.setattr("headgate.log.postgres.inspect.reaches", lambda address, namespace: False)
     told = [one["text"] for one in on_postgres.json("doctor")["checks"] if one["level"] == "warn"]
     assert any("LISTEN does not work here" in text for text in told)
     assert "by polling" in on_postgres.ok("store")
@@ -102,7 +103,7 @@ def test_the_store_says_what_it_is(cli: Cli, url: str) -> None:
     assert "one process alone" in cli.ok("store")
     cli.env("HEADGATE_STORE", url)
     seen = cli.json("store", "status")
-    assert (seen["kind"], seen["version"], seen["listens"]) == ("postgresql", schema.VERSION, True)
+    assert (seen["kind"], seen["version"], seen["listens"]) == ("postgresql", migrations.VERSION, True)
     assert "woken at once" in cli.ok("store")
 
 
@@ -114,9 +115,9 @@ def test_Q1_a_database_without_tables_or_namespace_says_what_to_do(cli: Cli, pos
         assert said.code == 69
         assert "run `headgate store migrate`" in said.err
     assert cli.json("store", "migrate") == {
-        "store": address.parse(bare).shown,
+        "store": postgres_url.parse(bare).shown,
         "before": 0,
-        "after": schema.VERSION,
+        "after": migrations.VERSION,
         "namespace_made": True,
     }
     assert "as needed" in cli.ok("store", "migrate")
@@ -135,7 +136,7 @@ def test_only_a_postgresql_store_is_migrated(cli: Cli) -> None:
 
 def test_Q1_releases_and_tables_that_do_not_fit_say_which_to_upgrade(cli: Cli, postgres: Server) -> None:
     url = postgres.url(postgres.new_database())
-    schema.migrate(address.parse(url))
+    migrations.migrate(postgres_url.parse(url))
     cli.env("HEADGATE_STORE", url)
     with admin(url) as operator:
         operator.execute("UPDATE headgate.meta SET value = 99 WHERE key = 'version'")
@@ -150,7 +151,7 @@ def test_Q1_releases_and_tables_that_do_not_fit_say_which_to_upgrade(cli: Cli, p
 
 def test_a_role_with_the_rights_of_the_docs_can_do_everything_but_migrate(cli: Cli, postgres: Server) -> None:
     url = postgres.url(postgres.new_database())
-    schema.migrate(address.parse(url))
+    migrations.migrate(postgres_url.parse(url))
     with admin(url) as operator:
         operator.execute("CREATE ROLE worker LOGIN")
         operator.execute("GRANT USAGE ON SCHEMA headgate TO worker")
@@ -207,7 +208,7 @@ def test_L2_a_copied_gate_is_the_same_to_the_last_byte_and_the_old_one_is_closed
     gate = filled(tmp_path / "old")
     before = contents(gate.log)
     told = cli.json("store", "copy", str(tmp_path / "old"), url)
-    assert (told["commits"], told["to"]) == (len(before[0]), address.parse(url).shown)
+    assert (told["commits"], told["to"]) == (len(before[0]), postgres_url.parse(url).shown)
     new = open_log(url)
     assert contents(new) == before
     new.close()
@@ -253,7 +254,7 @@ def test_L2_a_gate_is_copied_while_it_is_in_use_and_nothing_that_was_told_is_los
     for thread in threads:
         thread.start()
     started.wait(60)
-    copied = copying.copy(f"sqlite://{old}", address.parse(url))
+    copied = copy_store.copy(f"sqlite://{old}", postgres_url.parse(url))
     for thread in threads:
         thread.join(60)
     assert len(ended) == 3
@@ -293,9 +294,9 @@ def test_L2_a_copy_that_died_is_done_again(
     def die(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(copying._Filler, dies_at, die)
+    monkeypatch.setattr(copy_store._Filler, dies_at, die)
     with pytest.raises(KeyboardInterrupt):
-        copying.copy(f"sqlite://{old}", address.parse(url))
+        copy_store.copy(f"sqlite://{old}", postgres_url.parse(url))
     with pytest.raises(StoreError, match="being filled"):
         open_log(url)
     if dies_at == "open":
@@ -304,7 +305,7 @@ def test_L2_a_copy_that_died_is_done_again(
     else:
         gate.replica.catch_up()
     monkeypatch.undo()
-    copying.copy(f"sqlite://{old}", address.parse(url))
+    copy_store.copy(f"sqlite://{old}", postgres_url.parse(url))
     new = open_log(url)
     assert contents(new) == before
     new.close()
@@ -318,7 +319,7 @@ def test_a_gate_moves_from_one_namespace_to_another(url: str, postgres: Server) 
     old.begin()
     position = old.append(START, old.now(), [], None, [SideWrite("mine", "a", b"1")])
     old.unlock()
-    assert copying.copy(url, address.parse(other)) == copying.Copied(1, 1)
+    assert copy_store.copy(url, postgres_url.parse(other)) == copy_store.Copied(1, 1)
     new = open_log(other)
     assert new.read(START)[0].position == position
     assert new.side("mine", "a") == b"1"

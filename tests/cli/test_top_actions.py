@@ -10,12 +10,12 @@ import pytest
 
 from headgate.cli.top import actions
 from headgate.cli.top.actions import perform
+from headgate.cli.top.selection import Wish
 from headgate.cli.top.snapshot import snapshot
-from headgate.cli.top.ui import Wish
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.records import Rule
 from headgate.log import open_log
 from headgate.log.protocol import StoreError
 from tests.cli.changing import Cli, opened

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.drawing import Cell, Screen, cell_width
-from headgate.cli.top.display import Display, painted
-from headgate.cli.top.frame import frame
-from headgate.cli.top.live import begin
+from headgate.cli.output.table import Cell, Screen, cell_width
+from headgate.cli.top.layout import frame
+from headgate.cli.top.loop import begin
 from headgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, seats_bar
+from headgate.cli.top.selection import Ui
 from headgate.cli.top.snapshot import Snapshot, snapshot
+from headgate.cli.top.terminal import Display, painted
 from headgate.cli.top.trend import Trend
-from headgate.cli.top.ui import Ui
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
+from headgate.core.entities import Rule, Spec
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

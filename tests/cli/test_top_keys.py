@@ -8,10 +8,10 @@ import pytest
 
 from headgate.cli.top.keys import Keys
 from headgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS
+from headgate.cli.top.selection import QUIT, Ui, Wish
 from headgate.cli.top.snapshot import Snapshot, snapshot
-from headgate.cli.top.ui import QUIT, Ui, Wish
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

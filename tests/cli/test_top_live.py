@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headgate.cli.top.display import Display, Line
-from headgate.cli.top.live import Live
+from headgate.cli.top.loop import Live
+from headgate.cli.top.terminal import Display, Line
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 from headgate.log.protocol import StoreError
 from tests.cli.changing import Cli, opened
 

@@ -12,7 +12,7 @@ from headgate.core.events import Event
 from headgate.log import open_log
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.log.protocol import START, Log, Position, SideWrite
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from tests.lending_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store

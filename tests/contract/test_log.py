@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.core.entities import Reason, Rule, Spec, Ticket
 from headgate.core.errors import InternalError
 from headgate.core.events import Cancelled, Event, Expired, Granted, Queued, Returned, RuleSet
-from headgate.core.records import Reason, Rule, Spec, Ticket
 from headgate.log.protocol import START, Head, Log, LogReplaced, Position, SideWrite
 
 if TYPE_CHECKING:
@@ -478,7 +478,7 @@ def test_history_may_be_read_while_commits_are_made(log: Log, commit: Commits) -
 
 
 def test_history_may_be_read_within_a_transaction(log: Log, commit: Commits) -> None:
-    """As one does who must know what became of a lease before it is claimed again (gate/recovery.py)."""
+    """As one does who must know what became of a lease before it is claimed again (gate/replica/lost_log_recovery.py)."""
     position = commit(log, [Returned(id="a"), Returned(id="b")])
     log.lock()
     log.begin()

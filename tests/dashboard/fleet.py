@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
-from headgate.gate.processes import site_of
-from headgate.log.beats import GAP_MS
+from headgate.core.entities import Rule
+from headgate.gate.liveness.process_identity import site_of
+from headgate.log.host_beats import GAP_MS
 from tests.dashboard.service import Server
 
 OPUS, SONNET, GPT = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"

@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from time import time_ns
 
 from headgate.core import commands as cmd
-from headgate.jobs import records, states, store, submitting
-from headgate.jobs.output import Writer
-from headgate.jobs.records import Job, JobSpec
+from headgate.jobs import job_record, job_store, state_machine
+from headgate.jobs import submit as jobs_submit
+from headgate.jobs.job_record import Job, JobSpec
+from headgate.jobs.output_files import Writer
 from tests.dashboard.fleet import OPUS, SONNET, holder
 from tests.dashboard.service import HEADGATE, Server
 
 
 def submit(server: Server, *argv: str, **said: object) -> str:
     spec = JobSpec(argv, "/", server.gate.host, **said)  # type: ignore[arg-type]
-    (one,) = submitting.submit(server.gate, [spec], by="ada@atlas")
+    (one,) = jobs_submit.submit(server.gate, [spec], by="ada@atlas")
     return one.id
 
 
@@ -35,8 +36,8 @@ def worker(server: Server, hands: int = 1) -> Iterator[None]:
 
 def forget(server: Server) -> None:
     """All jobs, as if there had been none."""
-    keys = [key for key, _ in server.gate.log.side_items(records.JOBS)]
-    server.gate.decide([], side=[records.forget(key) for key in keys])
+    keys = [key for key, _ in server.gate.log.side_items(job_record.JOBS)]
+    server.gate.decide([], side=[job_record.forget(key) for key in keys])
 
 
 PRINTED = [
@@ -63,11 +64,11 @@ def afternoon(server: Server) -> None:
     for number, ident in enumerate(running, 60):
         process = holder("atlas", number)
         server.tell(cmd.Offer(ident, process, "atlas", "", ()))
-        job = store.find(gate.log, ident)
+        job = job_store.find(gate.log, ident)
         assert job is not None
-        job.state, job.submitted_at = states.RUNNING, now - 400_000
+        job.state, job.submitted_at = state_machine.RUNNING, now - 400_000
         job.attempt, job.started_at, job.model = number - 59, now - 312_000, SONNET
-        gate.decide([cmd.Claim(ident, process, process)], side=[records.write(ident, job)])
+        gate.decide([cmd.Claim(ident, process, process)], side=[job_record.write(ident, job)])
         output = Writer(str(server.home), ident, 1 << 20)
         output.note(f"attempt {job.attempt} began on {SONNET}")
         for stream, data in PRINTED:
@@ -90,4 +91,4 @@ def afternoon(server: Server) -> None:
         spec = JobSpec(("opencode", "run", name), "/srv/shop", "atlas", name=name, models=(SONNET,))
         job = Job(spec, state, 0, now - number * 3_000_000, attempt=1, why=why, exit_code=code)
         job.started_at, job.finished_at = now - number * 2_000_000, now - number * 1_900_000
-        gate.decide([], side=[records.write(f"ended{number:05}", job)])
+        gate.decide([], side=[job_record.write(f"ended{number:05}", job)])

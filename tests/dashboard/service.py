@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from headgate.config.load import load
+from headgate.config.file import load
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule, Spec
-from headgate.gate import processes
-from headgate.gate.address import Address, read_address
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.entities import Rule, Spec
+from headgate.gate.liveness import process_identity
+from headgate.gate.request_ids import new_id
+from headgate.gate.serving.service_address import Address, read_address
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
@@ -129,7 +129,7 @@ class Server:
         """Ask for seats; some are lent at once, others stand in line. Their ids, in order."""
         kind = more.pop("kind", "requests")
         project = more.pop("project", "default")
-        holder = more.pop("holder", processes.this_process())
+        holder = more.pop("holder", process_identity.this_process())
         spec = Spec((model,) if model else (), kind, more.pop("seats", 1), self.gate.host, project)
         asked = [
             cmd.Acquire(new_id(), spec, holder, command=command.format(number=number), **more)

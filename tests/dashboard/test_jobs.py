@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from headgate.jobs import store
+from headgate.jobs import job_store
 from tests.dashboard import jobs
 from tests.dashboard.service import Server, wait_until
 
@@ -29,7 +29,7 @@ def _row(page: Page, name: str) -> Locator:
 
 
 def _state(server: Server, ident: str) -> str:
-    return store.view(server.gate, ident).state
+    return job_store.view(server.gate, ident).state
 
 
 def test_D1_no_jobs_says_how_to_leave_one(server: Server, open_page: Opened) -> None:
@@ -102,7 +102,7 @@ def test_D1_a_job_that_runs_is_ended_after_a_question_and_run_anew(server: Serve
         page.get_by_role("button", name="End the job").click()
         expect(page.locator("#toasts")).to_contain_text(re.compile("(Is being ended|Cancelled): endless"))
         expect(row).to_contain_text("cancelled")
-    assert "HTTP client" in store.view(server.gate, ident).job.why
+    assert "HTTP client" in job_store.view(server.gate, ident).job.why
 
     page.get_by_role("button", name="Run anew: endless").click()
     expect(page.locator("#toasts")).to_contain_text("In line anew: endless")

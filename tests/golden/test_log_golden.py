@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.core.events import Asked, CapReset, Event, Returned
 from headgate.log.protocol import START, LogReplaced, SideWrite
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 HERE = Path(__file__).parent
 

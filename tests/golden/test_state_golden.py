@@ -26,14 +26,14 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import Backoff
 from headgate.core.engine import Engine
+from headgate.core.entities import Lease, Reason, Rule, Spec, Ticket
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Lease, Reason, Rule, Spec, Ticket
-from headgate.core.snapshots import FORMAT, PoolRecord, Snapshot
-from headgate.core.state import State
-from headgate.gate.transaction import Replica
-from headgate.log.codec import decode, encode
+from headgate.core.pools.backoff import Backoff
+from headgate.core.state.snapshot_format import FORMAT, PoolRecord, Snapshot
+from headgate.core.state.state import State
+from headgate.gate.replica.replica import Replica
+from headgate.log.event_codec import decode, encode
 from headgate.log.memory import MemoryLog
 from headgate.log.protocol import START, StoreError
 

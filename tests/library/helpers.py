@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from headgate.core.events import Event
-from headgate.gate.service import Gate
+from headgate.gate.library.gate import Gate
 from headgate.log.memory import MemoryLog
 from headgate.log.protocol import Log, Position, SideWrite
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from tests.simulation.faults import FaultyLog
 
 CODER = "umans/coder"

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 import headgate
-from headgate.gate.service import Gate
+from headgate.gate.library.gate import Gate
 from headgate.testing import FakeProvider
 
 CLIENTS = 40

@@ -10,8 +10,9 @@ import pytest
 
 import headgate
 from headgate.core import events as ev
-from headgate.gate import rounds, transaction
-from headgate.log.sqlite import SqliteLog
+from headgate.gate.library import background_tasks
+from headgate.gate.replica import replica
+from headgate.log.sqlite.log import SqliteLog
 from tests.library.helpers import (
     CODER,
     PATIENCE_S,
@@ -154,8 +155,8 @@ async def test_Q2_whoever_looks_while_somebody_else_has_the_lock_waits_and_sees_
 
 
 async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "UPKEEP_S", 0.01)
-    monkeypatch.setattr(transaction, "_SNAPSHOT_EVERY", 1)
+    monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(replica, "_SNAPSHOT_EVERY", 1)
     gate, log = witnessed(sqlite)
     with LockHolder(rival(log)) as held:
         # The thread that writes the snapshot must not keep the loop from letting go.
@@ -190,8 +191,8 @@ async def test_decisions_do_not_wait_for_upkeep_that_waits_for_the_disk(
         begun.set()
         assert go.wait(PATIENCE_S)
 
-    monkeypatch.setattr(rounds, "UPKEEP_S", 0.01)
-    monkeypatch.setattr(transaction, "_SNAPSHOT_EVERY", 1)
+    monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(replica, "_SNAPSHOT_EVERY", 1)
     monkeypatch.setattr(SqliteLog, "_checkpoint", slow_disk)
     async with headgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0, on_429="step")
@@ -299,7 +300,7 @@ async def test_Q2_what_left_the_block_is_told_and_not_that_the_store_failed_then
 async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 0.02)
+    monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     gate, log = witnessed(store)
     async with gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
@@ -319,7 +320,7 @@ async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
 
 
 async def test_Q2_a_claim_that_failed_is_tried_again(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 0.05)
+    monkeypatch.setattr(background_tasks, "POLL_S", 0.05)
     gate, log = witnessed(sqlite)
     async with gate, headgate.open_gate(sqlite) as other:
         await gate.set_cap("umans", 1, cooldown_s=0)
@@ -338,7 +339,7 @@ async def test_Q2_a_claim_that_failed_is_tried_again(sqlite: str, monkeypatch: p
 async def test_a_gate_that_does_nothing_does_not_hoard_what_others_do(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
     async with headgate.open_gate(sqlite) as idle, headgate.open_gate(sqlite) as busy:
         for _ in range(20):
             async with busy.lease(CODER):

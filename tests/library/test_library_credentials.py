@@ -10,10 +10,10 @@ import pytest
 import headgate
 from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
-from headgate.core.records import Spec
-from headgate.gate.credentials import Credentials
-from headgate.gate.transaction import Replica
-from headgate.log.sqlite import SqliteLog
+from headgate.core.entities import Spec
+from headgate.gate.providers.credentials import Credentials
+from headgate.gate.replica.replica import Replica
+from headgate.log.sqlite.log import SqliteLog
 from tests.library.helpers import CODER, in_line
 
 CONFIG = {"providers": {"umans": {"key_env": "UMANS_KEY"}}}

@@ -14,8 +14,8 @@ import pytest
 
 import headgate
 from headgate.core import events as ev
-from headgate.core.reasons import CODES
-from headgate.core.records import Reason, Rule, Spec, Ticket
+from headgate.core.entities import Reason, Rule, Spec, Ticket
+from headgate.core.views.wait_reasons import CODES
 
 DOCS = Path(__file__).parents[2] / "docs"
 LIBRARY = (DOCS / "library.md").read_text()

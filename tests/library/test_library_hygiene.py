@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import headgate
-from headgate.gate import wake
+from headgate.gate.wakeup import mailbox
 from tests.library.helpers import CODER
 
 OPENINGS = 200
@@ -95,7 +95,7 @@ async def test_openings_and_closings_leave_no_file_no_task_and_no_thread_behind(
     assert open_files() == files
     assert threading.active_count() == threads
     folder = Path(sqlite.removeprefix("sqlite://"))
-    assert list(Path(wake.runtime_folder(str(folder))).iterdir()) == []
+    assert list(Path(mailbox.runtime_folder(str(folder))).iterdir()) == []
 
 
 def test_openings_and_closings_of_the_other_face_leave_none_behind_either(sqlite: str) -> None:

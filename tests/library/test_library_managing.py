@@ -9,8 +9,8 @@ import pytest
 
 import headgate
 from headgate.core import events as ev
-from headgate.core.views import PoolView
-from headgate.gate import rounds
+from headgate.core.views.pool_and_lease_views import PoolView
+from headgate.gate.library import background_tasks
 from tests.library.helpers import CODER, LockHolder, in_flight, in_line, nothing_is_left, rival, turns, until, witnessed
 
 
@@ -196,7 +196,7 @@ async def test_Y1_nothing_is_told_before_it_is_committed(sqlite: str) -> None:
         with LockHolder(rival(log)) as held:
             task = asyncio.create_task(gate.lease(CODER).acquire())
             await until(lambda: gate._commits.busy)
-            await asyncio.sleep(rounds.POLL_S)
+            await asyncio.sleep(background_tasks.POLL_S)
             held.let_go()
         await task
         await until(lambda: told == [1, 2])

@@ -10,8 +10,9 @@ from time import monotonic
 import pytest
 
 import headgate
-from headgate.gate import liveness, processes, rounds
-from headgate.gate.service import Gate
+from headgate.gate.library import background_tasks
+from headgate.gate.library.gate import Gate
+from headgate.gate.liveness import host_beats, process_identity
 from headgate.log.protocol import StoreError
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
@@ -31,13 +32,13 @@ def url(postgres: Server, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> 
 @contextmanager
 def on_machine(name: str) -> Iterator[None]:
     """As if this process ran on another machine."""
-    kept = processes._here, processes._this
-    pid, _, _, pidns, ours = processes._look_around()
-    processes._here, processes._this = (pid, name, f"boot-{name}", pidns, ours), (0, "")
+    kept = process_identity._here, process_identity._this
+    pid, _, _, pidns, ours = process_identity._look_around()
+    process_identity._here, process_identity._this = (pid, name, f"boot-{name}", pidns, ours), (0, "")
     try:
         yield
     finally:
-        processes._here, processes._this = kept
+        process_identity._here, process_identity._this = kept
 
 
 def open_on(url: str, machine: str) -> Gate:
@@ -46,8 +47,8 @@ def open_on(url: str, machine: str) -> Gate:
 
 
 def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 3_600.0)  # nobody finds out by polling
-    monkeypatch.setattr(rounds, "UPKEEP_S", 3_600.0)
+    monkeypatch.setattr(background_tasks, "POLL_S", 3_600.0)  # nobody finds out by polling
+    monkeypatch.setattr(background_tasks, "UPKEEP_S", 3_600.0)
 
     async def story() -> None:
         async with open_on(url, "one") as one, open_on(url, "two") as two:
@@ -159,7 +160,7 @@ def test_Q2_the_loop_goes_on_while_somebody_keeps_the_lock(url: str) -> None:
 def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others_are(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (rounds, liveness):
+    for module in (background_tasks, host_beats):
         monkeypatch.setattr(module, "BEAT_S", 0.2)
 
     async def story() -> None:

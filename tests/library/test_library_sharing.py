@@ -16,13 +16,14 @@ import pytest
 import headgate
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
-from headgate.gate import processes, rounds
-from headgate.gate.recovery import LOCAL_MS
-from headgate.gate.service import Gate
-from headgate.gate.transaction import Replica
+from headgate.core.entities import Rule
+from headgate.gate.library import background_tasks
+from headgate.gate.library.gate import Gate
+from headgate.gate.liveness import process_identity
+from headgate.gate.replica.lost_log_recovery import LOCAL_MS
+from headgate.gate.replica.replica import Replica
 from headgate.log.memory import MemoryLog, MemoryStore
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from headgate.testing import FakeClock
 from tests.library.helpers import CODER, PATIENCE_S, Witness, in_flight, in_line, nothing_is_left, until
 from tests.simulation.stores import InSqlite
@@ -44,7 +45,7 @@ async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
             took.append(monotonic() - began)
             assert isinstance(lease, headgate.Leased)
             await lease.release()
-        within(median(took), rounds.POLL_S / 2, f"by the poll, it seems: {took}")
+        within(median(took), background_tasks.POLL_S / 2, f"by the poll, it seems: {took}")
 
 
 HOLD = """
@@ -98,7 +99,7 @@ async def test_two_processes_hand_over_by_datagram_both_ways(sqlite: str) -> Non
         back = monotonic() - began
         assert await line_of(process) == "released"
         assert await process.wait() == 0
-        within(min(there, back), rounds.POLL_S / 2, f"by the poll, it seems: {there}, {back}")
+        within(min(there, back), background_tasks.POLL_S / 2, f"by the poll, it seems: {there}, {back}")
 
 
 @pytest.mark.processes
@@ -178,7 +179,7 @@ async def test_A13_agents_started_elsewhere_are_looked_for_before_one_of_ours_en
     parent = await start(ORPHAN, "an-agent-of-umans/coder")
     pid = int(await line_of(parent))
     assert await parent.wait() == 0
-    foreign = processes.identify(pid)
+    foreign = process_identity.identify(pid)
     assert foreign is not None
     try:
         async with headgate.open_gate(sqlite, config) as gate:
@@ -187,11 +188,11 @@ async def test_A13_agents_started_elsewhere_are_looked_for_before_one_of_ours_en
                 assert isinstance(told, headgate.Deferred)
                 assert "1 by agents started outside" in told.reason.text
             os.kill(pid, signal.SIGKILL)
-            await until(lambda: processes.is_gone(foreign))
+            await until(lambda: process_identity.is_gone(foreign))
             async with gate.lease(CODER, kind="agents", timeout_s=20), gate.lease(CODER, kind="agents", timeout_s=20):
                 pass
     finally:
-        if not processes.is_gone(foreign):
+        if not process_identity.is_gone(foreign):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -199,7 +200,7 @@ async def test_A13_agents_started_elsewhere_are_looked_for_before_one_of_ours_en
 
 
 async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 0.02)
+    monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     clock = FakeClock(1_700_000_000_000)
     store = MemoryStore(clock)
     one, two = Gate(MemoryLog(store=store)), Gate(MemoryLog(store=store))
@@ -209,7 +210,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
         await holder.acquire()
         waiter = asyncio.create_task(two.lease(CODER).acquire())
         await in_line(one, 1)
-        monkeypatch.setattr(rounds, "POLL_S", 3600)
+        monkeypatch.setattr(background_tasks, "POLL_S", 3600)
         two._tasks[0].cancel()  # it does not look: as a stopped process
         await holder.release()
         clock.advance(11_000)
@@ -225,7 +226,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
 async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leave_it_waiting_for_ever(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 3600)
+    monkeypatch.setattr(background_tasks, "POLL_S", 3600)
     store = MemoryStore(FakeClock(1_700_000_000_000))
     one, two = Gate(MemoryLog(store=store)), Gate(MemoryLog(store=store))
     async with one, two:
@@ -247,7 +248,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
 async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 0.02)
+    monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
     store.clock.advance(1)
@@ -276,7 +277,7 @@ async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits in it, and it asks for nothing: whoever comes next must find it counted."""
-    monkeypatch.setattr(rounds, "POLL_S", 0.02)
+    monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
     async with Gate(SqliteLog(folder), None, folder) as gate:
@@ -297,7 +298,7 @@ async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_
 async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rounds, "POLL_S", 0.02)
+    monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     clock = FakeClock(1_700_000_000_000)
     store = MemoryStore(clock)
     log = Witness(MemoryLog(store=store))
@@ -322,7 +323,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot swallows the events behind it: whoever loads it must look at the state, not only at the tail."""
-    monkeypatch.setattr(rounds, "POLL_S", 3600)
+    monkeypatch.setattr(background_tasks, "POLL_S", 3600)
     folder = sqlite.removeprefix("sqlite://")
     gate = Gate(SqliteLog(folder))  # without a mailbox
     async with gate:
@@ -351,7 +352,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
 async def test_a_lease_in_our_name_that_we_do_not_hold_is_given_back(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "UPKEEP_S", 0.02)
+    monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.02)
     async with headgate.open_gate(sqlite) as gate, headgate.open_gate(sqlite) as neighbour:
         await gate.set_cap("umans", 3, on_429="step")
         kept = gate.lease(CODER)

@@ -14,7 +14,7 @@ import pytest
 
 import headgate
 from headgate.core import events as ev
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from tests.library.helpers import CODER, LockHolder
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import headgate
 from headgate.core import events as ev
-from headgate.gate import rounds
+from headgate.gate.library import background_tasks
 from tests.library.helpers import CODER, in_flight, in_line, nothing_is_left, turns, witnessed
 from tests.timed import within
 
@@ -17,7 +17,7 @@ from tests.timed import within
 @pytest.fixture
 def without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but its deadline wakes a waiter."""
-    monkeypatch.setattr(rounds, "POLL_S", 3600)
+    monkeypatch.setattr(background_tasks, "POLL_S", 3600)
 
 
 @pytest.mark.usefixtures("without_poll")

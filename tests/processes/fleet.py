@@ -27,16 +27,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.config.load import load
+from headgate.config.file import load
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
+from headgate.core.entities import Lease, Spec
 from headgate.core.events import Event
 from headgate.core.invariants import check_invariants
-from headgate.core.records import Lease, Spec
-from headgate.core.state import State
-from headgate.gate import processes
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.state.state import State
+from headgate.gate.liveness import process_identity
+from headgate.gate.request_ids import new_id
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import START, open_log
 from headgate.log.clock import boot_ms
 
@@ -207,11 +207,11 @@ class Fleet:
 
     def waits(self, run: Run) -> bool:
         """Whether this run stands in line."""
-        return any(processes.pid_of(ticket.holder) == run.pid for ticket in self.state.tickets.values())
+        return any(process_identity.pid_of(ticket.holder) == run.pid for ticket in self.state.tickets.values())
 
     def holds(self, run: Run) -> bool:
         """Whether this run has a lease."""
-        return any(processes.pid_of(lease.ticket.holder) == run.pid for lease in self.state.leases.values())
+        return any(process_identity.pid_of(lease.ticket.holder) == run.pid for lease in self.state.leases.values())
 
     def is_empty(self) -> bool:
         state = self.state

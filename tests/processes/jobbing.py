@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.jobs import states, store, submitting
-from headgate.jobs.records import JobSpec
-from headgate.jobs.store import JobView
+from headgate.jobs import job_store, state_machine, submit
+from headgate.jobs.job_record import JobSpec
+from headgate.jobs.job_store import JobView
 from tests.processes.fleet import HEADGATE, PATIENCE_S, Fleet, Run, children_of
 
 
@@ -33,13 +33,13 @@ class Jobs:
     def many(self, commands: list[list[str]], **said: Any) -> list[str]:
         gate = self.fleet.gate
         specs = [JobSpec(tuple(argv), str(self.fleet.folder), gate.host, **said) for argv in commands]
-        return [each.id for each in submitting.submit(gate, specs)]
+        return [each.id for each in submit.submit(gate, specs)]
 
     def worker(self, hands: int, *options: str) -> Run:
         return self.fleet.start([*HEADGATE, "worker", "-n", str(hands), *options])
 
     def view(self, ident: str) -> JobView:
-        return store.view(self.fleet.gate, ident)
+        return job_store.view(self.fleet.gate, ident)
 
     def state(self, ident: str) -> str:
         return self.view(ident).state
@@ -50,20 +50,20 @@ class Jobs:
         return self.view(ident)
 
     def ended(self, ident: str, within_s: float = PATIENCE_S) -> JobView:
-        return self.until(ident, *states.FINAL, within_s=within_s)
+        return self.until(ident, *state_machine.FINAL, within_s=within_s)
 
     def hand_of(self, ident: str) -> int:
         """The pid of the hand that runs a job."""
-        from headgate.gate import processes
+        from headgate.gate.liveness import process_identity
 
-        pid = processes.pid_of(self.fleet.state.leases[ident].ticket.holder)
+        pid = process_identity.pid_of(self.fleet.state.leases[ident].ticket.holder)
         assert pid is not None
         return pid
 
     def child_of(self, ident: str) -> int:
-        from headgate.gate import processes
+        from headgate.gate.liveness import process_identity
 
-        pid = processes.pid_of(self.fleet.state.leases[ident].child)
+        pid = process_identity.pid_of(self.fleet.state.leases[ident].child)
         assert pid is not None
         return pid
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate import processes
+from headgate.gate.liveness import process_identity
 from tests.processes.fleet import HEADGATE, Fleet, Run
 
 pytestmark = pytest.mark.processes
@@ -64,12 +64,12 @@ def test_l4_the_lease_of_a_shell_ends_when_the_shell_dies_and_a_waiter_in_anothe
     fleet.configure(ONE)
     first = shell(fleet, "id=$(headgate acquire) && echo $id; sleep 600; echo over", program)
     ident = id_of(fleet, first)
-    assert processes.pid_of(fleet.state.leases[ident].lives_with) == first.pid
+    assert process_identity.pid_of(fleet.state.leases[ident].lives_with) == first.pid
     second = shell(fleet, "id=$(headgate acquire -q --pid $$) && echo $id; sleep 600; echo over", program)
     fleet.until(lambda: fleet.in_line() == 1)
     kill(first)  # its sleep lives on: the lease is the shell's
     heir = id_of(fleet, second)
-    assert processes.pid_of(fleet.state.leases[heir].lives_with) == second.pid
+    assert process_identity.pid_of(fleet.state.leases[heir].lives_with) == second.pid
     assert [(event.id, event.cause) for _, event in fleet.events_of(ev.Reclaimed)] == [(ident, "lost")]
     kill(second)
     fleet.gate.look_around()
@@ -188,7 +188,9 @@ def test_a9_who_is_cancelled_is_told_and_who_is_bumped_enters_first(fleet: Fleet
         runs.append(acquire(fleet, "--pid", str(sleeper(fleet).pid)))
         fleet.until(lambda: fleet.waits(runs[-1]))
     first, second, third = (
-        next(ident for ident, ticket in fleet.state.tickets.items() if processes.pid_of(ticket.holder) == run.pid)
+        next(
+            ident for ident, ticket in fleet.state.tickets.items() if process_identity.pid_of(ticket.holder) == run.pid
+        )
         for run in runs
     )
     assert command(fleet, "cancel", first).out.startswith(f"cancelled {first}: sleep 600 (process ")

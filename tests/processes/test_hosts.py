@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate import processes
+from headgate.gate.liveness import process_identity
 from tests.processes.fleet import HEADGATE, Fleet, Run
 
 pytestmark = pytest.mark.processes
@@ -93,7 +93,7 @@ def test_l2_a_place_in_line_goes_with_its_host(fleet: Fleet) -> None:
     after = fleet.waiting("-m", "p/m", "--", "true", env=host("b", 1.5))
     gone.signal(signal.SIGKILL)
     fleet.until(lambda: fleet.in_line() == 1, what="the ticket of the silent host gone")
-    assert processes.pid_of(next(iter(fleet.state.tickets.values())).holder) == after.pid
+    assert process_identity.pid_of(next(iter(fleet.state.tickets.values())).holder) == after.pid
     assert not fleet.events_of(ev.Reclaimed)
     holder.signal(signal.SIGTERM)
     assert after.wait() == 0

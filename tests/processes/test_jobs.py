@@ -14,10 +14,10 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
-from headgate.gate import wake
-from headgate.jobs import output, store
-from headgate.jobs.output import Reader
+from headgate.core.entities import Rule
+from headgate.gate.wakeup import mailbox
+from headgate.jobs import job_store, output_files
+from headgate.jobs.output_files import Reader
 from tests.processes.fleet import HEADGATE, Fleet, Run, children_of, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
@@ -102,7 +102,7 @@ def test_j1_the_job_is_on_disk_before_its_id_is_printed(jobs: Jobs):
     ident = run.out.strip()
     lines = trace.read_text().splitlines()
     printed = next(at for at, line in enumerate(lines) if f'write(1, "{ident}' in line)
-    # All but the mark beside the database, which is no more than a hint (log/mark.py): its line is padded.
+    # All but the mark beside the database, which is no more than a hint (log/sqlite/replacement_mark.py): its line is padded.
     written = [at for at, line in enumerate(lines[:printed]) if "pwrite64(" in line and "      " not in line]
     synced = [at for at, line in enumerate(lines[:printed]) if "fdatasync(" in line or "fsync(" in line]
     assert written, "nothing was written before the id was printed"
@@ -120,7 +120,7 @@ def test_a10_a_key_that_is_in_line_or_running_gives_back_the_same_job(jobs: Jobs
     refused = jobs.cli("submit", "--key", "other", "--", "true", code=75)
     assert "'other' is running as" in refused.err
     held.signal(signal.SIGTERM)
-    assert len(store.every(jobs.fleet.gate.log)) == 1
+    assert len(job_store.every(jobs.fleet.gate.log)) == 1
 
 
 def test_j1_a_batch_is_submitted_whole_or_not_at_all(jobs: Jobs):
@@ -131,10 +131,10 @@ def test_j1_a_batch_is_submitted_whole_or_not_at_all(jobs: Jobs):
     assert "line 4" in bad.err
     assert "'prority': no such key" in bad.err
     assert "nothing was submitted" in bad.err
-    assert not store.every(jobs.fleet.gate.log)
+    assert not job_store.every(jobs.fleet.gate.log)
     path.write_text(f"{good}\n\n{good}\n")
     done = jobs.cli("submit", "--batch", str(path))
-    assert len(done.out.split()) == len(store.every(jobs.fleet.gate.log)) == 2
+    assert len(done.out.split()) == len(job_store.every(jobs.fleet.gate.log)) == 2
     assert "queued 2 jobs" in done.err
 
 
@@ -159,7 +159,7 @@ def test_j1_a_batch_is_submitted_whole_or_not_at_all(jobs: Jobs):
 )
 def test_q1_bad_input_is_told_with_what_is_valid_and_changes_nothing(jobs: Jobs, arguments: list[str], says: str):
     assert says in jobs.cli(*arguments, code=64).err
-    assert not store.every(jobs.fleet.gate.log)
+    assert not job_store.every(jobs.fleet.gate.log)
 
 
 # Ends.
@@ -253,7 +253,7 @@ def test_j4_a_job_that_ended_can_be_run_anew_and_forgotten(jobs: Jobs):
     assert "forgot 0 jobs" in jobs.cli("clean").out
     assert "forgot 1 job" in jobs.cli("clean", "--all").out
     jobs.cli("show", job, code=64)
-    assert not output.files(str(jobs.fleet.home), job)
+    assert not output_files.files(str(jobs.fleet.home), job)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 
@@ -307,7 +307,7 @@ def test_j4_output_without_end_is_cut_at_its_beginning_and_costs_nothing_else(jo
     assert kept[-1].startswith("0002999 ")
     numbers = [int(line[:7]) for line in kept]
     assert numbers == list(range(numbers[0], 3000))
-    size = sum(Path(path).stat().st_size for path in output.files(str(jobs.fleet.home), job))
+    size = sum(Path(path).stat().st_size for path in output_files.files(str(jobs.fleet.home), job))
     assert 500_000 < size <= 1 << 20
 
 
@@ -330,9 +330,9 @@ def test_j4_a_hundred_megabytes_of_output_cost_neither_the_job_nor_memory_and_th
         sleep(0.05)
     assert jobs.ended(job, within_s=60).state == "succeeded"
     assert most < 150_000, "KiB of the process that reads it"
-    size = sum(Path(path).stat().st_size for path in output.files(str(jobs.fleet.home), job))
+    size = sum(Path(path).stat().st_size for path in output_files.files(str(jobs.fleet.home), job))
     assert 48 << 20 <= size <= 64 << 20
-    kept = b"".join(piece.data for piece in Reader(str(jobs.fleet.home), job).read() if piece.mark == output.OUT)
+    kept = b"".join(piece.data for piece in Reader(str(jobs.fleet.home), job).read() if piece.mark == output_files.OUT)
     numbers = [int(line[:9]) for line in kept.splitlines()[1:]]  # the first may have been cut
     assert numbers == list(range(numbers[0], 1_000_000))
 
@@ -526,7 +526,7 @@ def test_j6_dispatch_starts_what_fits_and_defers_the_rest_at_no_cost(jobs: Jobs)
         "deferred opus_concurrency_cap inflight=1 cap=1",
         "would start",
     ]
-    assert not store.every(fleet.gate.log)
+    assert not job_store.every(fleet.gate.log)
     told = jobs.cli("dispatch", "--candidates", str(path)).out.splitlines()
     assert [line.split()[0] for line in told] == ["started", "deferred", "started"]
     assert told[1] == f"deferred opus_concurrency_cap inflight=1 cap=1 model={OPUS} name=c1"
@@ -587,7 +587,7 @@ def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(j
 
 def test_q2_hands_that_cannot_be_told_anything_run_jobs_and_leave_with_their_worker(jobs: Jobs):
     jobs.quickly("true")  # the store is there
-    place = Path(wake.runtime_folder(str(jobs.fleet.home))) / wake.HANDS
+    place = Path(mailbox.runtime_folder(str(jobs.fleet.home))) / mailbox.HANDS
     place.write_text("in the way")
     worker = jobs.worker(2)
     job = jobs.quickly("true")
@@ -598,7 +598,7 @@ def test_q2_hands_that_cannot_be_told_anything_run_jobs_and_leave_with_their_wor
 
 def test_j2_hands_that_start_at_the_same_moment_all_have_a_mailbox(jobs: Jobs):
     worker = jobs.worker(8)
-    jobs.fleet.until(lambda: len(wake.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
+    jobs.fleet.until(lambda: len(mailbox.hands(str(jobs.fleet.home))) == 8, what="eight mailboxes")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 

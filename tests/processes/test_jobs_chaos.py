@@ -17,9 +17,9 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
-from headgate.gate import processes
-from headgate.jobs import states, store
+from headgate.core.entities import Rule
+from headgate.gate.liveness import process_identity
+from headgate.jobs import job_store, state_machine
 from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import PYTHON, Fleet, Run, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
@@ -93,8 +93,8 @@ def kill_something(chance: random.Random, fleet: Fleet, workers: list[Run]) -> N
         kill_if_there(chance.choice(hands))
     else:
         children = [lease.child for lease in fleet.state.leases.values() if lease.child]
-        alive = [process for process in children if processes.is_gone(process) is False]
-        if alive and (pid := processes.local_pid(chance.choice(alive))) is not None and is_alive(pid):
+        alive = [process for process in children if process_identity.is_gone(process) is False]
+        if alive and (pid := process_identity.local_pid(chance.choice(alive))) is not None and is_alive(pid):
             kill_if_there(pid)
 
 
@@ -116,15 +116,15 @@ def kill_node_or_connections(chance: random.Random, fleet: Fleet) -> None:
 
 
 def all_ended(fleet: Fleet, idents: list[str]) -> bool:
-    rows = store.every(fleet.gate.log)
-    return all(rows[ident].state in states.FINAL for ident in idents)
+    rows = job_store.every(fleet.gate.log)
+    return all(rows[ident].state in state_machine.FINAL for ident in idents)
 
 
 def check(fleet: Fleet, idents: list[str], lines: list[str]) -> None:
     assert not [line for line in lines if line.startswith("twice")], "a job ran twice at the same time"
     ends = Counter(event.id for _, event in fleet.events_of(ev.JobEnded))
     assert ends == Counter(idents), "every job is told to have ended, and once"
-    rows = store.every(fleet.gate.log)
+    rows = job_store.every(fleet.gate.log)
     assert Counter(rows[ident].state for ident in idents) == {"succeeded": len(idents)}
     finished = Counter(line.split()[1] for line in lines if line.startswith("end"))
     assert set(finished) == {str(number) for number in range(len(idents))}

@@ -15,7 +15,7 @@ import pytest
 
 from headgate.core.events import Returned
 from headgate.log.protocol import START
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ import os, sys
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Returned
 from headgate.log.protocol import START, LogReplaced, SideWrite, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())

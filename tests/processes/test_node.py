@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate import meeting, wire
+from headgate.gate.node import discovery, protocol
 from tests.processes.fleet import HEADGATE, Fleet, Run, is_alive, rss_mb
 
 pytestmark = pytest.mark.processes
@@ -27,7 +27,7 @@ def start_node(fleet: Fleet, *options: str) -> Run:
 
 
 def socket_path(fleet: Fleet) -> str:
-    return meeting.socket_path(str(fleet.home), f"sqlite://{fleet.home}")
+    return discovery.socket_path(str(fleet.home), f"sqlite://{fleet.home}")
 
 
 def open_files(run: Run) -> list[str]:
@@ -192,7 +192,9 @@ def test_r1_a_node_of_another_release_is_named_and_done_without(fleet: Fleet) ->
                 return
             if client.recv(4):
                 client.recv(65536)
-                client.sendall(wire.frame(wire.Answer(wrong=wire.Wrong("Version", "it speaks version 9, not 1"))))
+                client.sendall(
+                    protocol.frame(protocol.Answer(wrong=protocol.Wrong("Version", "it speaks version 9, not 1")))
+                )
             client.close()
 
     thread = threading.Thread(target=speak, daemon=True)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
-from headgate.notify.telling import Teller
+from headgate.core.entities import Rule
+from headgate.notify.delivery import Teller
 from tests.processes.fleet import HEADGATE, Fleet
 from tests.processes.jobbing import Jobs
 

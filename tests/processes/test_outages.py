@@ -11,7 +11,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
 from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, state_of

@@ -20,7 +20,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import admin, migrate
 from tests.processes.fleet import Fleet, Run, kill_if_there, rss_mb
@@ -41,9 +41,9 @@ CALLER = """
 import os, sys
 from time import monotonic, monotonic_ns, sleep
 from headgate.core import commands as cmd
-from headgate.core.records import Lease, Spec
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.entities import Lease, Spec
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.gate.request_ids import new_id
 from headgate.log import open_log
 from headgate.log.protocol import StoreError
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from headgate.core import events as ev
-from headgate.jobs import store
+from headgate.jobs import job_store
 from headgate.log.postgres import PostgresLog
 from tests.postgres_server import USER, NoServer, Server
 from tests.postgres_stores import migrate
@@ -107,7 +107,9 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_no
     end.touch()
     for run in (kept, forgotten, *waiting, *late):
         assert run.wait(60) == 0, run
-    fleet.until(lambda: store.find(fleet.gate.log, job) is not None, what="the job's row, written again by its hand")
+    fleet.until(
+        lambda: job_store.find(fleet.gate.log, job) is not None, what="the job's row, written again by its hand"
+    )
     view = jobs.ended(job)
     assert (view.state, view.job.attempt) == ("succeeded", 1), "it was run again, or ended for nothing"
     worker.signal(signal.SIGTERM)

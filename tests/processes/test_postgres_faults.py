@@ -17,14 +17,14 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule, Spec
 from headgate.core.events import Returned
-from headgate.core.records import Rule, Spec
-from headgate.gate import processes
-from headgate.gate.transaction import Replica
-from headgate.log.postgres import PostgresLog, link, statements
+from headgate.gate.liveness import process_identity
+from headgate.gate.replica.replica import Replica
+from headgate.log.postgres import PostgresLog, connection, sql
 from headgate.log.postgres import log as postgres_log
-from headgate.log.postgres.address import parse
 from headgate.log.postgres.listener import reaches
+from headgate.log.postgres.url import parse
 from headgate.log.protocol import START, LogReplaced, StoreError, TransactionLost
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
@@ -162,7 +162,7 @@ def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_h
     url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broken connection is no restored backup: nobody's leases are to be counted again."""
-    log, me = opened(), processes.this_process()
+    log, me = opened(), process_identity.this_process()
     replica, other = Replica(log, me), Replica(opened(), "h|b|1|1|1")
     replica.decide([CAP])
     append = PostgresLog.append
@@ -267,7 +267,7 @@ def test_L2_a_commit_whose_answer_was_lost_is_looked_up_by_its_id(
 def test_Q2_when_the_server_is_gone_with_the_answer_the_sentence_says_that_nobody_knows(
     postgres: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.1)
     url = fresh_store(postgres, tcp=True)
     log = PostgresLog(url.replace(f":{postgres.port}/", f":{proxy.port}/"))
     log.lock()
@@ -333,7 +333,7 @@ def test_Q2_who_keeps_the_lock_can_be_named_and_a_wait_without_end_ends_with_a_s
     url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_log, "LOCK_PATIENCE_S", 0.0)
-    monkeypatch.setattr(statements, "BEGIN", statements.BEGIN.replace("'10000'", "'50'"))
+    monkeypatch.setattr(sql, "BEGIN", sql.BEGIN.replace("'10000'", "'50'"))
     holder, other = opened(), opened()
     holder.lock()
     assert other.lock_owner() == os.getpid()
@@ -423,18 +423,18 @@ def test_R3_a_plain_no_is_believed_soon_and_silence_is_not(
     slept: list[float] = []
 
     def refuse(address: object) -> None:
-        raise link.Lost(said)
+        raise connection.Lost(said)
 
-    monkeypatch.setattr(link, "connect", refuse)
-    monkeypatch.setattr(link, "sleep", slept.append)
-    monkeypatch.setattr(link, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(connection, "connect", refuse)
+    monkeypatch.setattr(connection, "sleep", slept.append)
+    monkeypatch.setattr(connection, "monotonic", lambda: sum(slept))
     with pytest.raises(StoreError, match="cannot be reached"):
         PostgresLog("postgresql://x@db.example.com/x")
     assert least_s <= sum(slept) <= most_s, slept
 
 
 def test_Q2_a_server_that_is_gone_is_said_soon_and_found_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.3)
     server = Server()
     try:
         log = PostgresLog(fresh_store(server))

@@ -17,8 +17,8 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
-from headgate.gate.transaction import Replica
+from headgate.core.entities import Rule
+from headgate.gate.replica.replica import Replica
 from headgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, backup, fresh_store

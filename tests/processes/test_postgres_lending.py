@@ -1,4 +1,4 @@
-"""Connections that a node lends (gate/lending.py): whatever breaks, a decision happens once or not at all.
+"""Connections that a node lends (gate/node/connection_pool.py): whatever breaks, a decision happens once or not at all.
 
 SPEC A1, L2, Q2.
 The log's contract is held to by tests/contract, through such a connection too.
@@ -22,10 +22,11 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule, Spec
 from headgate.core.events import Returned
-from headgate.core.records import Rule, Spec
-from headgate.gate import borrowing, lending, node_link, wire
-from headgate.gate.transaction import Replica
+from headgate.gate.node import client as node_client
+from headgate.gate.node import connection_pool, pooled_connection, protocol
+from headgate.gate.replica.replica import Replica
 from headgate.log.postgres import PostgresLog
 from headgate.log.protocol import START, TransactionLost
 from tests.lending_node import LendingNode
@@ -106,18 +107,18 @@ def test_l2_a_commit_whose_answer_the_node_did_not_pass_on_is_looked_up_by_its_i
     log = node.open()
     replica = Replica(log, "h|b|1|1|1")
     replica.decide([CAP])
-    real = node_link.NodeLink.ask_once
-    lost: list[wire.Call] = []
+    real = node_client.NodeLink.ask_once
+    lost: list[protocol.Call] = []
 
-    def lose(self: node_link.NodeLink, call: wire.Call, within_s: float = 5.0) -> wire.Answer:
+    def lose(self: node_client.NodeLink, call: protocol.Call, within_s: float = 5.0) -> protocol.Answer:
         answer = real(self, call, within_s)
-        if isinstance(call, wire.Say) and "INSERT INTO headgate.log" in call.text and not lost:
+        if isinstance(call, protocol.Say) and "INSERT INTO headgate.log" in call.text and not lost:
             lost.append(call)
             self.close()
-            raise node_link.NodeGone("it died with the answer")
+            raise node_client.NodeGone("it died with the answer")
         return answer
 
-    monkeypatch.setattr(node_link.NodeLink, "ask_once", lose)
+    monkeypatch.setattr(node_client.NodeLink, "ask_once", lose)
     (decided,) = replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
     assert lost
     assert [type(event) for event in decided.events] == [ev.Granted]
@@ -144,7 +145,7 @@ def test_q2_a_borrower_that_is_stopped_with_the_lock_holds_up_nobody_for_long_an
 
 def test_l2_what_a_borrower_that_is_gone_had_begun_is_undone_at_once(node: LendingNode) -> None:
     """As many as there are connections: none of them stays lent."""
-    gone = [node.open() for _ in range(lending.MOST + 2)]
+    gone = [node.open() for _ in range(connection_pool.MOST + 2)]
     for log in gone:
         log.lock()
         log.begin()
@@ -163,7 +164,7 @@ def test_l2_what_a_borrower_that_is_gone_had_begun_is_undone_at_once(node: Lendi
 def test_q2_many_who_wait_for_the_lock_do_not_hold_up_those_who_look(node: LendingNode) -> None:
     holder = PostgresLog(node.url)
     holder.lock()
-    logs = [node.open() for _ in range(lending.MOST + 2)]
+    logs = [node.open() for _ in range(connection_pool.MOST + 2)]
 
     def wait_for_it(log: PostgresLog) -> None:
         log.lock()
@@ -189,12 +190,12 @@ def test_q2_a_node_that_does_not_answer_is_done_without(
     postgres: Server, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is stopped, or of another release."""
-    monkeypatch.setattr(borrowing, "GREETING_S", 0.3)
+    monkeypatch.setattr(pooled_connection, "GREETING_S", 0.3)
     with TemporaryDirectory(prefix="hg-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as node:
         node.bind(f"{folder}/node")
         node.listen()
         if says == "something else":
-            answer = wire.frame(wire.Answer(wrong=wire.Wrong("Version", "it speaks version 7, not 1")))
+            answer = protocol.frame(protocol.Answer(wrong=protocol.Wrong("Version", "it speaks version 7, not 1")))
 
             def reply() -> None:
                 with node.accept()[0] as client:
@@ -202,7 +203,7 @@ def test_q2_a_node_that_does_not_answer_is_done_without(
                     client.sendall(answer)
 
             Thread(target=reply, daemon=True).start()
-        log = borrowing.open_borrowing(fresh_store(postgres), f"{folder}/node")
+        log = pooled_connection.open_borrowing(fresh_store(postgres), f"{folder}/node")
         assert not log.tended
         Replica(log, "h|b|1|1|1").decide([CAP])
         log.close()
@@ -240,7 +241,7 @@ def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
     """A node, and one who has borrowed a connection of it."""
     node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
     fleet.until(lambda: "listens at " in node.err, what="a node")
-    log = borrowing.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
+    log = pooled_connection.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
     replica = Replica(log, "h|b|1|1|1")
     replica.catch_up()
     assert tended(log), "it is not through the node that it asks"
@@ -252,7 +253,7 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
     fleet: Fleet, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was asked to do it may still do when it goes on, and then that changes nothing."""
-    monkeypatch.setattr(node_link, "PROBE_S", 0.5)
+    monkeypatch.setattr(node_client, "PROBE_S", 0.5)
     node, log, replica = asking_through_a_node(fleet)
     struck = strike_before(step, lambda: node.signal(signal.SIGSTOP), monkeypatch)
     began = monotonic()
@@ -262,7 +263,7 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
     assert [type(event) for event in decided.events] == [ev.Granted]
     assert not tended(log)
     node.signal(signal.SIGCONT)
-    fleet.until(lambda: node_link.NodeLink(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
+    fleet.until(lambda: node_client.NodeLink(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
     log.close()
     assert grants(fleet.store) == 1
     fleet.check_log()
@@ -271,7 +272,7 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
 def test_q2_who_asks_a_node_that_waits_for_the_store_waits_with_it(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_link, "PROBE_S", 0.2)
+    monkeypatch.setattr(node_client, "PROBE_S", 0.2)
     _, log, replica = asking_through_a_node(fleet)
     with admin(fleet.store) as operator, operator.transaction():
         operator.execute("SELECT 1 FROM headgate.namespaces FOR UPDATE")
@@ -324,14 +325,14 @@ def test_j2_a_worker_of_many_hands_has_the_connections_of_one_node_also_after_th
     for mark in marks[:4]:
         _submitted(fleet, str(mark))
     fleet.until(lambda: all(mark.exists() for mark in marks[:4]), within_s=60, what="four jobs")
-    assert connections(fleet) - own <= lending.MOST + 3
+    assert connections(fleet) - own <= connection_pool.MOST + 3
     (node,) = nodes(fleet, "a")
     os.kill(node, signal.SIGKILL)
     for mark in marks[4:]:
         _submitted(fleet, str(mark))
     fleet.until(lambda: all(mark.exists() for mark in marks), within_s=60, what="four more jobs")
     fleet.until(lambda: nodes(fleet, "a") not in ([], [node]), within_s=60, what="another node")
-    fleet.until(lambda: connections(fleet) - own <= lending.MOST + 3, within_s=60, what="few connections again")
+    fleet.until(lambda: connections(fleet) - own <= connection_pool.MOST + 3, within_s=60, what="few connections again")
     worker.signal(signal.SIGTERM)
     assert worker.wait(60) == 0, worker
     fleet.check_log()

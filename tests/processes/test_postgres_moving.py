@@ -11,11 +11,11 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
-from headgate.gate.direct import DirectGate
+from headgate.core.entities import Rule
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log import open_log
-from headgate.log.moving import close_for_good
-from headgate.log.postgres.address import parse
+from headgate.log.postgres.url import parse
+from headgate.log.sqlite.moved_store import close_for_good
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
 from tests.processes.fleet import HEADGATE, Fleet

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from headgate.core import events as ev
-from headgate.log.beats import TABLE
+from headgate.log.host_beats import TABLE
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
 from tests.processes.fleet import HEADGATE, Fleet, Run

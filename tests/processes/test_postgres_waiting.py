@@ -15,15 +15,19 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
-from headgate.core.records import Lease, Rule, Spec
-from headgate.gate import far, liveness, processes, transaction, waiting, wake
-from headgate.gate.direct import DirectGate
-from headgate.gate.seats import Left
-from headgate.gate.transaction import Decided
-from headgate.gate.waiting import Waiter
+from headgate.core.entities import Lease, Rule, Spec
+from headgate.gate.liveness import host_beats, process_identity
+from headgate.gate.replica import replica
+from headgate.gate.replica.replica import Decided
+from headgate.gate.slots import waiter as slots_waiter
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.gate.slots.slot_gate import Left
+from headgate.gate.slots.waiter import Waiter
+from headgate.gate.wakeup import mailbox as wakeup_mailbox
+from headgate.gate.wakeup import other_hosts
 from headgate.log import open_log
-from headgate.log.postgres import statements as sql
-from headgate.log.postgres.link import Link
+from headgate.log.postgres import sql as sql
+from headgate.log.postgres.connection import Link
 from headgate.log.postgres.log import TAIL_COMMITS
 from headgate.log.protocol import Commit, StoreError
 from tests.postgres_server import Server
@@ -56,10 +60,10 @@ def gates(postgres: Server, tmp_path: Path) -> Iterator[tuple[DirectGate, Direct
 @contextmanager
 def waiting_elsewhere(other: DirectGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Outcome]]:
     """`other` waits for "next", hears what it is told, and never looks by itself; filled when it has an end."""
-    monkeypatch.setattr(waiting, "POLL_S", 3_600.0)
-    monkeypatch.setattr(waiting, "_SLOWEST_LOOK_S", 3_600.0)
+    monkeypatch.setattr(slots_waiter, "POLL_S", 3_600.0)
+    monkeypatch.setattr(slots_waiter, "_SLOWEST_LOOK_S", 3_600.0)
     got: list[Outcome] = []
-    with wake.Mailbox(wake.runtime_folder(str(tmp_path))) as mailbox:
+    with wakeup_mailbox.Mailbox(wakeup_mailbox.runtime_folder(str(tmp_path))) as mailbox:
         other.replica.address = mailbox.address
         other.decide([cmd.Acquire("next", SPEC, other.me, wake=mailbox.address)])
         waiter = Waiter(other, "next", mailbox, on_view=lambda view: None, on_trouble=pytest.fail)
@@ -131,7 +135,7 @@ def test_who_is_told_of_a_grant_that_is_not_there_waits_on(
     with waiting_elsewhere(other, tmp_path, monkeypatch) as got:
         ticket = one.replica.catch_up().tickets["next"]
         looked = noted(monkeypatch)
-        one.log.tell(far.written([far.Wake(ticket.wake, b"granted", ticket.holder)]))  # type: ignore[attr-defined]
+        one.log.tell(other_hosts.written([other_hosts.Wake(ticket.wake, b"granted", ticket.holder)]))  # type: ignore[attr-defined]
         until = monotonic() + 25
         while not any(link is other.log._link for link, _ in looked):  # type: ignore[attr-defined]
             assert monotonic() < until, "it was not woken"
@@ -147,7 +151,7 @@ def test_who_is_told_of_a_grant_and_was_cancelled_meanwhile_leaves(
     one, other = gates
     one.decide([cmd.Acquire("held", SPEC, one.me)])
     with waiting_elsewhere(other, tmp_path, monkeypatch) as got:
-        monkeypatch.setitem(far._LETTERS, b"left", "g")
+        monkeypatch.setitem(other_hosts._LETTERS, b"left", "g")
         one.decide([cmd.Cancel("next")])
     assert isinstance(got[0], Left)
     assert got[0].why == "cancelled"
@@ -162,7 +166,7 @@ def test_a_decision_that_was_not_committed_is_told_to_nobody(
     listener = other.log.listen()  # type: ignore[attr-defined]
     try:
         assert select.select([listener.fileno()], [], [], 30)[0]
-        assert listener.drain() == [far.ALL]
+        assert listener.drain() == [other_hosts.ALL]
         with monkeypatch.context() as broken:
             broken.setattr(sql, "ADD", "SELECT 1 / 0; " + sql.ADD)
             with pytest.raises(StoreError):
@@ -184,7 +188,7 @@ def test_a_waiter_of_this_machine_is_woken_while_the_commit_is_on_its_way_and_wa
     other.decide([cmd.Acquire("next", SPEC, other.me, wake="/run/x.wake")])
     claimed: list[list[Decided]] = []
 
-    def claim(woken: far.Wake) -> None:
+    def claim(woken: other_hosts.Wake) -> None:
         assert woken.message == b"granted"
         thread.start()
 
@@ -213,7 +217,7 @@ def test_who_has_much_to_read_reads_it_without_the_lock(
     other.replica.catch_up()
     for number in range(TAIL_COMMITS + 10):
         one.decide([cmd.SetRule(Rule("requests", "umans", cap=1 + number % 7, cooldown_ms=0, on_429="step"))])
-    monkeypatch.setattr(transaction, "_FAR_STALE_S", 3_600.0)  # as if all that had been within a moment
+    monkeypatch.setattr(replica, "_FAR_STALE_S", 3_600.0)  # as if all that had been within a moment
     other.replica._fed_at = monotonic()
     with_lock: list[int] = []
     feed = other.replica._feed
@@ -230,31 +234,34 @@ def test_who_has_much_to_read_reads_it_without_the_lock(
 
 
 def test_only_those_elsewhere_are_told_through_the_store(gates: tuple[DirectGate, DirectGate]) -> None:
-    here = far.Wake("/run/a.wake", b"granted", processes.this_process())
-    there = far.Wake("/run/a.wake", b"granted", "elsewhere|boot|1|77|88")
-    assert far.elsewhere([here, there]) == [there]
+    here = other_hosts.Wake("/run/a.wake", b"granted", process_identity.this_process())
+    there = other_hosts.Wake("/run/a.wake", b"granted", "elsewhere|boot|1|77|88")
+    assert other_hosts.elsewhere([here, there]) == [there]
 
 
 def test_a_line_wakes_those_whom_it_names_and_nobody_else() -> None:
-    wakes = [far.Wake(f"/run/{number}.wake", b"due", f"h{number}|b|1|2|3") for number in range(3)]
-    line = far.written(wakes)
-    assert far.heard([line], far.mark("h1", "/run/1.wake")) == [b"due"]
-    assert far.heard([line], far.mark("h1", "/run/2.wake")) == []
-    assert far.heard(["*"], "whoever") == [b"look"], "something may have been missed: all look"
-    assert far.heard(["", "nonsense", "g"], far.mark("h1", "/run/1.wake")) == []
+    wakes = [other_hosts.Wake(f"/run/{number}.wake", b"due", f"h{number}|b|1|2|3") for number in range(3)]
+    line = other_hosts.written(wakes)
+    assert other_hosts.heard([line], other_hosts.mark("h1", "/run/1.wake")) == [b"due"]
+    assert other_hosts.heard([line], other_hosts.mark("h1", "/run/2.wake")) == []
+    assert other_hosts.heard(["*"], "whoever") == [b"look"], "something may have been missed: all look"
+    assert other_hosts.heard(["", "nonsense", "g"], other_hosts.mark("h1", "/run/1.wake")) == []
 
 
 def test_a_line_that_would_be_too_long_wakes_all() -> None:
-    assert far.written(far.Wake(f"/run/{number}.wake", b"left", "h|b|1|2|3") for number in range(1_000)) == far.ALL
+    assert (
+        other_hosts.written(other_hosts.Wake(f"/run/{number}.wake", b"left", "h|b|1|2|3") for number in range(1_000))
+        == other_hosts.ALL
+    )
 
 
 def test_l2_a_host_that_was_heard_of_after_it_was_looked_for_loses_nothing(
     gates: tuple[DirectGate, DirectGate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = gates
-    monkeypatch.setattr(liveness, "LOST_MS", 300)
+    monkeypatch.setattr(host_beats, "LOST_MS", 300)
     other.decide([cmd.Acquire("theirs", SPEC, other.me)])
-    site = processes.site_of(other.me)
+    site = process_identity.site_of(other.me)
     one.log.beat(site)
     until = monotonic() + 20
     while (judged := one.beats.lost(one.replica.catch_up())) is None:

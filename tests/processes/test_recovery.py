@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from headgate.core import events as ev
-from headgate.jobs import store
+from headgate.jobs import job_store
 from tests.processes.fleet import HEADGATE, Fleet, Run
 from tests.processes.jobbing import Jobs
 from tests.processes.test_hosts import BEAT_S, host
@@ -114,7 +114,7 @@ def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_befor
     restore(fleet)
     late = fleet.run("--", *fleet.sleeper("late", 0.1))
     fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, what="both counted")
-    fleet.until(lambda: store.find(fleet.gate.log, unknown) is not None, what="its row, written again by its hand")
+    fleet.until(lambda: job_store.find(fleet.gate.log, unknown) is not None, what="its row, written again by its hand")
     fleet.until(lambda: [jobs.state(ident) for ident in (queued, unknown)] == ["running"] * 2, what="rows that say so")
     go.touch()
     for ident in (queued, unknown):

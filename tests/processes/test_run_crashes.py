@@ -15,7 +15,7 @@ import time
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate import processes
+from headgate.gate.liveness import process_identity
 from headgate.log.clock import boot_ms
 from tests.processes.fleet import Fleet, Run, is_alive
 from tests.timed import within
@@ -58,7 +58,7 @@ class Chaos:
 
     def in_line(self) -> list[str]:
         tickets = self.fleet.state.tickets.values()
-        found = [self.name_of(processes.pid_of(ticket.holder)) for ticket in tickets if not ticket.away]
+        found = [self.name_of(process_identity.pid_of(ticket.holder)) for ticket in tickets if not ticket.away]
         gone = self.killed_in_line
         return [name for name in found if name and name not in gone and self.runs[name] is not self.stopped]
 
@@ -66,7 +66,10 @@ class Chaos:
         """Name and agent's pid of those whose wrapper and agent nobody has killed yet."""
         found = {}
         for lease in self.fleet.state.leases.values():
-            name, agent = self.name_of(processes.pid_of(lease.ticket.holder)), processes.pid_of(lease.child)
+            name, agent = (
+                self.name_of(process_identity.pid_of(lease.ticket.holder)),
+                process_identity.pid_of(lease.child),
+            )
             if name and agent and name not in {*self.killed_running, *self.killed_agents}:
                 found[name] = agent
         return {name: pid for name, pid in found.items() if any(life.pid == pid for life in self.fleet.lives())}
@@ -82,7 +85,7 @@ class Chaos:
         if self.stopped is None:
             return
         tickets = self.fleet.state.tickets.values()
-        self.was_passed_over = any(t.away and processes.pid_of(t.holder) == self.stopped.pid for t in tickets)
+        self.was_passed_over = any(t.away and process_identity.pid_of(t.holder) == self.stopped.pid for t in tickets)
         self.was_alone = all(run.code is not None for run in self.runs.values() if run is not self.stopped)
         if self.was_passed_over or self.was_alone:
             self.stopped.signal(signal.SIGCONT)
@@ -109,7 +112,7 @@ class Chaos:
 
     def watch_orphans(self) -> None:
         """An agent whose wrapper was killed keeps its seat for as long as it lives."""
-        leases = {processes.pid_of(lease.child) for lease in self.fleet.state.leases.values()}
+        leases = {process_identity.pid_of(lease.child) for lease in self.fleet.state.leases.values()}
         for name, pid in self.killed_running.items():
             if pid not in leases:
                 assert not is_alive(pid), f"{name} ({pid}) runs on without a seat\n{self.fleet.dump()}"
@@ -148,7 +151,9 @@ def check_orphans(chaos: Chaos) -> None:
     fleet = chaos.fleet
     offset = fleet.log_offset_ms()
     lives = {life.pid: life for life in fleet.lives()}
-    children = {event.id: processes.pid_of(event.child) for _, event in fleet.events_of(ev.Claimed) if event.child}
+    children = {
+        event.id: process_identity.pid_of(event.child) for _, event in fleet.events_of(ev.Claimed) if event.child
+    }
     reclaimed = {children.get(event.id): at for at, event in fleet.events_of(ev.Reclaimed)}
     for name, pid in chaos.killed_running.items():
         ended = lives[pid].ended

@@ -11,9 +11,9 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Spec
-from headgate.gate import processes
-from headgate.gate.ids import new_id
+from headgate.core.entities import Spec
+from headgate.gate.liveness import process_identity
+from headgate.gate.request_ids import new_id
 from tests.processes.fleet import PYTHON, Fleet, Run, cpu_s, rss_mb
 from tests.timed import within
 
@@ -25,12 +25,12 @@ SEATS = 2
 # Waits in line for a model call's seat, as a script of Headgate's own would, and says when it got it.
 CALLER = """
 import sys
-from headgate.cli.asking import ask, read_request
-from headgate.cli.opening import load_config, open_gate
+from headgate.cli.acquire_slot import ask, read_request
+from headgate.cli.open_gate import load_config, open_gate
 from headgate.cli.run_options import RunOptions
 from headgate.config.environment import Environment
 from headgate.core import commands as cmd
-from headgate.core.records import Lease
+from headgate.core.entities import Lease
 from headgate.log.clock import boot_ms
 
 loaded = load_config()
@@ -156,7 +156,7 @@ def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
     started = {life.pid: life.started + offset for life in fleet.lives()}
     granted = {event.id: at for at, event in fleet.events_of(ev.Granted)}
     claims = [event for _, event in fleet.events_of(ev.Claimed) if event.child]
-    slow = [started[processes.pid_of(event.child) or 0] - granted[event.id] for event in claims]
+    slow = [started[process_identity.pid_of(event.child) or 0] - granted[event.id] for event in claims]
     each_s = sum(last[pid] - used[pid] for pid in last if pid in used) / len(runs)
     print(
         f"handed over in {sorted(gaps)[len(gaps) // 2]} ms, started in {sorted(slow)[len(slow) // 2]} ms; {each_s=:.3f}"
@@ -171,7 +171,7 @@ def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_line(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
     fleet.occupy()
     sleeper = fleet.start([*PYTHON, "-c", "import time; time.sleep(300)"])
-    holder = processes.identify(sleeper.pid)
+    holder = process_identity.identify(sleeper.pid)
     assert holder is not None
     spec = Spec(host=fleet.gate.host)
     fleet.gate.decide([cmd.Acquire(new_id(), spec, holder, command=f"agent {number}") for number in range(1000)])

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.gate import processes
+from headgate.gate.liveness import process_identity
 from tests.processes.fleet import HEADGATE, Fleet, children_of, is_alive, kill_if_there
 from tests.timed import within
 
@@ -299,7 +299,7 @@ def test_r2_the_wrapper_has_one_child_and_no_file_of_ours_is_open_in_it(fleet: F
     open_files = [os.readlink(f"/proc/{child}/fd/{fd}") for fd in others]  # noqa: PTH115
     assert not [name for name in open_files if str(fleet.home) in name or "socket:" in name or "pipe:" in name]
     (lease,) = fleet.state.leases.values()
-    assert processes.pid_of(lease.child) == child
+    assert process_identity.pid_of(lease.child) == child
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
 

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.gate import sessions
+from headgate.gate import agent_sessions
 from tests.processes.fleet import HEADGATE, Fleet, Run, Terminal, is_alive
 
 pytestmark = pytest.mark.processes
@@ -83,7 +83,7 @@ class Agents:
 
     def remembered(self) -> dict[tuple[str, ...], str]:
         """By agent, provider, account and key."""
-        return {where[1:]: found.session for where, found in sessions.every(self.fleet.gate.log)}
+        return {where[1:]: found.session for where, found in agent_sessions.every(self.fleet.gate.log)}
 
     def file(self, name: str) -> Path:
         return self.fleet.folder / name
@@ -181,8 +181,8 @@ def test_r9_what_cannot_be_a_session_id_is_not_taken(agents: Agents, bad: str) -
 
 
 def test_r9_what_stands_in_the_store_is_checked_as_well(agents: Agents) -> None:
-    where = sessions.place(agents.fleet.gate.host, "claude", OPUS, "issue-7")
-    agents.fleet.gate.decide([], side=[sessions.remember(where, "--dangerously-skip-permissions")])
+    where = agent_sessions.place(agents.fleet.gate.host, "claude", OPUS, "issue-7")
+    agents.fleet.gate.decide([], side=[agent_sessions.remember(where, "--dangerously-skip-permissions")])
     assert agents.run().code == 0
     assert agents.calls() == [["claude", *ARGUMENTS["claude"]]]
 
@@ -234,8 +234,8 @@ def test_r9_a_session_whose_run_was_killed_is_free_at_once(agents: Agents) -> No
 
 def test_r9_a_terminal_is_not_read_so_nothing_is_remembered_but_what_is_known_is_resumed(agents: Agents) -> None:
     agents.run()
-    where = sessions.place(agents.fleet.gate.host, "claude", OPUS, "issue-8")
-    agents.fleet.gate.decide([], side=[sessions.remember(where, "known")])
+    where = agent_sessions.place(agents.fleet.gate.host, "claude", OPUS, "issue-8")
+    agents.fleet.gate.decide([], side=[agent_sessions.remember(where, "known")])
     with Terminal(agents.fleet) as terminal:
         for key in ("issue-8", "new"):
             terminal.line(" ".join([*HEADGATE, "run", "--session", key, "-m", OPUS, "--", *agents.command("claude")]))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate.processes import describe
+from headgate.gate.liveness.process_identity import describe
 from tests.processes.fleet import HEADGATE, Fleet, Terminal, is_alive, state_of
 
 pytestmark = [

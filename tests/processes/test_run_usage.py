@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.core import events as ev
-from headgate.gate import processes
+from headgate.gate.liveness import process_identity
 from headgate.testing import FakeProvider, Fault
 from tests.processes.fleet import Fleet, Run, kill_if_there
 
@@ -112,7 +112,7 @@ def test_g3_when_the_process_that_asks_is_killed_another_asks(fleet: Fleet, prov
     fleet.free(seat)
     fleet.until(lambda: provider.stats.usage_asked == 1)
     asker = fleet.state.gates[0].upstream.asked_by
-    (other,) = [run for run in runs if run.pid != processes.pid_of(asker)]
+    (other,) = [run for run in runs if run.pid != process_identity.pid_of(asker)]
     (killed,) = [run for run in runs if run is not other]
     kill_if_there(killed.pid)
     fleet.until(lambda: fleet.holds(other))
@@ -128,7 +128,7 @@ def test_g3_only_processes_that_have_the_key_ask(fleet: Fleet, provider: FakePro
     fleet.free(seat)
     fleet.until(lambda: len(answers(fleet)) >= 2)
     assert fleet.waits(without)
-    by = {processes.pid_of(event.by) for _, event in fleet.events_of(ev.UsageAsked)}
+    by = {process_identity.pid_of(event.by) for _, event in fleet.events_of(ev.UsageAsked)}
     assert by == {with_key.pid}
     kill_if_there(with_key.pid)
     fleet.until(lambda: fleet.holds(without))

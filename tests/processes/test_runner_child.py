@@ -308,7 +308,7 @@ def test_supervise_calls_back_on_ticks_and_readable_files_and_survives_a_closed_
     body = """
 import os
 from headgate.runner.child import Child
-from headgate.runner.supervise import supervise
+from headgate.runner.supervisor import supervise
 mail, post = os.pipe()
 ticks, letters = [], []
 
@@ -335,7 +335,7 @@ def test_supervise_leaves_handlers_mask_and_wakeup_as_they_were():
     body = """
 import os, signal
 from headgate.runner.child import Child
-from headgate.runner.supervise import supervise
+from headgate.runner.supervisor import supervise
 from headgate.runner import heard
 
 def facts():
@@ -372,7 +372,7 @@ def test_R2_a_signal_that_comes_before_anybody_listens_is_passed_on(own_group):
     body = f"""
 import os
 from headgate.runner.child import Child
-from headgate.runner.supervise import supervise
+from headgate.runner.supervisor import supervise
 child = Child.prepare(["sleep", "1000"], os.environ, own_group={own_group})
 child.start()
 os.kill(os.getpid(), 15)
@@ -386,7 +386,7 @@ def test_supervise_notices_a_child_that_was_killed_while_it_waited():
     body = """
 import os, time
 from headgate.runner.child import Child
-from headgate.runner.supervise import supervise
+from headgate.runner.supervisor import supervise
 child = Child.prepare(["true"], os.environ, own_group=True)
 os.kill(child.pid, 9)
 os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

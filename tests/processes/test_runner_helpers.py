@@ -20,7 +20,7 @@ WRAPPER = """
 import os, sys, time
 from headgate.runner import heard, supervise as supervising
 from headgate.runner.child import CannotRun, Child
-from headgate.runner.terminal import has_terminal
+from headgate.runner.terminal_foreground import has_terminal
 
 given = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("WRAPPER_")}
 

@@ -35,8 +35,8 @@ WRAPPER = """
 import hashlib, json, os, sys
 from headgate.runner import supervise as supervising
 from headgate.runner.child import Child, tappable
-from headgate.runner.ending import Ending
-from headgate.runner.terminal import has_terminal
+from headgate.runner.early_stop import Ending
+from headgate.runner.terminal_foreground import has_terminal
 
 given = json.loads(os.environ.pop("WRAPPER"))
 supervising.KILL_AFTER_S = given.get("kill_after_s", 10)

@@ -19,8 +19,8 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.records import Rule
-from headgate.jobs import states, store
+from headgate.core.entities import Rule
+from headgate.jobs import job_store, state_machine
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
 from tests.processes.fleet import HEADGATE, Fleet, Run, is_alive, kill_if_there
@@ -217,8 +217,8 @@ class Storm:
                     kill_if_there(pid, signal.SIGCONT)
 
     def _open_jobs(self) -> int:
-        rows = store.every(self.fleet.gate.log)
-        return sum(rows[ident].state not in states.FINAL for ident in self.submitted if ident in rows)
+        rows = job_store.every(self.fleet.gate.log)
+        return sum(rows[ident].state not in state_machine.FINAL for ident in self.submitted if ident in rows)
 
     def _all_jobs_ended(self) -> bool:
         return self._open_jobs() == 0

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.listing import opened
-from headgate.cli.top import live
-from headgate.cli.top.display import Display
+from headgate.cli.read_only_gate import opened
+from headgate.cli.top import loop
+from headgate.cli.top.terminal import Display
 from headgate.core import commands as cmd
-from headgate.core.records import Spec
-from headgate.gate import processes
+from headgate.core.entities import Spec
+from headgate.gate.liveness import process_identity
 from tests.processes.fleet import HEADGATE, Fleet, Terminal, state_of
 
 pytestmark = pytest.mark.processes
@@ -63,7 +63,7 @@ def size(terminal: Terminal, columns: int, lines: int) -> None:
 
 
 def pid_of_top(fleet: Fleet) -> int:
-    (pid,) = [pid for pid in fleet.processes() if processes.command_line(pid)[-1:] == ["top"]]
+    (pid,) = [pid for pid in fleet.processes() if process_identity.command_line(pid)[-1:] == ["top"]]
     return pid
 
 
@@ -159,24 +159,24 @@ def test_an_error_of_ours_gives_the_terminal_back(fleet: Fleet, monkeypatch: pyt
     monkeypatch.setenv("HEADGATE_HOME", str(fleet.home))
     monkeypatch.setenv("HEADGATE_CONFIG", str(fleet.config))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("headgate.cli.opening._explain_waits", lambda gate: None)
+    monkeypatch.setattr("headgate.cli.open_gate._explain_waits", lambda gate: None)
 
     def broken(*_: object) -> None:
         raise RuntimeError("drawing is broken")
 
     ours, theirs = os.openpty()
-    handlers = [signal.getsignal(number) for number in live._SIGNALS]
+    handlers = [signal.getsignal(number) for number in loop._SIGNALS]
     try:
         before = termios.tcgetattr(theirs)
-        monkeypatch.setattr(live, "frame", broken)
+        monkeypatch.setattr(loop, "frame", broken)
         with opened() as gate, pytest.raises(RuntimeError, match="drawing is broken"):
-            live.Live(gate, Display(theirs, theirs)).run()
+            loop.Live(gate, Display(theirs, theirs)).run()
         assert termios.tcgetattr(theirs) == before
         assert os.read(ours, 4096).endswith(b"\x1b[?25h\x1b[?1049l")
     finally:
         os.close(ours)
         os.close(theirs)
-    assert [signal.getsignal(number) for number in live._SIGNALS] == handlers
+    assert [signal.getsignal(number) for number in loop._SIGNALS] == handlers
 
 
 def test_without_a_terminal_nothing_is_drawn(fleet: Fleet):

@@ -1,6 +1,6 @@
 """A gate on a bench: one engine, a clock that moves only when told, and everything checked after every step.
 
-Every step goes the way it goes in production (gate/transaction.py): Tick, then the command, at one `now`. A second
+Every step goes the way it goes in production (gate/replica/replica.py): Tick, then the command, at one `now`. A second
 engine takes in each batch of events, as another process would, and must then have nothing to add.
 """
 
@@ -11,10 +11,10 @@ import msgspec
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Lease, Reason, Rule, Spec
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Lease, Reason, Rule, Spec
-from headgate.core.snapshots import Snapshot
-from headgate.core.state import State
+from headgate.core.state.snapshot_format import Snapshot
+from headgate.core.state.state import State
 
 START = 1_700_000_000_000
 OPUS = "anthropic/claude-opus-4-6"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headgate.core import events as ev
-from headgate.core.records import Rule, Spec, Ticket
+from headgate.core.entities import Rule, Spec, Ticket
 from tests.property.learning import Learned
 
 CLAIM_MS = 10_000

@@ -13,13 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
-from headgate.core.explaining import explain
+from headgate.core.entities import Rule, Spec
 from headgate.core.invariants import check_invariants, check_settled
 from headgate.core.limits import Adapt
-from headgate.core.limits.adapt import FLOOR
-from headgate.core.pools import Pool
-from headgate.core.records import Rule, Spec
-from headgate.core.state import State
+from headgate.core.limits.adaptive import FLOOR
+from headgate.core.pools.pool import Pool
+from headgate.core.state.state import State
+from headgate.core.views.limit_explanation import explain
 
 CUTS = ("drop", "exact")
 

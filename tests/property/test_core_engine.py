@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Rule, Spec, Ticket
 from headgate.core.errors import HeadgateError, InternalError
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Rule, Spec, Ticket
-from headgate.core.settling import RESERVE_AFTER_MS
-from headgate.core.state import State
+from headgate.core.queue.admission import RESERVE_AFTER_MS
+from headgate.core.state.state import State
 from tests.property.harness import START, through_json
 from tests.property.model import Book
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.names import glob, parse_model, parse_selector
-from headgate.core.order import order_key
-from headgate.core.records import Rule, Spec
-from headgate.core.rules import UNLIMITED, Rules
+from headgate.core.entities import Rule, Spec
+from headgate.core.model_names import glob, parse_model, parse_selector
+from headgate.core.pools.effective_caps import UNLIMITED, Rules
+from headgate.core.queue.order import order_key
 from tests.property import model as simple
 
 words = st.sampled_from(["umans", "umans", "anthropic", "work", "m", "x"])

@@ -16,7 +16,7 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.gate.transaction import Replica, _encode
+from headgate.gate.replica.replica import Replica, _encode
 from headgate.log.postgres import PostgresLog
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store

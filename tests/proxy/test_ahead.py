@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.config.load import load
-from headgate.gate.hosting import HostNode
+from headgate.config.file import load
+from headgate.gate.node.node import HostNode
 from headgate.log import open_log
 from headgate.proxy.app import Proxy
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headgate.proxy import connecting
-from headgate.proxy.connecting import Pool
-from headgate.proxy.connection import CannotConnect, Disconnected, Request
+from headgate.proxy.http_client import pool as http_client_pool
+from headgate.proxy.http_client.connection import CannotConnect, Disconnected, Request
+from headgate.proxy.http_client.pool import Pool
 from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, head, read
 
 
@@ -46,14 +46,14 @@ async def test_of_several_addresses_the_next_is_tried_beside_one_that_does_not_a
         async def several(host: str, port: int) -> list[Any]:
             return [_address(deaf), _address(9), _address(port)]
 
-        monkeypatch.setattr(connecting, "addresses_of", several)
+        monkeypatch.setattr(http_client_pool, "addresses_of", several)
         began = asyncio.get_running_loop().time()
         assert await read(await ask(pool)) == b"ok"
         assert asyncio.get_running_loop().time() - began < 10
 
 
 async def test_no_connection_in_time_is_a_time_out(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "CONNECT_S", 0.2)
+    monkeypatch.setattr(http_client_pool, "CONNECT_S", 0.2)
     with pytest.raises(TimeoutError, match=r"no connection within 0\.2 s"):
         await ask(Pool(urlsplit(f"http://127.0.0.1:{deaf}")))
 
@@ -62,7 +62,7 @@ async def test_a_tls_handshake_that_is_not_answered_is_a_time_out(monkeypatch: p
     async def silent(wire: Wire) -> None:  # never called: what comes is no request
         raise AssertionError
 
-    monkeypatch.setattr(connecting, "CONNECT_S", 0.3)
+    monkeypatch.setattr(http_client_pool, "CONNECT_S", 0.3)
     async with asking(silent) as (_, plain):
         pool = Pool(urlsplit(f"https://127.0.0.1:{plain.port}"))
         with pytest.raises(TimeoutError):
@@ -99,7 +99,7 @@ async def test_one_who_is_cancelled_while_it_connects_leaves_nothing(deaf: int) 
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "KEEP_ALIVE_S", 1.0)
+    monkeypatch.setattr(http_client_pool, "KEEP_ALIVE_S", 1.0)
     everybody = asyncio.Barrier(3)
 
     async def behave(wire: Wire) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy import places
-from headgate.proxy.places import Places
+from headgate.proxy import returning_clients
+from headgate.proxy.returning_clients import Places
 from tests.proxy.proxied import CHAT, Proxied
 
 KEY = "x-api-key: mine\r\n"
@@ -82,14 +82,14 @@ def test_another_caller_or_another_request_gets_nothing(changed: dict[str, Any])
 
 def test_places_are_kept_for_a_while_and_no_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(places, "monotonic", lambda: now[0])
+    monkeypatch.setattr(returning_clients, "monotonic", lambda: now[0])
     kept = Places()
-    for number in range(places.MOST + 10):
+    for number in range(returning_clients.MOST + 10):
         kept.keep(_request(data=b"%d" % number))
-    assert len(kept) == places.MOST
-    now[0] = places.KEPT_S - 1
+    assert len(kept) == returning_clients.MOST
+    now[0] = returning_clients.KEPT_S - 1
     assert kept.take(_request(data=b"5")) == 1000
-    now[0] = places.KEPT_S
+    now[0] = returning_clients.KEPT_S
     assert kept.take(_request(data=b"6")) == 0
     kept.keep(_request())
     assert len(kept) == 1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headgate.proxy.bodies import model_in_path, path_with_model
+from headgate.proxy.request_body import model_in_path, path_with_model
 from tests.proxy.proxied import CHAT, Proxied, read_all
 
 _HANDSHAKE = (

@@ -9,10 +9,10 @@ from time import sleep
 import pytest
 
 from headgate.core.errors import HeadgateError
-from headgate.gate import meeting
-from headgate.gate.direct import DirectGate
-from headgate.gate.remote import RemoteGate
-from headgate.gate.seats import SeatGate
+from headgate.gate.node import discovery
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.gate.slots.node_gate import RemoteGate
+from headgate.gate.slots.slot_gate import SeatGate
 from headgate.log import open_log
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
@@ -27,7 +27,7 @@ def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied
     def no_store() -> SeatGate:
         raise HeadgateError("the node is there, and is asked")
 
-    remote = RemoteGate(meeting.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)
+    remote = RemoteGate(discovery.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)
     with gate.begin(path=f"/l/{other}/fake/chat/completions"):
         gate.provider.wait_until(lambda stats: stats.active == 1, 60)
         assert direct.has_open_calls(other), "it is at the provider"

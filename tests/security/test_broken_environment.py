@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import group
+from headgate.cli import click_group
 from headgate.cli.main import main
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 CANNOT_PRINT, SYSTEM = 74, 71
 
 PRINTING = ("status", "status --json", "queue", "ps", "jobs", "metrics", "config show", "doctor", "store", "--version")
-ALL = (*PRINTING, *(f"{name} --help" for name in group.COMMANDS))
+ALL = (*PRINTING, *(f"{name} --help" for name in click_group.COMMANDS))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_what_cannot_be_printed_is_said_by_every_command(
 ) -> None:
     if out is not None and not Path(out).exists():
         pytest.skip("there is no such device")
-    for module in group.COMMANDS.values():
+    for module in click_group.COMMANDS.values():
         importlib.import_module(f"headgate.cli.{module}")  # here, and not in each child
     for words in ALL:
         code, said = run_forked(words, environ, tmp_path, out=out)

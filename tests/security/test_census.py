@@ -11,8 +11,8 @@ from time import monotonic
 import pytest
 
 from headgate.config.errors import BadValue
-from headgate.config.values import read_pattern
-from headgate.gate import census, processes
+from headgate.config.value_types import read_pattern
+from headgate.gate.liveness import foreign_agents, process_identity
 from headgate.gate.store_users import StoreUsers
 
 README = (r"opencode.*-m (?P<model>\S+)", r"claude .*--model (?P<model>\S+)")
@@ -43,7 +43,7 @@ def of_a_stranger() -> Iterator[None]:
 @pytest.mark.usefixtures("of_a_stranger")
 def test_processes_of_other_users_are_not_counted(tmp_path: Path):
     tmp_path.chmod(0o700)
-    assert census.look("", [PATTERN], StoreUsers(str(tmp_path))) == []
+    assert foreign_agents.look("", [PATTERN], StoreUsers(str(tmp_path))) == []
 
 
 @only_root
@@ -51,7 +51,7 @@ def test_processes_of_other_users_are_not_counted(tmp_path: Path):
 def test_processes_of_the_members_of_a_shared_folders_group_are_counted(tmp_path: Path):
     os.chown(tmp_path, 0, STRANGER)
     tmp_path.chmod(0o2770)
-    assert len(census.look("", [PATTERN], StoreUsers(str(tmp_path)))) == 1
+    assert len(foreign_agents.look("", [PATTERN], StoreUsers(str(tmp_path)))) == 1
 
 
 @only_root
@@ -59,15 +59,15 @@ def test_processes_of_the_members_of_a_shared_folders_group_are_counted(tmp_path
 @pytest.mark.parametrize("named", ["nobody", "*"])
 def test_processes_of_users_that_the_config_names_are_counted(tmp_path: Path, named: str):
     tmp_path.chmod(0o700)
-    assert len(census.look("", [PATTERN], StoreUsers(str(tmp_path), (named,)))) == 1
+    assert len(foreign_agents.look("", [PATTERN], StoreUsers(str(tmp_path), (named,)))) == 1
 
 
 @only_root
 @pytest.mark.usefixtures("of_a_stranger")
 def test_a_look_of_other_users_is_not_taken_from_the_cache(tmp_path: Path):
     cache = str(tmp_path / "census.cache")
-    assert len(census.look(cache, [PATTERN], StoreUsers("", ("*",)))) == 1
-    assert len(census.look(cache, [PATTERN], StoreUsers(""))) == 0
+    assert len(foreign_agents.look(cache, [PATTERN], StoreUsers("", ("*",)))) == 1
+    assert len(foreign_agents.look(cache, [PATTERN], StoreUsers(""))) == 0
 
 
 def test_the_users_of_a_folder_are_those_who_can_write_to_it(tmp_path: Path):
@@ -93,22 +93,22 @@ HOSTILE = [
 def test_hostile_command_lines_take_no_longer_than_the_budget():
     """Without a bound the README's own pattern takes minutes on each of these."""
     began = monotonic()
-    budget = census.Budget()
+    budget = foreign_agents.Budget()
     argvs = dict(enumerate(HOSTILE * 200, 1000))
-    census.find(README, argvs, lambda pid: 0, budget)
+    foreign_agents.find(README, argvs, lambda pid: 0, budget)
     assert monotonic() - began < 30
     assert "simpler patterns" in budget.trouble() or budget.skipped == 0
 
 
 def test_when_the_budget_is_spent_the_rest_is_passed_over_and_said():
-    budget = census.Budget(ms=-1)
-    assert census.find(README, {900: ["opencode", "-m", "a/b"]}, lambda pid: 0, budget) == []
+    budget = foreign_agents.Budget(ms=-1)
+    assert foreign_agents.find(README, {900: ["opencode", "-m", "a/b"]}, lambda pid: 0, budget) == []
     assert "1 processes were not looked at" in budget.trouble()
 
 
 def test_a_flag_behind_a_long_prompt_is_seen():
     argv = ["opencode", "run", "prompt " * 10_000, "-m", "a/b"]
-    assert census.count(README, (), [(900, 1, argv)]) == (("a/b", 1),)
+    assert foreign_agents.count(README, (), [(900, 1, argv)]) == (("a/b", 1),)
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+b", r"(?:x.*)*y", r"(a|b+)*c", r"(\s*\S+){20,}", r"((a*)?b)+"])
@@ -134,7 +134,7 @@ def test_ordinary_patterns_are_taken(pattern: str):
     ids=" ".join,
 )
 def test_a_foreign_agent_counts_for_the_model_that_run_would_name(argv: list[str], model: str):
-    assert census.count(README, (), [(900, 1, argv)]) == ((model, 1),)
+    assert foreign_agents.count(README, (), [(900, 1, argv)]) == ((model, 1),)
 
 
 def test_a_process_with_very_many_arguments_costs_little_to_read():
@@ -142,7 +142,7 @@ def test_a_process_with_very_many_arguments_costs_little_to_read():
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        found = processes.command_line(child.pid)
+        found = process_identity.command_line(child.pid)
         child.kill()
     assert found[:4] == ["sh", "-c", "echo; read x", "x"]
     assert len(found) < 5000

@@ -15,12 +15,12 @@ from time import monotonic
 
 import pytest
 
-from headgate.api import bounds
-from headgate.proxy.connection import Connection, NotHttp, Request
+from headgate.api.http import connection_limits
+from headgate.proxy.http_client.connection import Connection, NotHttp, Request
 from tests.api.served import PATIENCE_S, Served
 
 HURRIED = """
-import headgate.api.bounds as bounds
+import headgate.api.http.connection_limits as bounds
 bounds.HEAD_S, bounds.BODY_S, bounds.UNREAD_S, bounds.LOOK_S = 1.5, 1.5, 3.0, 0.2
 from headgate.cli.main import main
 main()
@@ -194,9 +194,9 @@ def test_the_service_may_open_as_many_files_as_the_system_lets_it(service: Hurri
 
 def test_there_is_room_for_fewer_clients_where_few_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    assert bounds.most_connections() == 480
+    assert connection_limits.most_connections() == 480
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65_536, 65_536))
-    assert bounds.most_connections() == bounds.MOST_CONNECTIONS
+    assert connection_limits.most_connections() == connection_limits.MOST_CONNECTIONS
 
 
 # Providers.

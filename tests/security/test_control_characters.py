@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.drawing import Cell, Column, Screen
-from headgate.cli.listing import json_text
 from headgate.cli.main import invoke
-from headgate.cli.progress import say
+from headgate.cli.output.table import Cell, Column, Screen
+from headgate.cli.read_only_gate import json_text
+from headgate.cli.wait_progress import say
 from headgate.config.settings import Notify
 from headgate.notify.senders import sender
-from headgate.present.words import printable, printable_json, printable_lines
+from headgate.present.text import printable, printable_json, printable_lines
 
 HOSTILE = "\x1b[2J\x07\x7f\x9b31m\u202ereversed\u202c\u2066x\u200b\ufeff\u00ad\U000e0041"
 

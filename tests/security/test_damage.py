@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core import events as ev
 from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 FLIPS = 400
 FIRST_AT = 1_000_000

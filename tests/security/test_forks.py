@@ -15,10 +15,10 @@ import pytest
 
 import headgate.sync
 from headgate.core.errors import HeadgateError
-from headgate.gate import wake
+from headgate.gate.wakeup import mailbox
 from headgate.log import open_log
 from headgate.log.protocol import START, Log
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
 from tests.processes.fleet import Fleet
@@ -202,9 +202,9 @@ def test_a_child_that_was_forked_in_the_middle_of_a_transaction_does_not_open_th
 
 
 def test_a_mailbox_ends_with_its_process_though_a_forked_child_lives_on(tmp_path: Path) -> None:
-    orphan = die(lambda: wake.Mailbox(str(tmp_path)))
+    orphan = die(lambda: mailbox.Mailbox(str(tmp_path)))
     (address,) = map(str, tmp_path.iterdir())
-    assert wake.send(address, b"hello") is False
+    assert mailbox.send(address, b"hello") is False
     os.kill(orphan, signal.SIGKILL)
 
 

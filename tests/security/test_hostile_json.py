@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy.bodies import with_model
+from headgate.proxy.request_body import with_model
 from headgate.testing.provider import FakeProvider
 from tests.api.served import Served
 from tests.proxy.proxied import Proxied

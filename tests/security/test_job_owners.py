@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from headgate.core.errors import BadRequest
-from headgate.gate.direct import DirectGate
-from headgate.jobs import changing, records, store, submitting
-from headgate.jobs.hand import Hand, Wants
-from headgate.jobs.owners import Owners, must_seal, uid_of, user_name
-from headgate.jobs.records import Job, JobSpec
-from headgate.jobs.sealed import NotTrusted, Sealed, unseal
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.jobs import actions, job_record, job_store, submit
+from headgate.jobs.job_owner import Owners, must_seal, uid_of, user_name
+from headgate.jobs.job_record import Job, JobSpec
+from headgate.jobs.sealed_files import NotTrusted, Sealed, unseal
+from headgate.jobs.worker_process import Hand, Wants
 from headgate.log import open_log
 
 SECRET = "S3cr3tV4lueXYZ"
@@ -36,7 +36,7 @@ def spec(gate: DirectGate, *argv: str, **said: object) -> JobSpec:
 
 
 def submitted(gate: DirectGate, *argv: str, **said: object) -> str:
-    return submitting.submit(gate, [spec(gate, *argv, **said)])[0].id
+    return submit.submit(gate, [spec(gate, *argv, **said)])[0].id
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def sealed_path(gate: DirectGate, ident: str) -> Path:
 
 
 def unsealed(gate: DirectGate, ident: str, *names: str) -> JobSpec:
-    job = store.find(gate.log, ident)
+    job = job_store.find(gate.log, ident)
     assert job is not None
     return unseal(gate.folder, ident, job, owners(gate, *names))
 
 
 def test_in_a_shared_folder_the_row_has_no_secret_and_the_file_is_its_owners_alone(shared: DirectGate):
     ident = submitted(shared, "agent", "--api-key", SECRET, env={"PLAIN": SECRET})
-    row = shared.log.side(records.JOBS, ident)
+    row = shared.log.side(job_record.JOBS, ident)
     assert row is not None
     assert SECRET.encode() not in row
     path = sealed_path(shared, ident)
@@ -81,8 +81,8 @@ def test_in_a_private_folder_the_row_is_enough_and_only_its_owner_can_read_the_s
 
 def test_a_row_that_a_member_wrote_by_hand_is_not_run(shared: DirectGate):
     job = Job(spec(shared, "evil"), "queued", shared.now(), 0)
-    (asked,) = [submitting.asking("evilevil01", job)]
-    shared.decide([asked], side=[records.write("evilevil01", job)])
+    (asked,) = [submit.asking("evilevil01", job)]
+    shared.decide([asked], side=[job_record.write("evilevil01", job)])
     with pytest.raises(NotTrusted, match="cannot be proved"):
         unsealed(shared, "evilevil01")
 
@@ -122,10 +122,10 @@ def test_the_file_of_another_job_is_not_run_in_its_place(shared: DirectGate):
 
 def test_a_changed_row_changes_nothing_of_what_is_run(shared: DirectGate):
     ident = submitted(shared, "mine")
-    job = store.find(shared.log, ident)
+    job = job_store.find(shared.log, ident)
     assert job is not None
     job.spec = msgspec.structs.replace(job.spec, argv=("evil",), env={"LD_PRELOAD": "/evil"}, cwd="/evil")
-    shared.decide([], side=[records.write(ident, job)])
+    shared.decide([], side=[job_record.write(ident, job)])
     found = unsealed(shared, ident)
     assert (found.argv, found.env, found.cwd) == (("mine",), {}, "/")
 
@@ -139,7 +139,7 @@ def test_a_worker_of_another_user_does_not_take_it_and_everyone_is_told_whose_wo
 
 def look_with_workers_of_both(shared: DirectGate) -> None:
     ident = submitted(shared)
-    reason = store.view(shared, ident).reason
+    reason = job_store.view(shared, ident).reason
     assert reason is not None
     assert "only a worker of root runs it" in reason.text
     assert leases_taken_as(shared.folder, STRANGER) == 0
@@ -203,15 +203,15 @@ def test_a_user_that_does_not_exist_is_said_so():
 
 def test_what_was_not_submitted_leaves_no_file(shared: DirectGate):
     submitted(shared, key="once")
-    again = submitting.submit(shared, [spec(shared, key="once")])
+    again = submit.submit(shared, [spec(shared, key="once")])
     assert not again[0].new
     assert len(list(Path(shared.folder, "jobs").glob("*.job"))) == 1
 
 
 def test_a_job_that_is_forgotten_takes_its_file_along(shared: DirectGate):
     ident = submitted(shared)
-    changing.cancel(shared, ident, "me")
-    changing.clean(shared, 1 << 60)
+    actions.cancel(shared, ident, "me")
+    actions.clean(shared, 1 << 60)
     assert not sealed_path(shared, ident).exists()
 
 
@@ -222,12 +222,12 @@ def test_the_model_of_a_sealed_job_is_one_that_it_was_submitted_with(shared: Dir
     hand = Hand(shared, Wants(), -1, lambda text: None)
     hand._get_ready = lambda: None  # type: ignore[method-assign]
     lease = hand.next_lease()
-    job = store.find(shared.log, ident)
+    job = job_store.find(shared.log, ident)
     assert lease is not None
     assert job is not None
     lease = msgspec.structs.replace(lease, model="a/$(evil)")
     Attempt(shared, lease, job, lambda text: None).run(None, lambda: None)
-    view = store.view(shared, ident)
+    view = job_store.view(shared, ident)
     assert view.state == "failed"
     assert "none of the models" in view.job.why
     hand.close()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Spec
-from headgate.gate import processes
-from headgate.jobs.desk import Desk
-from headgate.present.job_shapes import JobFilter
+from headgate.core.entities import Spec
+from headgate.gate.liveness import process_identity
+from headgate.jobs.blocking_api import Desk
+from headgate.present.json.jobs import JobFilter
 from tests.cli.changing import Cli, opened
 
 SECRET = "S3cr3tV4lueXYZ"
@@ -62,7 +62,7 @@ def test_a_run_that_ran_waited_or_was_refused_leaves_no_secret(cli: Cli):
 
 def test_a_process_that_a_message_describes_shows_no_secret():
     with subprocess.Popen(["sh", "-c", "read x", "x", "--token", SECRET], stdin=subprocess.PIPE) as child:
-        assert SECRET not in processes.describe(child.pid)
+        assert SECRET not in process_identity.describe(child.pid)
         child.kill()
 
 

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.api import session_routes
-from headgate.api.link_files import NoLinkFile, remove_old_link_files, write_link_file
-from headgate.api.sessions import CODE_S, SESSION_S, Sessions
-from headgate.api.tokens import Tokens
+from headgate.api.security import session_routes
+from headgate.api.security.link_files import NoLinkFile, remove_old_link_files, write_link_file
+from headgate.api.security.sessions import CODE_S, SESSION_S, Sessions
+from headgate.api.security.tokens import Tokens
 from tests.api.served import Answer, Served
 from tests.security.test_callers import STRANGER, Caller, as_root
 
@@ -127,8 +127,8 @@ def test_sessions_and_codes_end(monkeypatch: pytest.MonkeyPatch):
     assert other.cookie != sessions.cookie  # two services on one machine do not sign each other out
     assert not other.is_open(cookies.replace(sessions.cookie.encode(), other.cookie.encode()), secret)
     now, later = time(), monotonic()
-    monkeypatch.setattr("headgate.api.sessions.time", lambda: now + SESSION_S + 2)
-    monkeypatch.setattr("headgate.api.sessions.monotonic", lambda: later + CODE_S + 1)
+    monkeypatch.setattr("headgate.api.security.sessions.time", lambda: now + SESSION_S + 2)
+    monkeypatch.setattr("headgate.api.security.sessions.monotonic", lambda: later + CODE_S + 1)
     assert not sessions.is_open(cookies, secret)
     assert not sessions.redeem(code)
     for junk in (b"", b"=", b"a.b", b";;;", cookies[:-1], cookies + b"\xff"):

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.tokens import NoToken, find_token, make_token, token_path
-from headgate.gate import meeting, processes
-from headgate.gate.address import Address, BadAddress, address_path, read_address, write_address
-from headgate.jobs import output
-from headgate.log.files import make_file, make_inner_folder
+from headgate.api.security.tokens import NoToken, find_token, make_token, token_path
+from headgate.gate.liveness import process_identity
+from headgate.gate.node import discovery
+from headgate.gate.serving.service_address import Address, BadAddress, address_path, read_address, write_address
+from headgate.jobs import output_files
+from headgate.log.store_files import make_file, make_inner_folder
 
 STRANGER = 65_534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")
@@ -26,7 +27,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def served(folder: str) -> None:
-    write_address(folder, Address("http://127.0.0.1:1", "127.0.0.1", 1, processes.this_process(), "now"))
+    write_address(folder, Address("http://127.0.0.1:1", "127.0.0.1", 1, process_identity.this_process(), "now"))
 
 
 def test_the_token_is_its_owners_alone_and_is_found_again(folder: str):
@@ -106,12 +107,12 @@ def test_a_node_of_another_member_is_not_asked(folder: str):
     Path(path).parent.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listen_as(listener, path, STRANGER)
-        assert meeting.connect(path) is None
+        assert discovery.connect(path) is None
     Path(path).unlink()
     os.chown(folder, STRANGER, -1)
     with socket.socket(socket.AF_UNIX) as listener:
         listen_as(listener, path, STRANGER)
-        found = meeting.connect(path)
+        found = discovery.connect(path)
         assert found is not None  # the owner of the folder
         found.close()
 
@@ -146,7 +147,7 @@ def test_the_output_of_a_job_is_not_read_through_a_link(folder: str, tmp_path: P
     secret.write_text("1700000000000 osecret\n")
     Path(folder, "jobs", "job").mkdir(parents=True)
     Path(folder, "jobs", "job", "output").symlink_to(secret)
-    assert output.page(folder, "job", "").pieces == []
+    assert output_files.page(folder, "job", "").pieces == []
 
 
 def test_in_a_private_folder_links_are_its_owners_own(tmp_path: Path):

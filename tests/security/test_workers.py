@@ -10,8 +10,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from headgate.cli import crew
-from headgate.gate.itself import python_command
+from headgate.cli import serve_workers
+from headgate.gate.python_command import python_command
 from tests.api.served import PATIENCE_S, Served
 from tests.api.test_jobs import submit, until
 
@@ -29,16 +29,16 @@ def wait_for(done: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[crew.Crew, list[str]]]]:
+def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[serve_workers.Crew, list[str]]]]:
     """Start a crew of two whose worker is, one after the other, each of these commands."""
-    begun: list[crew.Crew] = []
+    begun: list[serve_workers.Crew] = []
 
-    def begin(*commands: list[str]) -> tuple[crew.Crew, list[str]]:
+    def begin(*commands: list[str]) -> tuple[serve_workers.Crew, list[str]]:
         left = list(commands)
-        monkeypatch.setattr(crew, "python_command", lambda *_: left.pop(0) if len(left) > 1 else left[0])
-        monkeypatch.setattr(crew, "_FIRST_PAUSE_S", 0.05)
+        monkeypatch.setattr(serve_workers, "python_command", lambda *_: left.pop(0) if len(left) > 1 else left[0])
+        monkeypatch.setattr(serve_workers, "_FIRST_PAUSE_S", 0.05)
         said: list[str] = []
-        begun.append(crew.Crew(2, (), said.append))
+        begun.append(serve_workers.Crew(2, (), said.append))
         begun[0].start()
         return begun[0], said
 
@@ -56,7 +56,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[crew.
     ids=["cannot be started", "ends at once", "is killed"],
 )
 def test_a_worker_that_fails_again_and_again_is_started_until_it_runs(
-    begin: Callable[..., tuple[crew.Crew, list[str]]], first: list[str], why: str
+    begin: Callable[..., tuple[serve_workers.Crew, list[str]]], first: list[str], why: str
 ) -> None:
     started, said = begin(first, first, first, ["sh", "-c", WORKER])
     wait_for(lambda: said)
@@ -65,7 +65,7 @@ def test_a_worker_that_fails_again_and_again_is_started_until_it_runs(
 
 
 def test_what_happened_is_said_once_and_readiness_tells_why_meanwhile(
-    begin: Callable[..., tuple[crew.Crew, list[str]]],
+    begin: Callable[..., tuple[serve_workers.Crew, list[str]]],
 ) -> None:
     started, said = begin(NO_PROGRAM)
     wait_for(lambda: started.trouble().startswith("the worker cannot be started"))
@@ -74,11 +74,11 @@ def test_what_happened_is_said_once_and_readiness_tells_why_meanwhile(
 
 
 def test_a_worker_whose_hands_do_not_come_is_trouble_after_a_while(
-    begin: Callable[..., tuple[crew.Crew, list[str]]], monkeypatch: pytest.MonkeyPatch
+    begin: Callable[..., tuple[serve_workers.Crew, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, said = begin(["sh", "-c", "echo 1; cat >/dev/null"])
     assert not started.trouble(), "it starts"
-    monkeypatch.setattr(crew, "_GRACE_S", 0.0)
+    monkeypatch.setattr(serve_workers, "_GRACE_S", 0.0)
     wait_for(lambda: started.trouble() == "1 of 2 workers run")
     assert not said
 
@@ -173,4 +173,4 @@ def test_python_is_started_in_one_way_which_imports_nothing_of_the_current_folde
     done = subprocess.run(python_command("headgate", "--version"), cwd=tmp_path, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
     users = {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py") if "sys.executable" in path.read_text()}
-    assert users == {"gate/itself.py", "cli/doctor.py"}
+    assert users == {"gate/python_command.py", "cli/doctor/command.py"}

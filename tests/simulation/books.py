@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from headgate.core import events as ev
-from headgate.core.records import Rule, Spec, Ticket
+from headgate.core.entities import Rule, Spec, Ticket
 
 _COOLDOWN_MS = {"agents": 0, "requests": 350}
 Selector = tuple[str, str]  # kind and text

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from headgate.core.events import Event
-from headgate.log.beats import GAP_MS
+from headgate.log.host_beats import GAP_MS
 from headgate.log.postgres import PostgresLog
-from headgate.log.postgres.link import Lost
+from headgate.log.postgres.connection import Lost
 from headgate.log.protocol import KEEP_BYTES, Commit, Head, Log, Position, SideWrite, Stored, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 KILL, ERROR, INTERRUPT = "kill", "error", "interrupt"
 KINDS = (KILL, ERROR, INTERRUPT)

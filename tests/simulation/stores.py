@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.log.postgres import PostgresLog
 from headgate.log.protocol import Log
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from headgate.testing import FakeClock
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store

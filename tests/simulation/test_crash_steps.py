@@ -11,13 +11,13 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import BadRequest, InternalError
 from headgate.core.invariants import check_invariants
-from headgate.core.records import Rule, Spec
-from headgate.core.state import State
-from headgate.gate import transaction
-from headgate.gate.recovery import LOCAL_MS
-from headgate.gate.transaction import TOLD, Replica
+from headgate.core.state.state import State
+from headgate.gate.replica import replica
+from headgate.gate.replica.lost_log_recovery import LOCAL_MS
+from headgate.gate.replica.replica import TOLD, Replica
 from headgate.log.protocol import START, Commit, LogReplaced, Position, Stored, StoreError
 from tests.postgres_server import Server
 from tests.simulation.books import Books
@@ -117,7 +117,7 @@ def scene(store: Store, cast: Cast) -> tuple[Process, Process, list[cmd.Command]
 @pytest.fixture(autouse=True)
 def _the_same_steps_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decider that has not read for a while reads once more before it takes the lock: not here."""
-    monkeypatch.setattr(transaction, "_STALE_S", 1e9)
+    monkeypatch.setattr(replica, "_STALE_S", 1e9)
 
 
 def steps_of_the_scene(store: Store) -> list[str]:
@@ -344,7 +344,7 @@ def test_Q2_a_decider_that_begins_with_a_snapshot_knows_the_next_deadline(store:
 def test_L2_rows_for_waiters_are_swept_but_never_one_that_was_written_meanwhile(
     store: Store, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "_SNAPSHOT_EVERY", 0)
+    monkeypatch.setattr(replica, "_SNAPSHOT_EVERY", 0)
     holder, waiter, gone = cast.enter("holder"), cast.enter("waiter"), cast.enter("gone")
     holder.replica.decide([FILE, CAP, ask(holder, "held")])
     gone.replica.decide([ask(gone, "never read")])

@@ -12,9 +12,9 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule
 from headgate.core.invariants import check_settled
-from headgate.core.records import Rule
-from headgate.core.settling import RESERVE_AFTER_MS
+from headgate.core.queue.admission import RESERVE_AFTER_MS
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 Ask = Callable[[Bench, str], object]

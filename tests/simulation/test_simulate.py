@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.core.errors import BadRequest, NotFound
-from headgate.simulate import draws
+from headgate.simulate import random_durations
 from headgate.simulate.plot import svg
 from headgate.simulate.policies import plan, plans
 from headgate.simulate.provider import MINUTE, Upstream
@@ -162,13 +162,13 @@ def test_a4_strict_priority_starves_and_ours_does_not() -> None:
 
 
 def test_draws_are_integers_with_the_mean_that_was_asked_for() -> None:
-    assert abs(sum(draws.exponential(8_000)) / 4096 - 8_000) < 20
-    assert draws.lognormal(12_000, 0.8)[2048] == pytest.approx(12_000, rel=0.001)
-    assert set(draws.mixed(((0.2, 90), (0.8, 3)))) == {90, 3}
-    assert draws.mixed(((0.2, 90), (0.8, 3))).count(90) == 819
-    assert min(draws.uniform(30, 81)) == 30
-    assert max(draws.uniform(30, 81)) == 80
-    assert all(type(value) is int for value in draws.lognormal(2_000, 0.4))
+    assert abs(sum(random_durations.exponential(8_000)) / 4096 - 8_000) < 20
+    assert random_durations.lognormal(12_000, 0.8)[2048] == pytest.approx(12_000, rel=0.001)
+    assert set(random_durations.mixed(((0.2, 90), (0.8, 3)))) == {90, 3}
+    assert random_durations.mixed(((0.2, 90), (0.8, 3))).count(90) == 819
+    assert min(random_durations.uniform(30, 81)) == 30
+    assert max(random_durations.uniform(30, 81)) == 80
+    assert all(type(value) is int for value in random_durations.lognormal(2_000, 0.4))
 
 
 def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_seats() -> None:

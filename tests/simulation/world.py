@@ -15,13 +15,13 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import InternalError
 from headgate.core.invariants import check_invariants
-from headgate.core.records import Rule, Spec
-from headgate.core.snapshots import Snapshot
-from headgate.core.state import State
-from headgate.gate import transaction
-from headgate.gate.transaction import TOLD, Decided, Replica
+from headgate.core.state.snapshot_format import Snapshot
+from headgate.core.state.state import State
+from headgate.gate.replica import replica
+from headgate.gate.replica.replica import TOLD, Decided, Replica
 from headgate.log.protocol import START, Commit, Log, Position, StoreError
 from tests.simulation.books import Books
 from tests.simulation.faults import KINDS, FaultyLog, Killed
@@ -62,8 +62,8 @@ class World:
         self.clock = store.clock
         self.random = random.Random(seed)
         # A decider catches up before it takes the lock when it was not fed for a while: by the clock of this world.
-        patch.setattr(transaction, "monotonic", lambda: self.clock() / 1000)
-        patch.setattr(transaction, "_SNAPSHOT_EVERY", SNAPSHOT_EVERY)
+        patch.setattr(replica, "monotonic", lambda: self.clock() / 1000)
+        patch.setattr(replica, "_SNAPSHOT_EVERY", SNAPSHOT_EVERY)
         self.number = 0
         self.faults = 0
         self.lost_connections = 0  # or processes that ended in the middle of a round trip

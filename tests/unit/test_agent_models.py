@@ -4,8 +4,8 @@ import pytest
 
 from headgate.config.environment import Environment
 from headgate.core.errors import BadRequest
-from headgate.present.asked import wanted
-from headgate.runner.filling import filled_in
+from headgate.present.request_fields import wanted
+from headgate.runner.placeholders import filled_in
 from headgate.signals.agents import model_of, use_of, with_model
 
 BEDROCK = "us.anthropic.claude-opus-4-6-v1:0"

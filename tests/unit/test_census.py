@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gate import census, processes
+from headgate.gate.liveness import foreign_agents, process_identity
 
 OPUS = "anthropic/claude-opus-4-6"
 SONNET = "anthropic/claude-sonnet-4-6"
@@ -26,12 +26,12 @@ def agent(model: str = OPUS) -> list[str]:
     return ["opencode", "run", "-m", model]
 
 
-def count(*procs: census.Row, own: Sequence[int] = (), patterns: Sequence[str] = (PATTERN,)) -> dict[str, int]:
-    return dict(census.count(patterns, own, procs))
+def count(*procs: foreign_agents.Row, own: Sequence[int] = (), patterns: Sequence[str] = (PATTERN,)) -> dict[str, int]:
+    return dict(foreign_agents.count(patterns, own, procs))
 
 
 def test_a13_matching_processes_are_counted_by_model() -> None:
-    assert census.count(
+    assert foreign_agents.count(
         [PATTERN], (), [(900, 1, agent()), (901, 1, agent(SONNET)), (902, 1, agent()), (903, 1, ["bash"])]
     ) == ((OPUS, 2), (SONNET, 1))
 
@@ -61,7 +61,7 @@ def test_a13_an_agent_under_a_lease_and_its_descendants_are_not_counted() -> Non
     ],
 )
 def test_a13_headgates_own_processes_and_what_runs_under_them_are_not_counted(wrapper: list[str]) -> None:
-    assert census.is_headgate(wrapper)
+    assert foreign_agents.is_headgate(wrapper)
     assert count((900, 1, wrapper)) == {}
     assert count((900, 1, wrapper), (901, 900, agent()), (902, 901, agent())) == {}
 
@@ -79,13 +79,13 @@ def test_a13_headgates_own_processes_and_what_runs_under_them_are_not_counted(wr
     ],
 )
 def test_a13_an_agent_that_works_on_something_called_headgate_is_not_headgate(argv: list[str]) -> None:
-    assert not census.is_headgate(argv)
+    assert not foreign_agents.is_headgate(argv)
     assert count((900, 1, argv)) == {OPUS: 1}
 
 
 @pytest.mark.parametrize("argv", [[], [""], ["python"], ["python", "-m"], ["python", "-X"], ["python", "-"]])
 def test_odd_command_lines_are_not_headgate(argv: list[str]) -> None:
-    assert not census.is_headgate(argv)
+    assert not foreign_agents.is_headgate(argv)
     assert count((900, 1, argv)) == {}
 
 
@@ -153,8 +153,8 @@ def test_a13_a_prompt_of_many_lines_does_not_hide_what_follows_it() -> None:
 
 def test_without_patterns_nothing_is_counted() -> None:
     assert count((900, 1, agent()), patterns=[]) == {}
-    assert census.look("", []) == []
-    assert census.tally([], ["whoever"]) == ()
+    assert foreign_agents.look("", []) == []
+    assert foreign_agents.tally([], ["whoever"]) == ()
 
 
 def test_a_tree_that_changed_while_it_was_read_may_have_a_loop() -> None:
@@ -181,7 +181,7 @@ def test_a13_in_any_tree_exactly_the_topmost_foreign_matches_count(
     tree: list[tuple[str, int, bool]], chance: Random
 ) -> None:
     first = 10_000_000  # above any real pid, so that none is our own
-    rows: list[census.Row] = []
+    rows: list[foreign_agents.Row] = []
     own: set[int] = set()
     expected: Counter[str] = Counter()
     covered: dict[int, bool] = {}  # below it nothing counts
@@ -195,7 +195,7 @@ def test_a13_in_any_tree_exactly_the_topmost_foreign_matches_count(
             expected[MODELS[kind]] += 1
         covered[pid] = not free or kind in MODELS or kind == "headgate"
     chance.shuffle(rows)
-    assert dict(census.count([PATTERN], own, rows)) == dict(expected)
+    assert dict(foreign_agents.count([PATTERN], own, rows)) == dict(expected)
 
 
 # Real processes. Each says a word when it runs: only then can its command line be seen.
@@ -228,7 +228,7 @@ def running(*argv: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
 
 
 def identity(pid: int) -> str:
-    process = processes.identify(pid)
+    process = process_identity.identify(pid)
     assert process
     return process
 
@@ -236,98 +236,98 @@ def identity(pid: int) -> str:
 def test_a13_a_real_foreign_agent_counts_until_it_ends(tmp_path: Path) -> None:
     cache = str(tmp_path / "census")
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        assert census.count([REAL], ()) == ((OPUS, 1),)
-        seen = census.look(cache, [REAL])
+        assert foreign_agents.count([REAL], ()) == ((OPUS, 1),)
+        seen = foreign_agents.look(cache, [REAL])
         assert [one.process for one in seen] == [identity(child.pid)]
         assert os.getpid() in seen[0].above
-        assert census.tally(seen, ()) == ((OPUS, 1),)
+        assert foreign_agents.tally(seen, ()) == ((OPUS, 1),)
     # The look is older than the end; the tally is not.
-    assert census.tally(seen, ()) == ()
-    assert census.tally(census.look(cache, [REAL]), ()) == ()
+    assert foreign_agents.tally(seen, ()) == ()
+    assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), ()) == ()
 
 
 def test_a13_a_lease_younger_than_the_cached_look_still_makes_its_agent_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(census, "FRESH_MS", 1 << 40)
+    monkeypatch.setattr(foreign_agents, "FRESH_MS", 1 << 40)
     cache = str(tmp_path / "census")
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        assert census.tally(census.look(cache, [REAL]), ()) == ((OPUS, 1),)
-        assert census.tally(census.look(cache, [REAL]), [identity(child.pid)]) == ()
-        assert census.tally(census.look(cache, [REAL]), [identity(os.getpid())]) == ()
+        assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), ()) == ((OPUS, 1),)
+        assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), [identity(child.pid)]) == ()
+        assert foreign_agents.tally(foreign_agents.look(cache, [REAL]), [identity(os.getpid())]) == ()
 
 
 def test_a13_a_holder_whose_pid_another_process_has_by_now_owns_nothing() -> None:
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        seen = census.look("", [REAL])
+        seen = foreign_agents.look("", [REAL])
         before = identity(child.pid).rsplit("|", 1)[0] + "|1"
         elsewhere = identity(child.pid).split("|")
         elsewhere[2] = "1"  # the same number in another container
-        assert census.tally(seen, [before, "|".join(elsewhere), "not a process"]) == ((OPUS, 1),)
+        assert foreign_agents.tally(seen, [before, "|".join(elsewhere), "not a process"]) == ((OPUS, 1),)
 
 
 def test_a13_a_real_agent_under_a_headgate_process_is_not_counted() -> None:
     with running("headgate", "-c", PARENT, sys.executable, "-c", WAIT, WORD, "-m", OPUS) as (wrapper, said):
-        assert processes.parent_of(int(said[1])) == wrapper.pid
-        assert census.count([REAL], ()) == ()
+        assert process_identity.parent_of(int(said[1])) == wrapper.pid
+        assert foreign_agents.count([REAL], ()) == ()
         os.kill(int(said[1]), 9)
 
 
 def test_a13_a_real_family_counts_once() -> None:
     with running("python", "-c", PARENT, sys.executable, "-c", WAIT, WORD, "-m", OPUS) as (parent, said):
-        seen = census.look("", [REAL])
-        assert [processes.pid_of(one.process) for one in seen] == [parent.pid]
+        seen = foreign_agents.look("", [REAL])
+        assert [process_identity.pid_of(one.process) for one in seen] == [parent.pid]
         os.kill(int(said[1]), 9)
 
 
 def test_a_look_is_shared_for_a_second_and_not_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "census"
-    monkeypatch.setattr(census, "FRESH_MS", 1 << 40)
+    monkeypatch.setattr(foreign_agents, "FRESH_MS", 1 << 40)
     with running("python", "-c", WAIT, WORD, "-m", OPUS):
-        assert len(census.look(str(cache), [REAL])) == 1
+        assert len(foreign_agents.look(str(cache), [REAL])) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["census"]
-    monkeypatch.setattr(census, "command_lines", lambda users: pytest.fail("looked again"))
-    assert len(census.look(str(cache), [REAL])) == 1
+    monkeypatch.setattr(foreign_agents, "command_lines", lambda users: pytest.fail("looked again"))
+    assert len(foreign_agents.look(str(cache), [REAL])) == 1
     monkeypatch.undo()
-    assert census.FRESH_MS == 1000
-    monkeypatch.setattr(census, "FRESH_MS", 0)
-    assert census.look(str(cache), [REAL]) == []
+    assert foreign_agents.FRESH_MS == 1000
+    monkeypatch.setattr(foreign_agents, "FRESH_MS", 0)
+    assert foreign_agents.look(str(cache), [REAL]) == []
 
 
 def test_a_look_for_other_patterns_or_from_another_place_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = str(tmp_path / "census")
-    monkeypatch.setattr(census, "FRESH_MS", 1 << 40)
+    monkeypatch.setattr(foreign_agents, "FRESH_MS", 1 << 40)
     with running("python", "-c", WAIT, WORD, "-m", OPUS):
-        assert len(census.look(cache, [REAL])) == 1
-        assert census.look(cache, ["no such process at all, anywhere$"]) == []
-        assert len(census.look(cache, [REAL])) == 1
-    monkeypatch.setattr(census, "_place", lambda: "another container")
-    assert census.look(cache, [REAL]) == []
+        assert len(foreign_agents.look(cache, [REAL])) == 1
+        assert foreign_agents.look(cache, ["no such process at all, anywhere$"]) == []
+        assert len(foreign_agents.look(cache, [REAL])) == 1
+    monkeypatch.setattr(foreign_agents, "_place", lambda: "another container")
+    assert foreign_agents.look(cache, [REAL]) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"[1,2,3,4]", b"\xff\xfe", b'["",[],0,[["x"]]]'])
 def test_q1_a_spoilt_cache_is_looked_past_and_replaced(tmp_path: Path, content: bytes) -> None:
     cache = tmp_path / "census"
     cache.write_bytes(content)
-    assert census.look(str(cache), [REAL]) == []
+    assert foreign_agents.look(str(cache), [REAL]) == []
     assert cache.read_bytes() != content
 
 
 def test_q2_where_no_cache_can_be_written_everybody_looks_for_himself(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with running("python", "-c", WAIT, WORD, "-m", OPUS):
-        assert len(census.look(str(tmp_path / "missing" / "census"), [REAL])) == 1
-        assert len(census.look(str(tmp_path / "folder"), [REAL])) == 1
+        assert len(foreign_agents.look(str(tmp_path / "missing" / "census"), [REAL])) == 1
+        assert len(foreign_agents.look(str(tmp_path / "folder"), [REAL])) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_psutil_sees_the_same_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     with running("python", "-c", WAIT, WORD, "-m", OPUS) as (child, _):
-        monkeypatch.setattr(processes, "_LINUX", False)
-        seen = census.look("", [REAL])
-        assert [processes.pid_of(one.process) for one in seen] == [child.pid]
-        assert census.tally(seen, ()) == ((OPUS, 1),)
+        monkeypatch.setattr(process_identity, "_LINUX", False)
+        seen = foreign_agents.look("", [REAL])
+        assert [process_identity.pid_of(one.process) for one in seen] == [child.pid]
+        assert foreign_agents.tally(seen, ()) == ((OPUS, 1),)
         monkeypatch.setitem(sys.modules, "psutil", None)
-        assert census.look("", [REAL]) == []
+        assert foreign_agents.look("", [REAL]) == []

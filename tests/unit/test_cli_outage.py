@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli import outage
-from headgate.cli.outage import Outage
+from headgate.cli import store_outage
+from headgate.cli.store_outage import Outage
 from headgate.log.protocol import StoreAway, StoreError
 
 GONE = StoreAway("the store cannot be reached (connection refused)")
@@ -20,10 +20,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def select(fds: list[int], _out: list[int], _err: list[int], timeout: float) -> None:
         now[0] += timeout
 
-    monkeypatch.setattr(outage, "monotonic", lambda: now[0])
-    monkeypatch.setattr("headgate.cli.outage.select.select", select)
-    monkeypatch.setattr(outage, "_RESTART_S", 10.0)
-    monkeypatch.setattr(outage, "_STARTING_S", 60.0)
+    monkeypatch.setattr(store_outage, "monotonic", lambda: now[0])
+    monkeypatch.setattr("headgate.cli.store_outage.select.select", select)
+    monkeypatch.setattr(store_outage, "_RESTART_S", 10.0)
+    monkeypatch.setattr(store_outage, "_STARTING_S", 60.0)
     return now
 
 

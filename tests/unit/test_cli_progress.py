@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli import progress
-from headgate.cli.progress import Progress
-from headgate.core.records import Reason, Spec, Ticket
-from headgate.core.views import TicketView
+from headgate.cli import wait_progress
+from headgate.cli.wait_progress import Progress
+from headgate.core.entities import Reason, Spec, Ticket
+from headgate.core.views.pool_and_lease_views import TicketView
 
 BACKED_OFF = Reason("backoff", "x/y is backed off: rate_limited", until=121_000, model="x/y", cause="rate_limited")
 
@@ -19,7 +19,7 @@ def view(reason: Reason = BACKED_OFF, position: int = 1) -> TicketView:
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     printed: list[str] = []
-    monkeypatch.setattr(progress, "say", printed.append)
+    monkeypatch.setattr(wait_progress, "say", printed.append)
     monkeypatch.setattr("os.isatty", lambda fd: False)
     return printed
 
@@ -28,7 +28,7 @@ def test_a_reason_is_told_once_and_then_once_a_minute_however_its_numbers_change
     lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(progress, "monotonic", lambda: now)
+    monkeypatch.setattr(wait_progress, "monotonic", lambda: now)
     waits = Progress("agent", quiet=False)
     for second in range(121):  # the last two minutes of a backoff
         now = 1000.0 + second

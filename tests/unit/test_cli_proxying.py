@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.proxying import check_agent
+from headgate.cli.proxy_environment import check_agent
 from headgate.config.settings import Provider, Settings
 from headgate.core.errors import BadRequest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.cli.top.trend import BUCKET_MS, BUCKETS, Trend, spark
 from headgate.core import events as ev
-from headgate.core.records import Reason, Spec, Ticket
+from headgate.core.entities import Reason, Spec, Ticket
 
 FULL = Reason("concurrency_cap", "full")
 B = BUCKET_MS

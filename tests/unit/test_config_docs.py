@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headgate.config.docs import EXAMPLE, render
-from headgate.config.load import check
-from headgate.config.nearest import places
-from headgate.config.read import Problems, read_shape
+from headgate.config.docs_page import EXAMPLE, render
+from headgate.config.document import Problems, read_shape
+from headgate.config.file import check
 from headgate.config.schema import SCHEMA, Array, Key, Map, Shape, Short, Table
 from headgate.config.settings import HostAuto, Provider, Settings
+from headgate.config.unknown_key import places
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 

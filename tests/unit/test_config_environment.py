@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.docs import VARIABLES
+from headgate.config.docs_page import VARIABLES
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
 from headgate.config.paths import config_path, state_folder, store_url
-from headgate.core.names import parse_selector
+from headgate.core.model_names import parse_selector
 
 
 def refusal(**environ: str) -> str:

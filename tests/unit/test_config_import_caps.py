@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.config.errors import ConfigError
 from headgate.config.import_caps import parse_caps
-from headgate.core.names import parse_model, parse_selector
+from headgate.core.model_names import parse_model, parse_selector
 
 
 def refusal(text: str) -> str:

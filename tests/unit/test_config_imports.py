@@ -8,7 +8,7 @@ from pathlib import Path
 
 ON_THE_WAY = """
 import sys
-import msgspec, headgate.core.rules, os, typing
+import msgspec, headgate.core.pools.effective_caps, os, typing
 before = set(sys.modules)
 from headgate.config import environment, load, paths
 paths.config_path(), paths.store_url()
@@ -37,4 +37,4 @@ def test_r6_a_valid_config_file_brings_only_what_reads_it(tmp_path: Path) -> Non
     foreign, own = brought_along(path)
     assert "tomllib" in foreign
     assert not {"hashlib", "_hashlib", "difflib", "pathlib", "dataclasses", "json"} & set(foreign)
-    assert not {"headgate.config.lines", "headgate.config.nearest", "headgate.config.docs"} & set(own)
+    assert not {"headgate.config.key_lines", "headgate.config.unknown_key", "headgate.config.docs_page"} & set(own)

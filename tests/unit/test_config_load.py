@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.errors import ConfigError, Problem
-from headgate.config.load import LARGEST_FILE, check, load
+from headgate.config.file import LARGEST_FILE, check, load
 from headgate.config.settings import HostAuto, Provider, Settings
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 
 FROM_C1 = """\
 models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]   # candidates where a command names none

@@ -7,10 +7,10 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
-from headgate.core.explaining import explain
+from headgate.core.entities import Rule, Spec
 from headgate.core.invariants import check_invariants, check_settled
 from headgate.core.limits import Adapt
-from headgate.core.limits.adapt import (
+from headgate.core.limits.adaptive import (
     CLEAN,
     FOUND_REPROBE_MS,
     HELD_MS,
@@ -20,12 +20,12 @@ from headgate.core.limits.adapt import (
     REPROBE_MS,
     SPACING_MS,
 )
-from headgate.core.limits.belief import LAG_MS, Belief
-from headgate.core.pools import Pool
-from headgate.core.records import Rule, Spec
-from headgate.core.restoring import belief_record
-from headgate.core.state import State
-from headgate.core.views import pool_views
+from headgate.core.limits.adaptive_state import LAG_MS, Belief
+from headgate.core.pools.pool import Pool
+from headgate.core.state.snapshot import belief_record
+from headgate.core.state.state import State
+from headgate.core.views.limit_explanation import explain
+from headgate.core.views.pool_and_lease_views import pool_views
 
 START = 1_000_000
 SPEC = Spec(models=("umans/coder",), kind="requests")

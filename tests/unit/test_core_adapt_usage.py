@@ -6,11 +6,11 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.explaining import explain
-from headgate.core.limits.adapt import LOOK_MS, REORDER_MS
-from headgate.core.pools import SHORT_MS
-from headgate.core.records import Spec
-from headgate.core.usage import ANSWER_MS, APART_MS
+from headgate.core.entities import Spec
+from headgate.core.limits.adaptive import LOOK_MS, REORDER_MS
+from headgate.core.pools.pool import SHORT_MS
+from headgate.core.pools.usage_gate import ANSWER_MS, APART_MS
+from headgate.core.views.limit_explanation import explain
 from tests.unit.test_core_adapt import START, Calls
 
 SPEC = Spec(models=("umans/coder",), kind="requests")

@@ -6,10 +6,10 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import BadRequest
-from headgate.core.reasons import reason_for
-from headgate.core.records import Rule, Spec
-from headgate.core.state import State
+from headgate.core.state.state import State
+from headgate.core.views.wait_reasons import reason_for
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 # A1-A3: the limit, all or none, and nobody held back for nothing.

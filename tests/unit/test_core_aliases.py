@@ -10,13 +10,13 @@ import pytest
 import headgate
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
-from headgate.config.load import load
+from headgate.config.file import load
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
-from headgate.core.names import ALIASES, canonical, names_of, parse_model, parse_selector, read_model
-from headgate.core.records import Rule, Spec
-from headgate.core.state import State
+from headgate.core.entities import Rule, Spec
+from headgate.core.model_names import ALIASES, canonical, names_of, parse_model, parse_selector, read_model
+from headgate.core.state.state import State
 
 
 @pytest.mark.parametrize(

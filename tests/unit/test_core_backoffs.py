@@ -7,13 +7,13 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import PROBE_AFTER_MS, VERDICT_MS, parse_key
 from headgate.core.engine import Engine
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Rule, Spec
-from headgate.core.snapshots import Snapshot
-from headgate.core.state import State
+from headgate.core.pools.backoff import PROBE_AFTER_MS, VERDICT_MS, parse_key
+from headgate.core.state.snapshot_format import Snapshot
+from headgate.core.state.state import State
 
 OPUS, SONNET, OTHER = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"
 HOUR = 3_600_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 from tests.property.harness import CODER, SONNET, Bench
 
 

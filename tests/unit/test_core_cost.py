@@ -9,9 +9,9 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core.engine import Engine
-from headgate.core.places import Line
-from headgate.core.records import Rule, Spec
-from headgate.core.state import State
+from headgate.core.entities import Rule, Spec
+from headgate.core.queue.positions import Line
+from headgate.core.state.state import State
 from tests.property.harness import SECOND, START
 
 FEW, MANY = 200, 2_000

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from headgate.core import commands as cmd
+from headgate.core.entities import Spec
 from headgate.core.errors import InternalError
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Spec
-from headgate.core.state import State
+from headgate.core.state.state import State
 from tests.property.harness import CODER, SONNET, Bench
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.records import Rule
-from headgate.core.views import capacity, ticket_view, ticket_views
+from headgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
 from tests.property.harness import HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 HAND = "hand-1"

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule
 from headgate.core.errors import NotFound
-from headgate.core.records import Rule
 from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench
 
 # L1, L3.

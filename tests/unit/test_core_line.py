@@ -9,10 +9,10 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import InternalError
-from headgate.core.records import Rule, Spec
-from headgate.core.settling import RESERVE_AFTER_MS
-from headgate.core.state import State
+from headgate.core.queue.admission import RESERVE_AFTER_MS
+from headgate.core.state.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 # Between flows.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.places import Line, row_of
-from headgate.core.views import capacity, ticket_view, ticket_views
+from headgate.core.queue.positions import Line, row_of
+from headgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
 from tests.property.harness import OPUS, SECOND, SONNET, Bench
 
 

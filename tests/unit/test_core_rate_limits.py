@@ -6,10 +6,10 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Rule
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.pools import Pool
-from headgate.core.records import Rule
-from headgate.core.settling import FOREVER
+from headgate.core.pools.pool import Pool
+from headgate.core.queue.admission import FOREVER
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 WORK = "umans@work/coder"

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Lease, Rule, Spec
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.records import Lease, Rule, Spec
-from headgate.core.settling import RESERVE_AFTER_MS
-from headgate.core.state import State
-from headgate.core.views import ticket_view
+from headgate.core.queue.admission import RESERVE_AFTER_MS
+from headgate.core.state.state import State
+from headgate.core.views.pool_and_lease_views import ticket_view
 from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench, through_json
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import commands as cmd
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
-from headgate.core.records import Rule, Spec
 from tests.property.harness import CODER, SONNET, Bench
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.backoffs import LINGER_MS
-from headgate.core.reasons import opens_at
-from headgate.core.records import Rule, Spec
+from headgate.core.entities import Rule, Spec
+from headgate.core.pools.backoff import LINGER_MS
+from headgate.core.views.wait_reasons import opens_at
 from tests.unit.test_core_backoffs import Gate
 
 OPUS, OLD, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-opus-4-1", "anthropic/claude-sonnet-4-6"

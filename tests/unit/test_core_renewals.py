@@ -7,9 +7,9 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Spec
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.records import Spec
-from headgate.core.state import State
+from headgate.core.state.state import State
 from tests.property.harness import CODER, MINUTE, SECOND, Bench
 
 KEEP_MS = 5 * MINUTE

@@ -6,9 +6,9 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.names import parse_model
-from headgate.core.records import Rule, Spec
-from headgate.core.rules import UNLIMITED, Rules
+from headgate.core.entities import Rule, Spec
+from headgate.core.model_names import parse_model
+from headgate.core.pools.effective_caps import UNLIMITED, Rules
 from tests.property.harness import CODER, OPUS, SONNET, Bench
 
 

@@ -8,12 +8,12 @@ import pytest
 from headgate.core import commands as cmd
 from headgate.core import events as ev
 from headgate.core.engine import Engine
+from headgate.core.entities import Rule, Spec
 from headgate.core.errors import BadRequest
 from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.records import Rule, Spec
-from headgate.core.snapshots import Snapshot
-from headgate.core.state import State
-from headgate.core.views import UpstreamView, pool_views, ticket_views
+from headgate.core.state.snapshot_format import Snapshot
+from headgate.core.state.state import State
+from headgate.core.views.pool_and_lease_views import UpstreamView, pool_views, ticket_views
 
 MODEL = "umans/coder"
 

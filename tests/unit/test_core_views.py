@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.core.state import State
-from headgate.core.views import Capacity, PoolView, capacity, lease_views, pool_views, ticket_view, ticket_views
+from headgate.core.entities import Rule, Spec
+from headgate.core.state.state import State
+from headgate.core.views.pool_and_lease_views import (
+    Capacity,
+    PoolView,
+    capacity,
+    lease_views,
+    pool_views,
+    ticket_view,
+    ticket_views,
+)
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 

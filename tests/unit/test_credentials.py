@@ -13,15 +13,15 @@ import pytest
 
 from headgate.config.settings import Provider, Settings
 from headgate.core import commands as cmd
-from headgate.core.backoffs import NO_CREDENTIAL
-from headgate.core.records import Spec
-from headgate.gate import credentials as subject
-from headgate.gate.credentials import SALT, WELL_KNOWN, Credentials, Held
-from headgate.gate.identity import read_credential
-from headgate.gate.transaction import Replica
+from headgate.core.entities import Spec
+from headgate.core.pools.backoff import NO_CREDENTIAL
+from headgate.gate.providers import credentials as subject
+from headgate.gate.providers.credential_owner import read_credential
+from headgate.gate.providers.credentials import SALT, WELL_KNOWN, Credentials, Held
+from headgate.gate.replica.replica import Replica
 from headgate.log.memory import MemoryLog
 from headgate.log.protocol import Log, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 SECRET = "sk-umans-0123456789"
 OLD = 1_600_000_000  # long ago: what a file says of itself then can be trusted

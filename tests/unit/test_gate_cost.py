@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from headgate.core import commands as cmd
-from headgate.core.records import Rule, Spec
-from headgate.gate.direct import DirectGate
-from headgate.gate.ids import new_id
+from headgate.core.entities import Rule, Spec
+from headgate.gate.request_ids import new_id
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log.memory import MemoryLog
 from tests.unit.test_core_cost import FEW, MANY, counted
 

@@ -9,11 +9,11 @@ import pytest
 
 from headgate.core import commands as cmd
 from headgate.core.errors import BadRequest, NotFound
-from headgate.gate.direct import DirectGate
-from headgate.jobs import output, settling, states, store, submitting
-from headgate.jobs.output import ERR, NOTE, OUT, Reader, Writer
-from headgate.jobs.records import Job, JobSpec
-from headgate.jobs.verdicts import (
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.jobs import job_store, output_files, state_machine, submit, unattended_ends
+from headgate.jobs.job_record import Job, JobSpec
+from headgate.jobs.output_files import ERR, NOTE, OUT, Reader, Writer
+from headgate.jobs.retry_policy import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
     MOST_LOSSES,
@@ -25,7 +25,7 @@ from headgate.jobs.verdicts import (
     verdict,
 )
 from headgate.log.protocol import START
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 from headgate.notify.messages import messages_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
@@ -33,7 +33,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
 def job(failures: int = 0, losses: int = 0, **said: object) -> Job:
     spec = JobSpec(("true",), "/", "box", **said)  # type: ignore[arg-type]
-    return Job(spec, states.RUNNING, 0, 0, attempt=failures + 1, failures=failures, losses=losses)
+    return Job(spec, state_machine.RUNNING, 0, 0, attempt=failures + 1, failures=failures, losses=losses)
 
 
 # States.
@@ -41,23 +41,25 @@ def job(failures: int = 0, losses: int = 0, **said: object) -> Job:
 
 def test_j4_the_diagram_on_the_page_is_the_table():
     drawn = re.findall(r"^    (\S+) --> (\S+): (\S+)$", PAGE, re.MULTILINE)
-    table = {(source, edge.target, name) for name, edge in states.EDGES.items() for source in edge.sources}
-    assert set(drawn) == table | {("[*]", states.QUEUED, "submit")}
+    table = {(source, edge.target, name) for name, edge in state_machine.EDGES.items() for source in edge.sources}
+    assert set(drawn) == table | {("[*]", state_machine.QUEUED, "submit")}
     explained = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
-    meanings = {name: text.replace("`", "") for name, text in explained if name in states.EDGES}
-    assert meanings == {name: edge.meaning for name, edge in states.EDGES.items()}
+    meanings = {name: text.replace("`", "") for name, text in explained if name in state_machine.EDGES}
+    assert meanings == {name: edge.meaning for name, edge in state_machine.EDGES.items()}
 
 
 def test_j4_final_states_are_left_only_by_a_persons_wish():
-    for final in states.FINAL:
-        assert [name for name, edge in states.EDGES.items() if final in edge.sources] == ["anew"]
-    assert set(states.STATES) == {state for edge in states.EDGES.values() for state in (*edge.sources, edge.target)}
+    for final in state_machine.FINAL:
+        assert [name for name, edge in state_machine.EDGES.items() if final in edge.sources] == ["anew"]
+    assert set(state_machine.STATES) == {
+        state for edge in state_machine.EDGES.values() for state in (*edge.sources, edge.target)
+    }
 
 
 def test_j4_an_edge_that_does_not_begin_here_is_refused_with_what_is_valid():
-    assert states.follow(states.QUEUED, "start") == states.RUNNING
+    assert state_machine.follow(state_machine.QUEUED, "start") == state_machine.RUNNING
     with pytest.raises(BadRequest, match="it is succeeded; only what is queued can start"):
-        states.follow(states.SUCCEEDED, "start")
+        state_machine.follow(state_machine.SUCCEEDED, "start")
 
 
 # Verdicts.
@@ -154,8 +156,8 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
     kept = [int(line[:5]) for line in put_together(Reader(folder, "job"), OUT).splitlines()]
     assert kept == list(range(kept[0], 400))
     assert kept[0] > 0
-    output.remove(folder, "job")
-    assert not output.files(folder, "job")
+    output_files.remove(folder, "job")
+    assert not output_files.files(folder, "job")
 
 
 def test_j4_a_place_in_the_output_stays_the_same_however_often_files_are_renamed(tmp_path: Path):
@@ -163,19 +165,19 @@ def test_j4_a_place_in_the_output_stays_the_same_however_often_files_are_renamed
     writer = Writer(folder, "job", 40_000)
     for number in range(5):
         writer.write(1, b"%05d\n" % number)
-    place = output.page(folder, "job").next
+    place = output_files.page(folder, "job").next
     for number in range(5, 60):  # more than one file, all kept
         writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
     writer.close()
     writer = Writer(folder, "job", 40_000)  # the next attempt goes on in the same file
     writer.write(2, b"00060\n")
-    found = output.page(folder, "job", place)
+    found = output_files.page(folder, "job", place)
     assert [int(piece.data[:5]) for piece in found.pieces] == list(range(5, 61))
     assert (found.more, found.skipped) == (False, False)
-    assert output.page(folder, "job", found.next) == ([], found.next, False, False)
+    assert output_files.page(folder, "job", found.next) == ([], found.next, False, False)
     for number in range(61, 400):
         writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
-    late = output.page(folder, "job", place)
+    late = output_files.page(folder, "job", place)
     assert late.skipped, "what was asked for is no longer kept, and that is said"
     numbers = [int(piece.data[:5]) for piece in late.pieces]
     assert numbers == list(range(numbers[0], 400))
@@ -189,18 +191,18 @@ def test_j4_output_is_read_page_by_page_and_from_its_end(tmp_path: Path):
     writer.close()
     seen, after, pages, more = [], "", 0, True
     while more:
-        found = output.page(folder, "job", after, most=1)
+        found = output_files.page(folder, "job", after, most=1)
         seen += [int(piece.data[:5]) for piece in found.pieces]
         after, more, pages = found.next, found.more, pages + 1
     assert seen == list(range(3000))
     assert pages > 10
-    last = output.page(folder, "job", tail=10_000)
+    last = output_files.page(folder, "job", tail=10_000)
     assert [int(piece.data[:5]) for piece in last.pieces] == list(range(3000 - len(last.pieces), 3000))
     assert 15 < len(last.pieces) < 20
-    assert len(output.page(folder, "job", tail=1 << 30, most=1 << 30).pieces) == 3000
-    assert output.page(folder, "none") == ([], "", False, False)
+    assert len(output_files.page(folder, "job", tail=1 << 30, most=1 << 30).pieces) == 3000
+    assert output_files.page(folder, "none") == ([], "", False, False)
     with pytest.raises(BadRequest, match="valid is a place"):
-        output.page(folder, "job", "yesterday")
+        output_files.page(folder, "job", "yesterday")
 
 
 def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path):
@@ -218,17 +220,17 @@ def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
 def test_a8_a_job_in_line_for_a_day_expires_is_told_once_and_never_starts(tmp_path: Path):
     now = 1_700_000_000_000
     gate = DirectGate(SqliteLog(str(tmp_path), lambda: now), folder=str(tmp_path))
-    (one,) = submitting.submit(gate, [JobSpec(("true",), "/", gate.host, name="late")])
+    (one,) = submit.submit(gate, [JobSpec(("true",), "/", gate.host, name="late")])
     now += 86_400_000 - 1000
     gate.decide([])
-    assert store.view(gate, one.id).state == states.QUEUED
+    assert job_store.view(gate, one.id).state == state_machine.QUEUED
     now += 1000
     gate.decide([])
-    assert store.view(gate, one.id).state == states.EXPIRED, "also before anybody has seen to it"
-    assert settling.see_to_ends(gate) == 1
-    assert settling.see_to_ends(gate) == 0
-    view = store.view(gate, one.id)
-    assert (view.state, view.job.why, view.job.attempt) == (states.EXPIRED, "expired after 1d", 0)
+    assert job_store.view(gate, one.id).state == state_machine.EXPIRED, "also before anybody has seen to it"
+    assert unattended_ends.see_to_ends(gate) == 1
+    assert unattended_ends.see_to_ends(gate) == 0
+    view = job_store.view(gate, one.id)
+    assert (view.state, view.job.why, view.job.attempt) == (state_machine.EXPIRED, "expired after 1d", 0)
     with pytest.raises(NotFound):
         gate.one(cmd.Offer(one.id, gate.me, gate.host, "", ()))
     commits = gate.log.read(START)

@@ -9,8 +9,8 @@ import sqlite3
 import pytest
 
 from headgate.core.errors import InternalError
-from headgate.log.explain import explain
 from headgate.log.protocol import StoreError
+from headgate.log.sqlite.error_messages import explain
 
 
 def said_by_sqlite(code: int, words: str) -> sqlite3.Error:

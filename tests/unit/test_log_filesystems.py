@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log import filesystems
-from headgate.log.filesystems import kind_in_mount_output, kind_in_mountinfo, refuse_network
 from headgate.log.protocol import StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite import filesystems
+from headgate.log.sqlite.filesystems import kind_in_mount_output, kind_in_mountinfo, refuse_network
+from headgate.log.sqlite.log import SqliteLog
 
 MOUNTINFO = r"""
 22 27 0:21 / /proc rw,relatime - proc proc rw

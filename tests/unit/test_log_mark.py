@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headgate.core.events import Returned
-from headgate.log.mark import NAME
 from headgate.log.protocol import START
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
+from headgate.log.sqlite.replacement_mark import NAME
 
 DATABASE = ("headgate.db", "headgate.db-wal")
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.log import START, StoreError, open_log
 from headgate.log.memory import MemoryLog
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite.log import SqliteLog
 
 
 def test_a_sqlite_url_names_a_folder(tmp_path: Path) -> None:

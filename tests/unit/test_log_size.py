@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headgate.core.events import Returned
-from headgate.log import sqlite
 from headgate.log.protocol import START, Position
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite import log as sqlite_log
+from headgate.log.sqlite.log import SqliteLog
 
 NOW = 1_000_000
 
@@ -20,7 +20,7 @@ NOW = 1_000_000
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that a small store takes, too."""
     for name, value in {"PRUNE_COMMITS": 40, "FREE_PAGES": 20, "VACUUM_PAGES": 16}.items():
-        monkeypatch.setattr(sqlite, name, value)
+        monkeypatch.setattr(sqlite_log, name, value)
 
 
 def fill(log: SqliteLog, number: int, position: Position) -> Position:

@@ -15,9 +15,11 @@ import pytest
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Event, Returned
-from headgate.log import clock, database, sqlite
+from headgate.log import clock
 from headgate.log.protocol import START, LogReplaced, Position, SideWrite, StoreError
-from headgate.log.sqlite import SqliteLog
+from headgate.log.sqlite import connection
+from headgate.log.sqlite import log as sqlite_log
+from headgate.log.sqlite.log import SqliteLog
 
 Open = Callable[..., SqliteLog]
 
@@ -288,17 +290,17 @@ def test_files_that_go_away_while_they_are_opened_are_looked_for_again(
 ) -> None:
     first = open_log()
     commit(first, [Returned(id="a")])
-    look = database.Database._look
+    look = connection.Database._look
     looks: list[int] = []
 
-    def moved_in_between(db: database.Database) -> tuple[int, ...]:
+    def moved_in_between(db: connection.Database) -> tuple[int, ...]:
         looks.append(1)
         if len(looks) == 1:
             raise FileNotFoundError(2, "No such file or directory", db.wal_path)  # as `store copy` moves it
         return look(db)
 
-    monkeypatch.setattr(database, "REPLACING_S", 0.0)
-    monkeypatch.setattr(database.Database, "_look", moved_in_between)
+    monkeypatch.setattr(connection, "REPLACING_S", 0.0)
+    monkeypatch.setattr(connection.Database, "_look", moved_in_between)
     assert last_position(open_log()) == last_position(first)
     assert len(looks) > 1
 
@@ -307,7 +309,7 @@ def test_upkeep_of_a_write_ahead_log_that_went_away_waits_for_the_next_time(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log()
-    monkeypatch.setattr(database.Database, "in_place", lambda db: True)
+    monkeypatch.setattr(connection.Database, "in_place", lambda db: True)
     (folder / "headgate.db-wal").unlink()
     log.maintain(1_000)
 
@@ -411,11 +413,11 @@ def test_a_lock_file_that_was_removed_still_locks(folder: Path, open_log: Open) 
 def test_looking_at_the_folder_is_enough_once_it_has_settled(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CTIME_SETTLES_NS", -1)
+    monkeypatch.setattr(connection, "CTIME_SETTLES_NS", -1)
     log = open_log()
     position = fill(log, 2)[-1]
     looks = []
-    monkeypatch.setattr(database.Database, "_look", lambda db: looks.append(db))
+    monkeypatch.setattr(connection.Database, "_look", lambda db: looks.append(db))
     assert log.read(position) == []
     assert log.try_lock()
     log.unlock()
@@ -432,7 +434,7 @@ def test_looking_at_the_folder_is_enough_once_it_has_settled(
 def test_Q2_a_program_that_keeps_the_database_locked_is_told_and_waited_out(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    monkeypatch.setattr(connection, "BUSY_S", 0.05)
     log = open_log()
     fill(log, 1)
     shell = sqlite3.connect(folder / "headgate.db", isolation_level=None)
@@ -494,7 +496,7 @@ def test_syncing_is_chosen_before_the_transaction_and_only_when_it_changes(open_
 
 def test_importing_the_log_loads_little() -> None:
     script = (
-        "import sys, msgspec, headgate.core.events; before = set(sys.modules); import headgate.log.sqlite;"
+        "import sys, msgspec, headgate.core.events; before = set(sys.modules); import headgate.log.sqlite.log;"
         "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('headgate')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -597,7 +599,7 @@ def test_maintenance_with_nothing_to_do_takes_no_lock(open_log: Open) -> None:
 def test_pruning_goes_in_steps_so_that_nobody_waits_long(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "PRUNE_COMMITS", 4)
+    monkeypatch.setattr(sqlite_log, "PRUNE_COMMITS", 4)
     now = 1000
     log = open_log(time=lambda: now)
     positions = fill(log, 12)
@@ -614,8 +616,8 @@ def test_pruning_goes_in_steps_so_that_nobody_waits_long(
 def test_checkpoints_happen_in_maintenance_only_and_bound_the_write_ahead_log(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", 200_000)
-    monkeypatch.setattr(database, "WAL_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 200_000)
+    monkeypatch.setattr(connection, "WAL_KEPT_BYTES", 100_000)
     log = open_log()
     wal = folder / "headgate.db-wal"
     size = (folder / "headgate.db").stat().st_size
@@ -632,8 +634,8 @@ def test_checkpoints_happen_in_maintenance_only_and_bound_the_write_ahead_log(
 def test_a_very_large_write_ahead_log_is_emptied_unless_somebody_reads(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", 100_000)
-    monkeypatch.setattr(sqlite, "TRUNCATE_BYTES", 200_000)
+    monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 100_000)
+    monkeypatch.setattr(sqlite_log, "TRUNCATE_BYTES", 200_000)
     log = open_log()
     wal = folder / "headgate.db-wal"
     fill(log, 100)
@@ -663,7 +665,7 @@ def test_history_keeps_no_reader_open_between_its_events(folder: Path, open_log:
 
 
 def test_a_long_history_is_told_in_pieces(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "HISTORY_COMMITS", 3)
+    monkeypatch.setattr(sqlite_log, "HISTORY_COMMITS", 3)
     log = open_log()
     fill(log, 10)
     for since in range(11):
@@ -721,13 +723,13 @@ def test_where_boots_have_no_name_the_wall_clock_serves_and_never_goes_back(
 def test_the_offsets_of_long_gone_boots_are_forgotten(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for index in range(sqlite.BOOTS_KEPT + 5):
+    for index in range(sqlite_log.BOOTS_KEPT + 5):
         monkeypatch.setattr(clock, "boot_id", lambda index=index: f"{index}")
         monkeypatch.setattr(clock, "wall_ms", lambda index=index: 10**12 + index * 10**9)
         open_log().close()
     kept = offsets(folder)
-    assert len(kept) == sqlite.BOOTS_KEPT
-    assert f"boot:{sqlite.BOOTS_KEPT + 4}" in kept
+    assert len(kept) == sqlite_log.BOOTS_KEPT
+    assert f"boot:{sqlite_log.BOOTS_KEPT + 4}" in kept
 
 
 def test_a_replaced_store_brings_its_own_clock(folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -793,7 +795,7 @@ def test_Q2_a_commit_that_fails_leaves_nothing_and_holds_up_nobody(open_log: Ope
 
 
 def test_Q2_upkeep_that_fails_says_so_and_is_done_later(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 1)
     log = open_log()
     position = fill(log, 2)[-1]
     for words, use in (("PRAGMA wal", lambda: log.maintain(0)), ("INSERT", lambda: log.save_snapshot(b"x", position))):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gate import memory
+from headgate.gate.liveness import free_memory
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -50,7 +50,7 @@ class Machine:
         return f"31 23 0:28 {root} {self.cgroups} rw,relatime shared:9 - {kind} {kind} {options}"
 
     def available(self) -> int | None:
-        return memory.available_bytes(str(self.proc))
+        return free_memory.available_bytes(str(self.proc))
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_q1_files_that_make_no_sense_are_passed_over(machine: Machine, nonsense:
 
 @linux
 def test_c7_here_and_now_there_is_an_answer() -> None:
-    available = memory.available_bytes()
+    available = free_memory.available_bytes()
     assert available is not None
     assert 0 < available < 1 << 50
 
@@ -183,16 +183,16 @@ def test_c7_here_and_now_there_is_an_answer() -> None:
 def test_c7_room_is_what_is_left_beside_the_reserve_in_whole_agents(
     monkeypatch: pytest.MonkeyPatch, available: int | None, reserve: int, per_agent: int, room: int | None
 ) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: available)
-    assert memory.room(reserve, per_agent) == room
+    monkeypatch.setattr(free_memory, "available_bytes", lambda: available)
+    assert free_memory.room(reserve, per_agent) == room
 
 
 def test_c7_psutil_is_asked_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     import psutil
 
     monkeypatch.setattr(sys, "platform", "darwin")
-    asked = memory.available_bytes()
+    asked = free_memory.available_bytes()
     assert asked is not None
     assert 0 < asked <= psutil.virtual_memory().total
     monkeypatch.setitem(sys.modules, "psutil", None)
-    assert memory.available_bytes() is None
+    assert free_memory.available_bytes() is None

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.config.settings import TOLD, TOLD_BY_DEFAULT, Notify
 from headgate.core import events as ev
-from headgate.core.records import Reason, Spec, Ticket
+from headgate.core.entities import Reason, Spec, Ticket
 from headgate.log.protocol import Commit
 from headgate.notify.messages import Message, messages_of, wanted
 from headgate.notify.senders import NotSent, sender, way

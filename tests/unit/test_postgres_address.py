@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headgate.log import StoreError, open_log
-from headgate.log.places import local_folder, shown
-from headgate.log.postgres.address import parse
-from headgate.log.postgres.link import Lost, connect
+from headgate.log.postgres.connection import Lost, connect
+from headgate.log.postgres.url import parse
+from headgate.log.store_url import local_folder, shown
 
 SECRET = "hunter2"
 

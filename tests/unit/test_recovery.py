@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 
 from headgate.core import commands as cmd
-from headgate.core.records import Spec
-from headgate.gate import processes
-from headgate.gate.transaction import Replica
+from headgate.core.entities import Spec
+from headgate.gate.liveness import process_identity
+from headgate.gate.replica.replica import Replica
 from headgate.log.memory import MemoryLog, MemoryStore
 from headgate.testing import FakeClock
 
-ME = processes.this_process()
-OTHER = processes.identify(os.getppid()) or ""
+ME = process_identity.this_process()
+OTHER = process_identity.identify(os.getppid()) or ""
 SPEC = Spec(("umans/coder",), "requests")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.config.environment import Environment
 from headgate.config.settings import Settings
-from headgate.core.records import Lease, Spec, Ticket
+from headgate.core.entities import Lease, Spec, Ticket
 from headgate.runner.launch import environment_for, in_sandbox
 
 LEASE = Lease(Ticket("t1", Spec(), "me", 0, 1, 0, 0, 0), "anthropic/claude-opus-4-6", 0, 1)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.runner import heard
+from headgate.runner import signal_listener
 from headgate.runner.child import CannotRun, Command
-from headgate.runner.supervise import End, _descends
-from headgate.runner.terminal import Terminal, has_terminal
+from headgate.runner.supervisor import End, _descends
+from headgate.runner.terminal_foreground import Terminal, has_terminal
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_R2_without_a_terminal_nobody_is_in_the_foreground(monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who sent a signal")
 def test_R2_a_signal_is_heard_with_its_sender_and_then_gone():
-    mask = heard.hold()
-    listener = heard.listen(senders=True)
+    mask = signal_listener.hold()
+    listener = signal_listener.listen(senders=True)
     try:
-        assert isinstance(listener, heard.WithSenders)
+        assert isinstance(listener, signal_listener.WithSenders)
         assert listener.read() == []
         os.kill(os.getpid(), signal.SIGUSR1)
         (one,) = listener.read()
@@ -119,7 +119,7 @@ def test_R2_a_signal_is_heard_with_its_sender_and_then_gone():
         os.kill(os.getpid(), signal.SIGUSR2)
     finally:
         listener.close()
-        heard.let_go(mask)
+        signal_listener.let_go(mask)
     assert signal.sigpending() == set()
 
 
@@ -127,12 +127,12 @@ def test_R2_where_senders_are_unknown_a_signal_is_heard_by_its_number(monkeypatc
     def refuse():
         raise OSError(errno.ENOSYS, "no signalfd")
 
-    monkeypatch.setattr(heard, "WithSenders", refuse)
-    mask = heard.hold()
+    monkeypatch.setattr(signal_listener, "WithSenders", refuse)
+    mask = signal_listener.hold()
     os.kill(os.getpid(), signal.SIGTERM)  # one that came while signals were held back is not lost
-    listener = heard.listen(senders=True)
+    listener = signal_listener.listen(senders=True)
     try:
-        assert isinstance(listener, heard.Numbers)
+        assert isinstance(listener, signal_listener.Numbers)
         os.kill(os.getpid(), signal.SIGUSR1)
         assert [(one.number, one.by_kernel) for one in listener.read()] == [
             (signal.SIGTERM, None),
@@ -141,14 +141,14 @@ def test_R2_where_senders_are_unknown_a_signal_is_heard_by_its_number(monkeypatc
         assert listener.read() == []
     finally:
         listener.close()
-        heard.let_go(mask)
+        signal_listener.let_go(mask)
 
 
 def test_the_runner_imports_next_to_nothing():
     body = """
 import sys, headgate.core.errors
 before = set(sys.modules)
-import headgate.runner.child, headgate.runner.supervise, headgate.runner.terminal
+import headgate.runner.child, headgate.runner.supervisor, headgate.runner.terminal_foreground
 print(*sorted(name for name in set(sys.modules) - before if not name.startswith("headgate")))
 """
     done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True, timeout=60)

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.runner import tap as tapping
+from headgate.runner import output_tap as tapping
 from headgate.runner.child import tappable
-from headgate.runner.ending import Ending, group_lives
-from headgate.runner.tap import Tap, Taps
+from headgate.runner.early_stop import Ending, group_lives
+from headgate.runner.output_tap import Tap, Taps
 
 
 class Bench:

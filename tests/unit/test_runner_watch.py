@@ -8,13 +8,13 @@ import pytest
 
 from headgate.config.settings import Settings
 from headgate.core import commands as cmd
+from headgate.core.entities import Lease, Spec, Ticket
 from headgate.core.errors import HeadgateError
-from headgate.core.records import Lease, Spec, Ticket
-from headgate.gate.credentials import Held
-from headgate.gate.seats import SeatGate
-from headgate.runner import watching
-from headgate.runner.ending import Ending
-from headgate.runner.watching import Watch
+from headgate.gate.providers.credentials import Held
+from headgate.gate.slots.slot_gate import SeatGate
+from headgate.runner import agent_run
+from headgate.runner.agent_run import Watch
+from headgate.runner.early_stop import Ending
 
 OPENCODE = ["opencode", "run", "--format", "json", "hi"]
 LEASE = Lease(Ticket("t1", Spec(("x/y",)), "me", 0, 1, 0, 0, 0), "x/y", 0, 1)
@@ -55,7 +55,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, proxied: bool = True, silence_s: float = 1200) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr(watching, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(agent_run, "monotonic", lambda: self.now_s)
         self.gate = Gate()
         self.said: list[str] = []
         self.watch = Watch(
@@ -95,7 +95,7 @@ def test_time_in_the_gates_own_queue_is_not_the_agents_silence(monkeypatch: pyte
     short.gate.has_calls = False
     assert short.lives(10) == "silent"
     agent.now_s, agent.gate.has_calls = 2801.0, False
-    monkeypatch.setattr(watching, "monotonic", lambda: agent.now_s)
+    monkeypatch.setattr(agent_run, "monotonic", lambda: agent.now_s)
     assert agent.lives(160) == ""
     assert agent.lives(30) == "no_record", "its own three minutes have passed"
 

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core.errors import BadRequest
 from headgate.signals.agents import NAMES, agent_for, model_of
-from headgate.signals.agents.naming import find_program
+from headgate.signals.agents.detect import find_program
 
 COMMANDS = [
     ("claude -p hi", "claude"),
@@ -154,7 +154,7 @@ def test_r9_the_arguments_that_resume_a_session(command, resumed):
 def test_r6_asking_for_an_agents_model_imports_nothing_that_judges_output():
     code = """
 import sys
-import msgspec, headgate.core.names
+import msgspec, headgate.core.model_names
 from headgate.signals.agents import agent_for, model_of
 argv = ["npx", "@openai/codex", "exec", "--json", "-m", "gpt-5", "hi"]
 assert model_of(argv) == "openai/gpt-5" and agent_for(argv).mode(argv[2:]) == "stream"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.signals.agents import agent_for
+from headgate.signals.classify_process import Reader, judge_by_exit_only
 from headgate.signals.outcome import KINDS
-from headgate.signals.process import Reader, judge_by_exit_only
 from tests.fixtures.agents.reading import (
     AIDER,
     ALL,

@@ -10,9 +10,9 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
-from headgate.signals import encoding
-from headgate.signals.encoding import Decoder, Undecodable, decoded, narrowed
-from headgate.signals.http import classify_response
+from headgate.signals import content_encoding
+from headgate.signals.classify_http import classify_response
+from headgate.signals.content_encoding import Decoder, Undecodable, decoded, narrowed
 
 TEXT = b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}'
 
@@ -94,8 +94,8 @@ def test_only_what_can_be_looked_at_is_asked_for(accepted: str, sent: str) -> No
 
 
 def test_without_the_packages_gzip_and_deflate_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = {name: step for name, step in encoding.steps().items() if name not in ("br", "zstd")}
-    monkeypatch.setattr(encoding, "steps", lambda: steps)
+    steps = {name: step for name, step in content_encoding.steps().items() if name not in ("br", "zstd")}
+    monkeypatch.setattr(content_encoding, "steps", lambda: steps)
     assert narrowed("gzip, deflate, br, zstd") == "gzip, deflate"
     assert narrowed("br") == "identity"
     with pytest.raises(Undecodable):

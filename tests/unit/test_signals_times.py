@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.signals import moments
-from headgate.signals.times import (
+from headgate.signals import clock_times
+from headgate.signals.wait_times import (
     MAX_WAIT_MS,
     find_wait,
     wait_from_duration,
@@ -178,7 +178,7 @@ def test_s3_a_zone_nobody_knows_leaves_the_local_one():
 def test_s3_without_time_zone_data_the_local_zone_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "zoneinfo", None)
     assert find_wait("resets 4:20pm (Asia/Tbilisi)", NOW, UTC) == 4 * HOUR + 20 * MINUTE
-    assert moments.next_midnight_ms("America/Los_Angeles", -8, NOW) == ms(2026, 4, 23, 8)
+    assert clock_times.next_midnight_ms("America/Los_Angeles", -8, NOW) == ms(2026, 4, 23, 8)
 
 
 @pytest.fixture

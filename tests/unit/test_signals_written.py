@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.signals.agents import agent_for
+from headgate.signals.classify_session_files import judge_by_files
 from headgate.signals.outcome import Outcome
-from headgate.signals.written import judge_by_files
 
 SESSIONS = Path(__file__).parents[1] / "fixtures" / "agents" / "sessions"
 MADE = 1_794_782_100_000  # just before all of them

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headgate.config.settings import Provider, Settings
-from headgate.gate.upstream import Unknown, number_at
-from headgate.gate.usage import Usage
+from headgate.gate.providers.usage_questions import Usage
+from headgate.gate.providers.usage_request import Unknown, number_at
 
 FIELD = "usage.concurrent_sessions"
 

@@ -25,11 +25,15 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.core import MsgspecDIPlugin
 
-from headgate.api import concurrency, files, health, job_routes, lease_routes, managing, reading, session_routes, stream
-from headgate.api.beside import Beside
 from headgate.api.errors import ErrorShape, Refused, complain, refusal
-from headgate.api.guard import App, Guard
-from headgate.api.quick import Quick
+from headgate.api.events import sse
+from headgate.api.http.proxy_mount import Beside
+from headgate.api.jobs import routes as job_routes
+from headgate.api.leases import routes as lease_routes
+from headgate.api.leases.fast_path import Quick
+from headgate.api.routes import concurrency_compat, dashboard_files, health, manage, read
+from headgate.api.security import session_routes
+from headgate.api.security.request_guard import App, Guard
 from headgate.api.service import Service
 from headgate.core.errors import HeadgateError, InternalError
 
@@ -88,16 +92,16 @@ def _documented() -> list[Any]:
     common = {
         status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
     }
-    handlers: list[Any] = [*concurrency.ROUTES, *files.ROUTES]
+    handlers: list[Any] = [*concurrency_compat.ROUTES, *dashboard_files.ROUTES]
     documented = (
-        *reading.ROUTES,
+        *read.ROUTES,
         *session_routes.ROUTES,
-        *managing.ROUTES,
+        *manage.ROUTES,
         *lease_routes.ROUTES,
         *job_routes.ROUTES,
         *health.ROUTES,
     )
-    for handler in (*documented, stream.events):
+    for handler in (*documented, sse.events):
         own = {status: replace(each, generate_examples=False) for status, each in (handler.responses or {}).items()}
         handler.responses = {**common, **own}
         handlers.append(handler)
@@ -108,7 +112,7 @@ def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any
     path = request.scope["path"]
     if path.startswith("/concurrency/") and isinstance(error, HeadgateError) and not isinstance(error, Refused):
         try:
-            return concurrency.on_error(error)
+            return concurrency_compat.on_error(error)
         except Exception as other:
             error = other
     if isinstance(error, HTTPException):

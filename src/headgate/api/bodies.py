@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from headgate.core.names import canonical
-from headgate.present.caps import Line
-from headgate.present.selecting import UnusableShape
-from headgate.present.shapes import BackoffShape, LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
+from headgate.core.model_names import canonical
+from headgate.present.cap_listing import Line
+from headgate.present.json.state import BackoffShape, LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
+from headgate.present.model_choice import UnusableShape
 
 Kind = Literal["agents", "requests"]
 Outcome = Literal["ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error"]

@@ -10,8 +10,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from headgate.config.errors import ConfigError
 from headgate.core.errors import BadName, BadRequest, HeadgateError, InternalError, NotFound
-from headgate.gate.clients import Gone
-from headgate.gate.handles import NotAdmitted
+from headgate.gate.library.lease_handles import NotAdmitted
+from headgate.gate.serving.client_renewals import Gone
 from headgate.log.protocol import StoreError
 from headgate.present.errors import NotNow
 

@@ -18,28 +18,28 @@ import uvloop
 from msgspec import Struct
 
 from headgate.api.app import build
-from headgate.api.beside import Other
-from headgate.api.bounds import LOOK_S, most_connections, raise_open_files
-from headgate.api.files import FILES
-from headgate.api.guard import Access
-from headgate.api.jobs import Jobs
-from headgate.api.protocol import Protocol
+from headgate.api.http.connection_limits import LOOK_S, most_connections, raise_open_files
+from headgate.api.http.proxy_mount import Other
+from headgate.api.http.uvicorn_protocol import Protocol
+from headgate.api.jobs.threads import Jobs
+from headgate.api.routes.dashboard_files import FILES
+from headgate.api.security.request_guard import Access
+from headgate.api.security.tokens import Tokens, find_token, make_token, token_path
 from headgate.api.service import Service
-from headgate.api.tokens import Tokens, find_token, make_token, token_path
 from headgate.config.environment import Environment
-from headgate.config.load import Loaded
+from headgate.config.file import Loaded
 from headgate.config.paths import state_folder, store_url
 from headgate.config.settings import Settings
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.gate import processes
-from headgate.gate.address import Address, remove_address, write_address
-from headgate.gate.hosting import HostNode
-from headgate.gate.listening import listening
-from headgate.gate.local_peer import LocalUsers
-from headgate.gate.node import Node
+from headgate.gate.liveness import process_identity
+from headgate.gate.node.node import HostNode
+from headgate.gate.node.server import listening
+from headgate.gate.serving.local_peer import LocalUsers
+from headgate.gate.serving.service_address import Address, remove_address, write_address
+from headgate.gate.serving.service_gate import Node
 from headgate.log import open_log
-from headgate.log.places import local_folder
 from headgate.log.protocol import StoreMoved
+from headgate.log.store_url import local_folder
 
 MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
 
@@ -245,7 +245,7 @@ def _is_loopback(sock: socket.socket) -> bool:
 def _url(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
-        host = processes.host_name()
+        host = process_identity.host_name()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -261,7 +261,7 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
     settings = (loaded.settings if loaded is not None else Settings()).serve
     names = {"localhost", *settings.hosts}
     if not loopback:
-        names |= {processes.host_name().lower(), socket.gethostname().lower(), options.host.lower()}
+        names |= {process_identity.host_name().lower(), socket.gethostname().lower(), options.host.lower()}
     return Access(
         Tokens(token),
         loopback=loopback,

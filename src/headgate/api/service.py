@@ -11,26 +11,26 @@ from collections.abc import Callable
 from time import time
 
 from headgate import __version__
-from headgate.api.archive import Archive
-from headgate.api.asking import Asking
-from headgate.api.beside import Other
-from headgate.api.counters import Counters
+from headgate.api.answer_cache import Shared
 from headgate.api.errors import Refused
-from headgate.api.feed import Feed
-from headgate.api.guard import Access
-from headgate.api.jobs import Jobs, JobsDesk
-from headgate.api.series import Series
-from headgate.api.shared import Shared
+from headgate.api.events.feed import Feed
+from headgate.api.history_reader import Archive
+from headgate.api.http.proxy_mount import Other
+from headgate.api.jobs.threads import Jobs, JobsDesk
+from headgate.api.leases.acquire_command import Asking
+from headgate.api.metrics.prometheus import Counters
+from headgate.api.metrics.time_series import Series
+from headgate.api.security.request_guard import Access
 from headgate.config.environment import Environment
 from headgate.config.errors import ConfigError
-from headgate.config.load import Loaded, load
+from headgate.config.file import Loaded, load
 from headgate.config.paths import config_path, state_folder
 from headgate.core.errors import HeadgateError
-from headgate.core.state import State
-from headgate.gate.clients import Clients
-from headgate.gate.node import Node
-from headgate.present.moments import Moments
-from headgate.present.times import utc
+from headgate.core.state.state import State
+from headgate.gate.serving.client_renewals import Clients
+from headgate.gate.serving.service_gate import Node
+from headgate.present.log_time import Moments
+from headgate.present.wall_time import utc
 
 LOOK_AROUND_S = 2.0
 MOST_WAITING = 2_000

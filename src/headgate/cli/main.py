@@ -6,24 +6,24 @@ import os
 import sys
 from typing import NoReturn
 
-from headgate.cli import exits, standard_files
-from headgate.cli.system_trouble import explain  # here, as there may be no file left to open later
+from headgate.cli import exit_codes, standard_streams
+from headgate.cli.system_errors import explain  # here, as there may be no file left to open later
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.core.names import shown
-from headgate.present.words import printable_lines
+from headgate.core.model_names import shown
+from headgate.present.text import printable_lines
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command and leave; no finalisers: nothing is left to do that the kernel does not do faster."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        standard_files.prepare()
+        standard_streams.prepare()
         code = invoke(argv)
     except OSError as error:
         code = tell(explain(error))
     try:
-        standard_files.flush()
-    except standard_files.CannotPrint as error:
+        standard_streams.flush()
+    except standard_streams.CannotPrint as error:
         code = code or tell(error)
     os._exit(code)
 
@@ -36,10 +36,10 @@ def invoke(argv: list[str]) -> int:
 
             options = parse_fast(argv[1:])
             if options is not None:
-                from headgate.cli.run import run
+                from headgate.cli.commands.run import run
 
                 return run(options)
-        from headgate.cli.group import dispatch
+        from headgate.cli.click_group import dispatch
 
         return dispatch(argv)
     except HeadgateError as error:
@@ -49,7 +49,7 @@ def invoke(argv: list[str]) -> int:
             return tell(BadRequest(f"{shown(str(error.object))}: valid is UTF-8"))
         raise
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # The reader has left (`headgate history | head`): not worth a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -60,7 +60,7 @@ def invoke(argv: list[str]) -> int:
 
 def tell(error: HeadgateError) -> int:
     """Say what is wrong on stderr; the exit code for it."""
-    code = exits.exit_code(error)
-    prefix = "headgate: internal error: " if code == exits.SOFTWARE else "headgate: "
+    code = exit_codes.exit_code(error)
+    prefix = "headgate: internal error: " if code == exit_codes.SOFTWARE else "headgate: "
     print(printable_lines(f"{prefix}{error}"), file=sys.stderr, flush=True)
     return code

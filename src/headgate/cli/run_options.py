@@ -55,7 +55,7 @@ OPTIONS = (
 
 
 class RunOptions(Struct):
-    """What was asked for, as text; checked and converted by cli/run.py."""
+    """What was asked for, as text; checked and converted by cli/commands/run.py."""
 
     command: list[str]
     model: str = ""

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from headgate.core.errors import BadRequest
-from headgate.present.words import printable_json
+from headgate.present.text import printable_json
 
 _FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "outcome", "reason")
 
@@ -35,6 +35,6 @@ class Status:
                 file.write(printable_json(msgspec.json.encode(self._facts).decode()).encode() + b"\n")
             os.replace(draft, self._path)
         except OSError as error:
-            from headgate.cli.progress import say
+            from headgate.cli.wait_progress import say
 
             say(f"the status file could not be written: {error}")

@@ -12,9 +12,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from headgate.config.errors import BadValue, ConfigError, Problem
-from headgate.config.values import read_cap_text, read_provider_name, read_selector
+from headgate.config.value_types import read_cap_text, read_provider_name, read_selector
 from headgate.core.errors import BadName
-from headgate.core.names import parse_model, read_model, shown
+from headgate.core.model_names import parse_model, read_model, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ All lines or none: a bad one is named with its number, and nothing is imported."
 from __future__ import annotations
 
 from headgate.config.errors import BadValue, ConfigError, Problem
-from headgate.config.values import read_cap_text
+from headgate.config.value_types import read_cap_text
 from headgate.core.errors import BadName
-from headgate.core.names import parse_selector, shown
+from headgate.core.model_names import parse_selector, shown
 
 FAMILIES = ("opus", "sonnet", "haiku")
 _VALID = "valid is a line like opus-4-6=4 or OPUS_CONCURRENCY_CAP=4, with opus, sonnet or haiku"

@@ -56,7 +56,7 @@ def config_path(environ: Mapping[str, str] | None = None) -> str:
 def store_url(environ: Mapping[str, str] | None = None) -> str:
     """The store: `$HEADGATE_STORE`, or SQLite in the state folder as `sqlite:///absolute/folder`.
 
-    That of a PostgreSQL store may hold a password: see log/places.py for how to show it.
+    That of a PostgreSQL store may hold a password: see log/store_url.py for how to show it.
     """
     environ = os.environ if environ is None else environ
     given = environ.get("HEADGATE_STORE", "")

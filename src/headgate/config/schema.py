@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from headgate.config import values as v
+from headgate.config import value_types as v
 from headgate.config.errors import BadValue
 from headgate.config.settings import TOLD, TOLD_BY_DEFAULT, HostAuto, Jobs, Notify, Provider, Settings
 from headgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
-from headgate.core.names import KINDS, shown
-from headgate.core.rules import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
+from headgate.core.model_names import KINDS, shown
+from headgate.core.pools.effective_caps import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
 
 
 class Scalar(Struct, frozen=True):

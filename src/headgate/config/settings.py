@@ -1,13 +1,13 @@
 """What a config file says, in the units that Headgate works with. The values here are the defaults.
 
-Caps are `Rule` structs of the engine, which fills in what they do not say (core/rules.py).
+Caps are `Rule` structs of the engine, which fills in what they do not say (core/pools/effective_caps.py).
 """
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-from headgate.core.records import Rule
+from headgate.core.entities import Rule
 
 
 class HostAuto(Struct, frozen=True):

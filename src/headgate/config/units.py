@@ -6,7 +6,7 @@ A value that is not zero never becomes zero: what is finer than the unit is roun
 from __future__ import annotations
 
 from headgate.config.errors import BadValue
-from headgate.core.names import shown
+from headgate.core.model_names import shown
 
 # From the longest to the shortest: the parts of a duration must come in this order.
 _DURATIONS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}

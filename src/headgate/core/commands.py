@@ -1,13 +1,13 @@
 """What can be asked of the engine. Each is plain data, so that it can travel over a socket.
 
-Ids are made by the caller (random, see gate/ids.py): a command whose fate is unknown is found again by its id.
+Ids are made by the caller (random, see gate/request_ids.py): a command whose fate is unknown is found again by its id.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from headgate.core.records import Rule, Spec, Ticket
+from headgate.core.entities import Rule, Spec, Ticket
 
 
 class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):

@@ -17,19 +17,19 @@ from typing import Any
 
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backing_off import BackingOff
-from headgate.core.entering import Entering
+from headgate.core.deadlines import ACCEPT, CLAIM, EXPIRY, HOLD, OPENING, POOL, PROBE, RENEWAL, USAGE, VERDICT, Timers
+from headgate.core.entities import Spec, Ticket
 from headgate.core.errors import InternalError
-from headgate.core.gating import Gating
-from headgate.core.holding import Holding
-from headgate.core.line import Queue
-from headgate.core.offering import Offering
-from headgate.core.pools import Pool
-from headgate.core.records import Spec, Ticket
-from headgate.core.ruling import Ruling
-from headgate.core.state import State
-from headgate.core.throttling import Throttling
-from headgate.core.timers import ACCEPT, CLAIM, EXPIRY, HOLD, OPENING, POOL, PROBE, RENEWAL, USAGE, VERDICT, Timers
+from headgate.core.handlers.acquire import Entering
+from headgate.core.handlers.backoffs import BackingOff
+from headgate.core.handlers.caps import Ruling
+from headgate.core.handlers.jobs import Offering
+from headgate.core.handlers.leases import Holding
+from headgate.core.handlers.rate_limits import Throttling
+from headgate.core.handlers.usage_answers import Gating
+from headgate.core.pools.pool import Pool
+from headgate.core.queue.queue import Queue
+from headgate.core.state.state import State
 
 _FIRST = (cmd.Tick, cmd.Recover)  # what may find a line that is not settled: the latter, lest Tick lets somebody in
 

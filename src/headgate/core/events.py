@@ -6,7 +6,7 @@ for readers of `headgate history`; a test fails when one is missing there.
 
 from msgspec import Struct
 
-from headgate.core.records import Reason, Rule, Spec, Ticket
+from headgate.core.entities import Reason, Rule, Spec, Ticket
 
 
 class Queued(Struct, tag="queued", omit_defaults=True, gc=False):

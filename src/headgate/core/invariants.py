@@ -5,11 +5,11 @@ A broken invariant is a bug in Headgate: the writer stops rather than go on with
 
 from __future__ import annotations
 
+from headgate.core.entities import Ticket
 from headgate.core.errors import InternalError
-from headgate.core.names import account_of
-from headgate.core.records import Ticket
-from headgate.core.roster import Roster
-from headgate.core.state import State
+from headgate.core.model_names import account_of
+from headgate.core.queue.ticket_index import Roster
+from headgate.core.state.state import State
 
 
 def check_invariants(state: State) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headgate.core import commands as cmd
-from headgate.core.names import canonical
-from headgate.core.records import Rule
-from headgate.core.state import State
-from headgate.core.views import PoolView, TicketView, pool_views, ticket_views
-from headgate.gate.handles import RateLimited, milliseconds, number
-from headgate.gate.transaction import Decided
+from headgate.core.entities import Rule
+from headgate.core.model_names import canonical
+from headgate.core.state.state import State
+from headgate.core.views.pool_and_lease_views import PoolView, TicketView, pool_views, ticket_views
+from headgate.gate.library.lease_handles import RateLimited, milliseconds, number
+from headgate.gate.replica.replica import Decided
 
 
 class Managing:

@@ -2,7 +2,7 @@
 
 The same runner as `headgate run`: the child waits until its pid is committed, together with the row that says that
 the job runs. Its end, and what becomes of the job, are one transaction too. If the lease was taken from us meanwhile,
-nothing is written: somebody else decides about the job then. If it is the log that lost it (gate/recovery.py), it is
+nothing is written: somebody else decides about the job then. If it is the log that lost it (gate/replica/lost_log_recovery.py), it is
 claimed again, with the row.
 """
 
@@ -16,26 +16,26 @@ from time import sleep, time_ns
 from headgate.config.environment import Environment
 from headgate.core import commands as cmd
 from headgate.core import events as ev
+from headgate.core.entities import Lease
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.core.records import Lease
-from headgate.gate import processes
-from headgate.gate.credentials import Held
-from headgate.gate.direct import DirectGate
-from headgate.gate.transaction import JOB_ENDS, Decided
-from headgate.jobs import records, settling, states, store
-from headgate.jobs.output import Writer
-from headgate.jobs.owners import Owners
-from headgate.jobs.records import WISHES, Job, JobSpec
-from headgate.jobs.sealed import NotTrusted, unseal
-from headgate.jobs.verdicts import HAND_BACK, Ended, verdict
+from headgate.gate.liveness import process_identity
+from headgate.gate.providers.credentials import Held
+from headgate.gate.replica.replica import JOB_ENDS, Decided
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.jobs import job_record, job_store, state_machine, unattended_ends
+from headgate.jobs.job_owner import Owners
+from headgate.jobs.job_record import WISHES, Job, JobSpec
+from headgate.jobs.output_files import Writer
+from headgate.jobs.retry_policy import HAND_BACK, Ended, verdict
+from headgate.jobs.sealed_files import NotTrusted, unseal
 from headgate.log.protocol import LogReplaced, SideWrite, StoreError
+from headgate.runner.agent_run import SILENCE_S, Watch
 from headgate.runner.child import CannotRun, Child
-from headgate.runner.ending import Ending
-from headgate.runner.filling import filled_in
+from headgate.runner.early_stop import Ending
 from headgate.runner.launch import environment_for, in_sandbox
-from headgate.runner.resuming import Session
-from headgate.runner.supervise import End, supervise
-from headgate.runner.watching import SILENCE_S, Watch
+from headgate.runner.placeholders import filled_in
+from headgate.runner.session_resume import Session
+from headgate.runner.supervisor import End, supervise
 from headgate.signals.agents import agent_for, with_model
 
 TICK_S = 2.0
@@ -50,7 +50,7 @@ class NotOurs(Exception):
 
 
 class Wishes(Ending):
-    """Ends a job early: as runner/ending.py says of known agents, and when somebody wishes it."""
+    """Ends a job early: as runner/early_stop.py says of known agents, and when somebody wishes it."""
 
     __slots__ = ("wish",)
 
@@ -106,7 +106,7 @@ class Attempt:
     def look_for_wishes(self) -> None:
         """Whether somebody has cancelled it, or has taken its seat back."""
         try:
-            found = store.wish(self._gate.log, self.id)
+            found = job_store.wish(self._gate.log, self.id)
             self._gate.replica.catch_up()
             if self._gate.replica.reloads != self._reloads:
                 self._say_again()
@@ -124,7 +124,7 @@ class Attempt:
         def rows(decided: list[Decided]) -> list[SideWrite]:
             if decided[0].error is not None:
                 return []  # it is not ours any more
-            return [SideWrite(JOB_ENDS, self.id, None), records.write(self.id, self._job)]
+            return [SideWrite(JOB_ENDS, self.id, None), job_record.write(self.id, self._job)]
 
         self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], side=rows)
         self._reloads = self._gate.replica.reloads
@@ -211,7 +211,7 @@ class Attempt:
         child = None
         try:
             child = self._child(in_sandbox(command, lease, gate.settings, Environment.read()), env)
-            self._begin(processes.identify(child.pid) or "")
+            self._begin(process_identity.identify(child.pid) or "")
             child.start()
         except CannotRun as error:
             if child is None:
@@ -241,7 +241,7 @@ class Attempt:
     def _begin(self, child: str) -> None:
         """Write down that it runs from now on, and as whom."""
         gate, job = self._gate, self._job
-        job.state = states.follow(states.QUEUED, "start")
+        job.state = state_machine.follow(state_machine.QUEUED, "start")
         job.attempt += 1
         job.started_at, job.finished_at = time_ns() // 1_000_000, 0
         job.model = self._lease.model
@@ -251,7 +251,7 @@ class Attempt:
         def rows(decided: list[Decided]) -> list[SideWrite]:
             if decided[0].error is not None:
                 raise NotOurs
-            return [records.write(self.id, job)]
+            return [job_record.write(self.id, job)]
 
         gate.decide([cmd.Claim(self.id, child or gate.me, gate.me)], side=rows)
         self._lease = gate.state.leases[self.id]
@@ -288,13 +288,13 @@ class Attempt:
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
         found = verdict(job, ended, random())
-        commands = settling.follow(self.id, job, found, gate.now())
+        commands = unattended_ends.follow(self.id, job, found, gate.now())
         gone = [SideWrite(WISHES, self.id, None), SideWrite(JOB_ENDS, self.id, None)]
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
             if not any(isinstance(event, ev.Released) for event in decided[0].events):
                 raise NotOurs
-            return [*side, *gone, records.write(self.id, job)]
+            return [*side, *gone, job_record.write(self.id, job)]
 
         gate.decide([release, *commands], durable=True, side=rows)
         lost = f"; {self._output.lost} bytes of output could not be kept" if self._output.lost else ""

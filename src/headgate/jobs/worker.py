@@ -21,12 +21,13 @@ from time import monotonic, time_ns
 from typing import NamedTuple
 
 from headgate.core.errors import HeadgateError
-from headgate.gate import processes, wake
-from headgate.gate.direct import DirectGate
-from headgate.jobs import changing, settling
-from headgate.jobs.hand import Hand, Wants
-from headgate.log.files import only_writer
+from headgate.gate.liveness import process_identity
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.gate.wakeup import mailbox
+from headgate.jobs import actions, unattended_ends
+from headgate.jobs.worker_process import Hand, Wants
 from headgate.log.protocol import LogReplaced, Position, StoreMoved
+from headgate.log.store_files import only_writer
 
 LOOK_S = 1.0
 CLEAN_S = 300.0
@@ -134,7 +135,7 @@ class Worker:
                     gate.maintain()
                 if now >= clean_at:
                     clean_at = now + CLEAN_S
-                    changing.clean(gate, time_ns() // 1_000_000 - gate.settings.jobs.keep_ms)
+                    actions.clean(gate, time_ns() // 1_000_000 - gate.settings.jobs.keep_ms)
             except StoreMoved as moved:
                 self._end_with(moved)
             except (HeadgateError, LogReplaced, OSError) as error:
@@ -219,9 +220,9 @@ class Worker:
             self._life = (self._life[0], -1)
         self._told_at = monotonic()
         message = b"now" if self._now or self._signals > 1 else b"finish"
-        for address in wake.hands(gate.folder):
+        for address in mailbox.hands(gate.folder):
             if any(f"-{pid}-" in os.path.basename(address) for pid in self._hands):
-                wake.send(address, message)
+                mailbox.send(address, message)
 
     # Upkeep.
 
@@ -230,17 +231,21 @@ class Worker:
             gate.look_around()
         gate.act_if_overdue()  # the hands may all be busy
         self._end_orphans(gate)
-        settling.see_to_ends(gate)
+        unattended_ends.see_to_ends(gate)
 
     def _end_orphans(self, gate: DirectGate) -> None:
         """Agents whose hand was killed: nobody reads what they print or will know how they end."""
         orphans = set()
         shared = bool(gate.folder) and only_writer(gate.folder) is None
         for lease in gate.replica.catch_up().leases.values():
-            pid = processes.local_pid(lease.child) if lease.ticket.job and lease.child else None
-            if pid is None or processes.is_gone(lease.ticket.holder) is not True or processes.is_gone(lease.child):
+            pid = process_identity.local_pid(lease.child) if lease.ticket.job and lease.child else None
+            if (
+                pid is None
+                or process_identity.is_gone(lease.ticket.holder) is not True
+                or process_identity.is_gone(lease.child)
+            ):
                 continue
-            if shared and not processes.has_variable(pid, f"HEADGATE_JOB={lease.id}"):
+            if shared and not process_identity.has_variable(pid, f"HEADGATE_JOB={lease.id}"):
                 continue  # the log can say what it likes: only a job's own process is ended
             orphans.add(pid)
             told_at = self._termed.setdefault(pid, monotonic())

@@ -41,7 +41,7 @@ def open_log(url: str, *, clock: Clock | None = None) -> Log:
     """Open the store that `url` names: `sqlite:///some/folder`, `postgresql://…`, `memory://`. `clock` is for tests."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":
-        from headgate.log.sqlite import SqliteLog
+        from headgate.log.sqlite.log import SqliteLog
 
         return SqliteLog(_folder(rest), clock)
     if separator and scheme == "memory" and not rest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from headgate.log.randomness import random_bytes
+from headgate.log.random_bytes import random_bytes
 
 _RANDOM = 6  # bytes
 _PLAIN_CHARS = 16  # of an id without a checksum

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Event
-from headgate.log import beats as beating
 from headgate.log import clock as clocks
+from headgate.log import host_beats as beating
 from headgate.log.checksum import new_id
-from headgate.log.codec import decode, encode
+from headgate.log.event_codec import decode, encode
 from headgate.log.protocol import KEEP_BYTES, ROW_BYTES, START, Commit, Head, LogReplaced, Position, SideWrite, Stored
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
-from headgate.log.beats import GAP_MS
+from headgate.log.host_beats import GAP_MS
 
 
 class Position(NamedTuple):
@@ -212,7 +212,7 @@ class Log(Protocol):
         """This host (a site: host, boot and pid namespace) is there now, by the store's clock."""
 
     def beats(self, gap_ms: int = GAP_MS) -> dict[str, int]:
-        """For how long each host was silent while the store answered, in ms. See log/beats.py."""
+        """For how long each host was silent while the store answered, in ms. See log/host_beats.py."""
 
     # Upkeep, outside the lock.
     def save_snapshot(self, data: bytes, position: Position) -> None:

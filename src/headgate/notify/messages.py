@@ -15,9 +15,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from headgate.core import events as ev
-from headgate.core.backoffs import NEEDS_A_PERSON
+from headgate.core.pools.backoff import NEEDS_A_PERSON
 from headgate.log.protocol import Commit
-from headgate.present.events import sentence
+from headgate.present.event_text import sentence
 
 ANY = "any"  # pool
 FOR_GOOD = 1 << 60

@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.config.settings import Notify
 from headgate.core.errors import HeadgateError
-from headgate.present.words import printable, printable_json, printable_lines
+from headgate.present.text import printable, printable_json, printable_lines
 
 SEND_S = 10.0
 COMMAND_S = 30.0

@@ -7,14 +7,14 @@ that an HTTP client renews is its client's, who is known by nothing but the leas
 
 from __future__ import annotations
 
-from headgate.core.records import Lease
-from headgate.gate import processes
-from headgate.present.targets import whose
+from headgate.core.entities import Lease
+from headgate.gate.liveness import process_identity
+from headgate.present.name_lookup import whose
 
 
 def still_runs(lease: Lease) -> bool:
     """Whether the process of a lease runs, as far as that can be seen from here."""
-    return bool(lease.lives_with) and processes.is_gone(lease.lives_with) is not True
+    return bool(lease.lives_with) and process_identity.is_gone(lease.lives_with) is not True
 
 
 def why_not_to_release(lease: Lease, caller: int | None = None) -> str:
@@ -23,19 +23,19 @@ def why_not_to_release(lease: Lease, caller: int | None = None) -> str:
         return ""
     if caller is not None and _is_in_tree(lease, caller):
         return ""
-    pid, where = processes.pid_of(lease.lives_with), processes.host_of(lease.lives_with)
+    pid, where = process_identity.pid_of(lease.lives_with), process_identity.host_of(lease.lives_with)
     text = f"{lease.id} belongs to {whose(lease)}, which still runs: its slot is not free"
     if lease.ticket.job:
         return f"{text}. `headgate cancel {lease.id}` ends the job"
-    end = f"`kill {pid}`" if where == processes.host_name() else f"`kill {pid}` on {where}"
+    end = f"`kill {pid}`" if where == process_identity.host_name() else f"`kill {pid}` on {where}"
     return f"{text}. {end} ends it and frees the slot; --force frees the slot and lets it run on, beyond the cap"
 
 
 def what_force_breaks(lease: Lease) -> str:
     """What is true after a lease was taken back by force; "" where its process has ended."""
-    if not lease.lives_with or processes.is_gone(lease.lives_with) is not False:
+    if not lease.lives_with or process_identity.is_gone(lease.lives_with) is not False:
         return ""
-    pid = processes.pid_of(lease.lives_with)
+    pid = process_identity.pid_of(lease.lives_with)
     return (
         f"process {pid} still runs, and no longer counts: one more than the cap allows may run now; "
         f"end it with `kill {pid}`"
@@ -46,11 +46,15 @@ def _is_in_tree(lease: Lease, caller: int) -> bool:
     """Whether the caller is the lease's process or runs under it; of a script's lease also whether it called that."""
     ticket = lease.ticket
     own = [process for process in (lease.child, ticket.bound, ticket.holder) if process]
-    pids = {pid for process in own if (pid := processes.local_pid(process)) and processes.is_gone(process) is False}
+    pids = {
+        pid
+        for process in own
+        if (pid := process_identity.local_pid(process)) and process_identity.is_gone(process) is False
+    }
     if not pids.isdisjoint(_with_ancestors(caller)):
         return True
-    script = processes.local_pid(ticket.bound) if ticket.bound and not lease.child else None
-    return script is not None and processes.parent_of(caller) in _with_ancestors(script)
+    script = process_identity.local_pid(ticket.bound) if ticket.bound and not lease.child else None
+    return script is not None and process_identity.parent_of(caller) in _with_ancestors(script)
 
 
 def _with_ancestors(pid: int) -> set[int]:
@@ -58,5 +62,5 @@ def _with_ancestors(pid: int) -> set[int]:
     found: set[int] = set()
     while pid > 0 and pid not in found:
         found.add(pid)
-        pid = processes.parent_of(pid)
+        pid = process_identity.parent_of(pid)
     return found

@@ -15,27 +15,27 @@ from headgate.config.errors import BadValue
 from headgate.config.settings import Settings
 from headgate.config.units import parse_duration_ms
 from headgate.core.errors import HeadgateError
-from headgate.core.order import MAX_PRIORITY
-from headgate.gate.calls import Calls
-from headgate.proxy.access import AccessLog
-from headgate.proxy.accounts import Accounts
-from headgate.proxy.bodies import SURELY_READ_BYTES, Body, Store
+from headgate.core.queue.order import MAX_PRIORITY
+from headgate.gate.serving.model_calls import Calls
+from headgate.proxy.access_log import AccessLog
+from headgate.proxy.attempts import LEFT, NOT_TAKEN, Holding
 from headgate.proxy.callers import Callers
-from headgate.proxy.connection import Response
-from headgate.proxy.early import Early, wants_stream
+from headgate.proxy.disconnects_and_stalls import Watch
+from headgate.proxy.early_stream import Early, wants_stream
 from headgate.proxy.errors import ClientGone, Refusal, shape_of
 from headgate.proxy.exchange import Exchange
 from headgate.proxy.headers import ISOLATED, KEYS, read_headers
-from headgate.proxy.holding import LEFT, NOT_TAKEN, Holding
-from headgate.proxy.identities import TABLE as IDENTITIES
-from headgate.proxy.identities import Identities
-from headgate.proxy.missing import is_missing, refusal_for, suggested_api
-from headgate.proxy.places import Places
-from headgate.proxy.relay import BrokenOff, Client, Relay, send_refusal, told, used_up
+from headgate.proxy.http_client.connection import Response
+from headgate.proxy.key_accounts import Accounts
+from headgate.proxy.login_identities import TABLE as IDENTITIES
+from headgate.proxy.login_identities import Identities
+from headgate.proxy.providers import BUILT_IN, RESERVED, Upstreams
+from headgate.proxy.request_body import SURELY_READ_BYTES, Body, Store
+from headgate.proxy.response_relay import BrokenOff, Client, Relay, send_refusal, told, used_up
+from headgate.proxy.returning_clients import Places
 from headgate.proxy.routes import Route, find_route, leaves_base
-from headgate.proxy.upstreams import BUILT_IN, RESERVED, Upstreams
-from headgate.proxy.watching import Watch
-from headgate.signals.subject import Subject, of_hint
+from headgate.proxy.unknown_paths import is_missing, refusal_for, suggested_api
+from headgate.signals.limit_subject import Subject, of_hint
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]

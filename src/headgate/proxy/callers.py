@@ -5,7 +5,7 @@ The rules kept here:
 - A credential of the config goes upstream only for a caller that is trusted: one that shows the service's token, or a
   local user whom the service trusts. A request of any other goes upstream with the key that it brought, or not at all.
 - An account is named by a caller that is trusted, or that shows the account's own key.
-- A key that the provider has not accepted yet is of no account: `proxy/unproven.py`.
+- A key that the provider has not accepted yet is of no account: `proxy/unproven_keys.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.config.settings import Settings
-from headgate.core.names import DEFAULT_ACCOUNT, Model, parse_model
-from headgate.proxy.accounts import ANY_KEY, Accounts
-from headgate.proxy.bodies import model_in, model_in_path, without_encoding
-from headgate.proxy.connection import Response
+from headgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model
 from headgate.proxy.errors import Refusal
 from headgate.proxy.exchange import Candidate, Exchange
 from headgate.proxy.headers import bare_key, key_of, text_of, without_key
-from headgate.proxy.identities import Identities
+from headgate.proxy.http_client.connection import Response
+from headgate.proxy.key_accounts import ANY_KEY, Accounts
+from headgate.proxy.login_identities import Identities
+from headgate.proxy.providers import Upstreams
+from headgate.proxy.request_body import model_in, model_in_path, without_encoding
 from headgate.proxy.routes import Route
-from headgate.proxy.unproven import ACCOUNT as UNVERIFIED
-from headgate.proxy.upstreams import Upstreams
+from headgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
 
 _UNCOUNTED = (b"/count_tokens", b"/input_tokens", b"/count-tokens", b":countTokens", b"/count-tokens:rawPredict")
 _MOST_NAMES = 4096

@@ -6,13 +6,13 @@ import asyncio
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from headgate.gate.calls import Asking
-from headgate.proxy.bodies import Body
-from headgate.proxy.early import Early
+from headgate.gate.serving.model_calls import Asking
+from headgate.proxy.early_stream import Early
 from headgate.proxy.headers import Asked
+from headgate.proxy.providers import Upstream
+from headgate.proxy.request_body import Body
 from headgate.proxy.routes import Route
-from headgate.proxy.unproven import Place
-from headgate.proxy.upstreams import Upstream
+from headgate.proxy.unproven_keys import Place
 from headgate.signals.outcome import Outcome
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
-from headgate.signals.encoding import narrowed
+from headgate.signals.content_encoding import narrowed
 
 Pairs = list[tuple[bytes, bytes]]
 

@@ -10,7 +10,7 @@ from collections.abc import Container
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from headgate.core.names import canonical
+from headgate.core.model_names import canonical
 
 _MOST = 200  # characters of a name
 

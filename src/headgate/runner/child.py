@@ -26,7 +26,7 @@ import os
 import stat
 
 from headgate.core.errors import BadRequest, HeadgateError
-from headgate.runner.heard import hold, let_go
+from headgate.runner.signal_listener import hold, let_go
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from headgate.runner.filling import filled_in
+from headgate.runner.placeholders import filled_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from headgate.config.environment import Environment
     from headgate.config.settings import Settings
-    from headgate.core.records import Lease
+    from headgate.core.entities import Lease
 
 
 def environment_for(lease: Lease, more: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -7,8 +7,8 @@ from importlib.resources import files
 import msgspec
 from msgspec import Struct
 
+from headgate.core.entities import Rule
 from headgate.core.errors import NotFound
-from headgate.core.records import Rule
 
 DEFAULT = ("fixed", "step", "aimd", "adapt", "oracle")
 

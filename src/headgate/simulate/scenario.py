@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from headgate.core.errors import BadRequest, NotFound
-from headgate.simulate import draws
+from headgate.simulate import random_durations
 
 
 class Provider(Struct, forbid_unknown_fields=True):
@@ -36,13 +36,13 @@ class Project(Struct, forbid_unknown_fields=True):
     sigma: float = 0.8
     mix: list[tuple[float, float]] = field(default_factory=list)  # (share, seconds) instead of a lognormal
 
-    def service(self) -> draws.Table:
+    def service(self) -> random_durations.Table:
         if self.mix:
-            return draws.mixed(tuple((share, int(seconds * 1000)) for share, seconds in self.mix))
-        return draws.lognormal(int(self.median_s * 1000), self.sigma)
+            return random_durations.mixed(tuple((share, int(seconds * 1000)) for share, seconds in self.mix))
+        return random_durations.lognormal(int(self.median_s * 1000), self.sigma)
 
-    def think(self) -> draws.Table:
-        return draws.exponential(int(self.think_s * 1000))
+    def think(self) -> random_durations.Table:
+        return random_durations.exponential(int(self.think_s * 1000))
 
 
 class Scenario(Struct, forbid_unknown_fields=True):

@@ -15,15 +15,15 @@ from typing import Final
 from headgate.core import commands as cmd
 from headgate.core.commands import Acquire, Release
 from headgate.core.engine import Engine
+from headgate.core.entities import Spec
 from headgate.core.events import Granted, Queued
-from headgate.core.order import PRIORITY_MS
-from headgate.core.pools import Pool
-from headgate.core.records import Spec
-from headgate.simulate import draws
+from headgate.core.pools.pool import Pool
+from headgate.core.queue.order import PRIORITY_MS
+from headgate.simulate import random_durations
 from headgate.simulate.agenda import Agenda
-from headgate.simulate.draws import BITS
 from headgate.simulate.policies import Aimd, Plan
 from headgate.simulate.provider import MINUTE, Upstream
+from headgate.simulate.random_durations import BITS
 from headgate.simulate.result import Result
 from headgate.simulate.scenario import Project, Scenario
 
@@ -31,9 +31,9 @@ START: Final = 10_000_000  # log time at the beginning; far enough from 0 for an
 ME: Final = "sim"
 MODEL: Final = "sim/model"
 POOL: Final = "requests sim"
-_NETWORK: Final = draws.uniform(30, 81)
-_REFUSAL: Final = draws.uniform(40, 151)
-_HEADERS: Final = draws.uniform(400, 1501)
+_NETWORK: Final = random_durations.uniform(30, 81)
+_REFUSAL: Final = random_durations.uniform(40, 151)
+_HEADERS: Final = random_durations.uniform(400, 1501)
 _RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
 
 
@@ -98,9 +98,9 @@ class World:
         self.wants_word = self.engine.wants_word
         self.agenda = Agenda(self.end)
         self.asked = 0
-        self.net = draws.stream(seed, "answers", 0).getrandbits
-        self.lag = draws.uniform(*scenario.provider.lag_ms)
-        self.lags = draws.stream(seed, "lags", 0).getrandbits
+        self.net = random_durations.stream(seed, "answers", 0).getrandbits
+        self.lag = random_durations.uniform(*scenario.provider.lag_ms)
+        self.lags = random_durations.stream(seed, "lags", 0).getrandbits
         self.by_ident: dict[str, Agent] = {}
         self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
         self.cap = 0
@@ -130,7 +130,10 @@ class World:
             spec, line = specs[project.name], lines[project.name]
             for _ in range(project.agents):
                 number = len(agents)
-                work, network = draws.stream(seed, "work", number), draws.stream(seed, "network", number)
+                work, network = (
+                    random_durations.stream(seed, "work", number),
+                    random_durations.stream(seed, "network", number),
+                )
                 agent = Agent(project, group, spec, line, work, network)
                 if self.plan.strict_priority:
                     agent.senior = START - PRIORITY_MS * 100_000 * agent.priority if agent.priority else None

@@ -19,7 +19,7 @@ from typing import NoReturn
 import msgspec
 from msgspec import Struct
 
-from headgate.gate.itself import python_command
+from headgate.gate.python_command import python_command
 from headgate.testing.fleet import Fleet, FleetError, Progress, ProviderProcess
 from headgate.testing.view import View
 

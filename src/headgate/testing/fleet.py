@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from headgate.gate.itself import python_command
+from headgate.gate.python_command import python_command
 from headgate.testing import records
 
 START_S = 15.0

@@ -6,25 +6,19 @@ sees may be a second old: it is looked up anew. The lock is waited for, but not 
 
 from __future__ import annotations
 
-from headgate.cli.targets import (
-    entered_text,
-    until_text,
-    whoami,
-)
-from headgate.cli.top.ui import Wish
+from headgate.cli.click_helpers import entered_text, until_text, whoami
+from headgate.cli.top.selection import Wish
 from headgate.core import commands as cmd
 from headgate.core import events as ev
-from headgate.core.backoffs import Backoff
+from headgate.core.entities import Rule
 from headgate.core.errors import BadRequest, NotFound
-from headgate.core.records import Rule
-from headgate.core.views import PoolView, TicketView, pool_views, ticket_view
-from headgate.gate import processes
-from headgate.gate.direct import DirectGate
+from headgate.core.pools.backoff import Backoff
+from headgate.core.views.pool_and_lease_views import PoolView, TicketView, pool_views, ticket_view
+from headgate.gate.liveness import process_identity
+from headgate.gate.slots.direct_gate import DirectGate
 from headgate.log.protocol import StoreError
-from headgate.present.targets import (
-    whose,
-)
-from headgate.present.words import place as at
+from headgate.present.name_lookup import whose
+from headgate.present.text import place as at
 
 PATIENCE_S = 2.0
 
@@ -48,7 +42,7 @@ def _decide(gate: DirectGate, command: cmd.Command, *, durable: bool = True) -> 
     decided = gate.decide_within(PATIENCE_S, [command], durable=durable)
     if decided is None:
         owner = gate.log.lock_owner()
-        who = f"process {owner} ({processes.describe(owner)})" if owner else "another process"
+        who = f"process {owner} ({process_identity.describe(owner)})" if owner else "another process"
         raise StoreError(f"nothing was done: {who} holds the store's lock; try again")
     if decided[0].error is not None:
         raise decided[0].error

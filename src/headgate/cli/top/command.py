@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from headgate.cli.drawing import Screen
-from headgate.cli.listing import current, opened
+from headgate.cli.output.table import Screen
+from headgate.cli.read_only_gate import current, opened
 from headgate.core.errors import BadRequest
 
 
@@ -29,16 +29,16 @@ def command(once: bool) -> int:
     if once:
         return _once()
     _needs_a_terminal()
-    from headgate.cli.top.display import Display
-    from headgate.cli.top.live import Live
+    from headgate.cli.top.loop import Live
+    from headgate.cli.top.terminal import Display
 
     with opened() as gate:
         return Live(gate, Display()).run()
 
 
 def _once() -> int:
-    from headgate.cli.top.frame import draw_once
-    from headgate.cli.top.live import begin
+    from headgate.cli.top.layout import draw_once
+    from headgate.cli.top.loop import begin
     from headgate.cli.top.snapshot import snapshot
     from headgate.cli.top.trend import Trend
 

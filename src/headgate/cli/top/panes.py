@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from headgate.cli.backoff import ends_text
-from headgate.cli.drawing import (
-    Cell,
-    Column,
-)
-from headgate.cli.listing import models_shown, pid_shown
-from headgate.cli.ps import lease_state
-from headgate.cli.queue import why_shown
-from headgate.cli.status import pool_notes
+from headgate.cli.commands.backoff import ends_text
+from headgate.cli.commands.ps import lease_state
+from headgate.cli.commands.queue import why_shown
+from headgate.cli.commands.status import pool_notes
+from headgate.cli.output.table import Cell, Column
+from headgate.cli.read_only_gate import models_shown, pid_shown
 from headgate.cli.top.snapshot import Snapshot
-from headgate.core.backoffs import Backoff
-from headgate.core.views import LeaseView, PoolView, TicketView
-from headgate.gate import processes
-from headgate.present.words import (
-    printable,
-    span,
-    spans,
-)
+from headgate.core.pools.backoff import Backoff
+from headgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView
+from headgate.gate.liveness import process_identity
+from headgate.present.text import printable, span, spans
 
 T = TypeVar("T")
 Row = list[str | Cell]
@@ -136,7 +129,7 @@ class Tickets(Pane[TicketView]):
 
     def row(self, item: TicketView, shot: Snapshot, bar: int) -> Row:
         ticket = item.ticket
-        gone = processes.is_gone(ticket.holder)
+        gone = process_identity.is_gone(ticket.holder)
         why = Cell("gone", "red") if gone else Cell(printable(why_shown(item.reason, shot.moments)), "yellow")
         return [
             Cell(f"{item.position}/{item.of}" if item.of else "-", "bold"),
@@ -152,9 +145,9 @@ class Tickets(Pane[TicketView]):
 
     def detail(self, item: TicketView, shot: Snapshot) -> list[str]:
         ticket = item.ticket
-        if processes.is_gone(ticket.holder):
+        if process_identity.is_gone(ticket.holder):
             return [f"{ticket.id}: its process has ended; the next request drops it from the line", ticket.command]
-        who = f"process {pid_shown(ticket.holder)} on {processes.host_of(ticket.holder)}"
+        who = f"process {pid_shown(ticket.holder)} on {process_identity.host_of(ticket.holder)}"
         return [
             f"{item.reason.code}: {item.reason.text}",
             f"{ticket.id}, {ticket.spec.project}, {who}: {ticket.command}",
@@ -205,7 +198,7 @@ class Leases(Pane[LeaseView]):
 
     def detail(self, item: LeaseView, shot: Snapshot) -> list[str]:
         lease = item.lease
-        who = f"process {pid_shown(lease.lives_with)} on {processes.host_of(lease.lives_with)}"
+        who = f"process {pid_shown(lease.lives_with)} on {process_identity.host_of(lease.lives_with)}"
         waited = f", waited {span(lease.waited_ms)}" if lease.waited_ms >= 1000 else ""
         said = [
             f"{lease.id}, {lease.ticket.spec.project}, {who}, in {', '.join(item.pools) or 'no pool'}{waited}",
@@ -268,6 +261,6 @@ def seats_bar(view: PoolView, longest: int) -> str:
 
 def _who(process: str, here: str) -> str:
     """`4711`, or `build-02:4711` where it is another machine than this."""
-    host = processes.host_of(process)
+    host = process_identity.host_of(process)
     pid = pid_shown(process)
     return pid if host == here else f"{host}:{pid}"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.cli.status import idle_caps
-from headgate.core.backoffs import Backoff
-from headgate.core.places import Line
-from headgate.core.state import State
-from headgate.core.views import LeaseView, PoolView, TicketView, lease_views, pool_views
-from headgate.gate.direct import DirectGate
-from headgate.present.moments import (
-    Moments,
-)
+from headgate.cli.commands.status import idle_caps
+from headgate.core.pools.backoff import Backoff
+from headgate.core.queue.positions import Line
+from headgate.core.state.state import State
+from headgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView, lease_views, pool_views
+from headgate.gate.slots.direct_gate import DirectGate
+from headgate.present.log_time import Moments
 
 _MOST_TICKETS = 1_000  # more than anyone scrolls through; each frame lists them
 

@@ -14,10 +14,10 @@ It never sees a ticket, a pool or a log: the engine asks for a verdict on a refu
 
 from __future__ import annotations
 
-from headgate.core.limits.adapt import NEVER, Adapt
-from headgate.core.limits.fixed import Fixed
+from headgate.core.limits.adaptive import NEVER, Adapt
 from headgate.core.limits.pause import Pause
-from headgate.core.limits.protocol import INCIDENT_PAUSE_MS, Policy, Verdict
+from headgate.core.limits.policy import INCIDENT_PAUSE_MS, Policy, Verdict
+from headgate.core.limits.simple import Fixed
 from headgate.core.limits.step import Step
 
 POLICIES = ("adapt", "step", "pause", "fixed")

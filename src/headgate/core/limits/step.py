@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.core.limits.protocol import INCIDENT_PAUSE_MS, Plain, Verdict
+from headgate.core.limits.policy import INCIDENT_PAUSE_MS, Plain, Verdict
 
 
 class Step(Plain):

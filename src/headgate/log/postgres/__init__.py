@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from headgate.log.postgres.address import Address
 from headgate.log.postgres.log import PostgresLog
+from headgate.log.postgres.url import Address
 
 __all__ = ["Address", "PostgresLog"]

@@ -1,6 +1,6 @@
 """Being woken by those on other machines: LISTEN, on a connection and in a thread of its own.
 
-What comes is a hint and nothing more, as with the datagrams of one machine (gate/wake.py): it may be lost, and whoever
+What comes is a hint and nothing more, as with the datagrams of one machine (gate/wakeup/mailbox.py): it may be lost, and whoever
 waits finds out at its next poll. The thread keeps the descriptor to wait on the same while connections come and go,
 and the owner's loop from ever waiting for a server. After each connecting the owner is woken once, since something may
 have been missed.
@@ -14,8 +14,8 @@ from threading import Event, Thread
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from headgate.log.postgres.address import Address
-from headgate.log.postgres.link import Lost, connect
+from headgate.log.postgres.connection import Lost, connect
+from headgate.log.postgres.url import Address
 from headgate.log.protocol import StoreError
 
 if TYPE_CHECKING:

@@ -24,15 +24,15 @@ from zlib import crc32
 
 from headgate.core.errors import InternalError
 from headgate.core.events import Claimed, Event, Granted
-from headgate.log import beats as beating
 from headgate.log import clock as clocks
+from headgate.log import host_beats as beating
 from headgate.log.checksum import is_whole, new_id
-from headgate.log.codec import decode, encode
-from headgate.log.postgres import schema
-from headgate.log.postgres import statements as sql
-from headgate.log.postgres.address import Address, parse
-from headgate.log.postgres.link import Link, Lost, Refused, Tries, connect, escaping, explain
-from headgate.log.postgres.rows import Row, bytes_of, position_of, rows_of, side_writes, text_of
+from headgate.log.event_codec import decode, encode
+from headgate.log.postgres import migrations
+from headgate.log.postgres import sql as sql
+from headgate.log.postgres.connection import Link, Lost, Refused, Tries, connect, escaping, explain
+from headgate.log.postgres.row_codec import Row, bytes_of, position_of, rows_of, side_writes, text_of
+from headgate.log.postgres.url import Address, parse
 from headgate.log.protocol import (
     KEEP_BYTES,
     ROW_BYTES,
@@ -151,9 +151,9 @@ class PostgresLog:
         address = self._address
         name = self._link.literal(address.namespace)
         results = self._link.ask(
-            f"{schema.NUMBERS}; SELECT id, closed FROM headgate.namespaces WHERE name = {name}; {sql.CLOCK}"
+            f"{migrations.NUMBERS}; SELECT id, closed FROM headgate.namespaces WHERE name = {name}; {sql.CLOCK}"
         )
-        schema.check(address, results[0])
+        migrations.check(address, results[0])
         if not results[1].ntuples:
             raise StoreError(
                 f"there is no namespace {address.namespace!r} in the store at {address.shown}: make it with "

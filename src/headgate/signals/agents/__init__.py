@@ -21,15 +21,15 @@ from importlib import import_module
 from msgspec import Struct
 
 from headgate.core.errors import BadRequest
-from headgate.core.names import canonical, parse_model, shown
-from headgate.signals.agents.models import same
-from headgate.signals.agents.naming import KNOWN, find_program, find_start
+from headgate.core.model_names import canonical, parse_model, shown
+from headgate.signals.agents.detect import KNOWN, find_program, find_start
+from headgate.signals.agents.model_aliases import same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headgate.signals.agents.base import Agent
+    from headgate.signals.agents.agent import Agent
 
 NAMES = (*KNOWN, "generic", "none")
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 
-from headgate.signals.agents.base import Agent, Context, End
-from headgate.signals.agents.files import folders_up, read_text
-from headgate.signals.agents.models import named
+from headgate.signals.agents.agent import Agent, Context, End
+from headgate.signals.agents.model_aliases import named
+from headgate.signals.agents.settings_files import folders_up, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headgate.core.names import Model
+    from headgate.core.model_names import Model
     from headgate.signals.outcome import Outcome
 
 _ANSWERED = r"Tokens: [0-9.]+[km]? sent, (?:[0-9.]+[km]? [a-z ]+, )*[0-9.]+[km]? received\b"

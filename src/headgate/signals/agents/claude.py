@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headgate.config.families import CLAUDE
-from headgate.signals.agents.base import (
+from headgate.config.model_families import CLAUDE
+from headgate.signals.agents.agent import (
     ACTIVE,
     ERROR,
     GOOD_END,
@@ -32,12 +32,12 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
-from headgate.signals.agents.files import as_object, looked_up, read_text
+from headgate.signals.agents.settings_files import as_object, looked_up, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headgate.core.names import Model
-    from headgate.signals.agents.base import Rule
+    from headgate.core.model_names import Model
+    from headgate.signals.agents.agent import Rule
     from headgate.signals.outcome import Outcome
 
 _RESUMING = frozenset(("--resume", "-r", "--continue", "-c", "--session-id", "--from-pr"))
@@ -244,8 +244,8 @@ class Claude(Agent):
     def _window(self, info: _LimitInfo | None, context: Context) -> Outcome | None:
         if info is None or info.status != "rejected":
             return None
-        from headgate.signals.providers import family_of_window
-        from headgate.signals.times import wait_from_epoch
+        from headgate.signals.provider_vocabulary import family_of_window
+        from headgate.signals.wait_times import wait_from_epoch
 
         name = text_of(info.rate_limit_type)
         reset = (
@@ -312,7 +312,7 @@ class Claude(Agent):
         found = self.by_status("anthropic", status, body.rstrip(") "), context, seen=text)
         if found.wait_ms is not None or found.kind not in ("rate_limited", "overloaded", "server_error"):
             return found
-        from headgate.signals.times import find_wait
+        from headgate.signals.wait_times import find_wait
 
         return replace(found, wait_ms=find_wait(text, context.now_wall_ms()))  # `Retrying in 2892 seconds`
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from headgate.signals.agents.base import (
+from headgate.signals.agents.agent import (
     ACTIVE,
     ERROR,
     GOOD_END,
@@ -29,13 +29,13 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
-from headgate.signals.agents.files import as_table, looked_up, read_text
-from headgate.signals.agents.models import named
+from headgate.signals.agents.model_aliases import named
+from headgate.signals.agents.settings_files import as_table, looked_up, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headgate.core.names import Model
-    from headgate.signals.agents.base import Rule
+    from headgate.core.model_names import Model
+    from headgate.signals.agents.agent import Rule
     from headgate.signals.outcome import Outcome
 
 _WITH_VALUE = frozenset(
@@ -48,7 +48,7 @@ _WITH_VALUE = frozenset(
 _SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
 
 _LOCAL = "gpt-oss:20b"  # what `--oss` uses where no model is named
-PROXY = "headgate"  # how the proxy is named to it: see cli/proxying.py
+PROXY = "headgate"  # how the proxy is named to it: see cli/proxy_environment.py
 
 _DAYS = 3
 _START_BYTES = 4096

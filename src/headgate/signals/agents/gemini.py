@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headgate.signals.agents.base import (
+from headgate.signals.agents.agent import (
     ACTIVE,
     ERROR,
     GOOD_END,
@@ -29,12 +29,12 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
-from headgate.signals.agents.files import as_object, looked_up, read_text
-from headgate.signals.agents.models import named
+from headgate.signals.agents.model_aliases import named
+from headgate.signals.agents.settings_files import as_object, looked_up, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headgate.signals.agents.base import Rule
+    from headgate.signals.agents.agent import Rule
     from headgate.signals.outcome import Outcome
 
 _ACTIVITY = frozenset((b"tool_use", b"tool_result"))
@@ -167,7 +167,7 @@ class Gemini(Agent):
 
     def _of_this_model(self, found: Outcome, context: Context) -> Outcome:
         """Its quotas are for one model, and end at midnight in California where nothing else is said."""
-        from headgate.signals.moments import next_midnight_ms
+        from headgate.signals.clock_times import next_midnight_ms
 
         now, wait_ms = context.now_wall_ms(), found.wait_ms
         midnight = next_midnight_ms("America/Los_Angeles", -8, now) if wait_ms is None else None
@@ -188,7 +188,7 @@ class Gemini(Agent):
                 text = " ".join(err[index : index + _TRYING_AGAIN])
                 found = self.outcome(_kind_of(again[1], text), "attempt", text, context)
                 if asked_for := re.search(_SUGGESTED, text):
-                    from headgate.signals.times import wait_from_duration
+                    from headgate.signals.wait_times import wait_from_duration
 
                     return replace(found, wait_ms=wait_from_duration(asked_for[1]))
                 return found if (found.wait_ms or 0) >= LONG_MS else replace(found, wait_ms=None)

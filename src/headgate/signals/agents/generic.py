@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from headgate.signals.agents.base import Agent, Context, End
+from headgate.signals.agents.agent import Agent, Context, End
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

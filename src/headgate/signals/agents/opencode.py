@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headgate.signals.agents.base import (
+from headgate.signals.agents.agent import (
     ACTIVITY,
     ERROR,
     LONG_MS,
@@ -31,11 +31,11 @@ from headgate.signals.agents.base import (
     text_of,
     type_of,
 )
-from headgate.signals.agents.files import as_object, folders_up, looked_up, read_text
+from headgate.signals.agents.settings_files import as_object, folders_up, looked_up, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from headgate.signals.agents.base import Rule
+    from headgate.signals.agents.agent import Rule
     from headgate.signals.outcome import Outcome
 
 _RESUMING = frozenset(("--session", "-s", "--continue", "-c"))
@@ -198,7 +198,7 @@ class OpenCode(Agent):
 
     def _by_body(self, body: str, context: Context) -> Outcome | None:
         """A response without its status: only a code that says what it is counts."""
-        from headgate.signals.http import classify_stream_error
+        from headgate.signals.classify_http import classify_stream_error
 
         told = classify_stream_error(context.provider, body, context.now_wall_ms(), context.model_name)
         if told is None or told.kind == "server_error":

@@ -1,0 +1,42 @@
+"""`headgate drain`: nobody new starts on a host, before it is shut down or worked on."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli import exit_codes
+from headgate.cli.click_helpers import entered_text, json_option, opened_gate, tell, whoami
+from headgate.cli.read_only_gate import say_json
+from headgate.core import commands as cmd
+from headgate.present.name_lookup import check_host, drained
+
+
+@click.command(short_help="Let nobody new start on a host.")
+@click.argument("host", required=False)
+@click.option("--end", is_flag=True, help="The host takes new agents again.")
+@json_option
+def command(host: str | None, end: bool, as_json: bool) -> int:
+    """Let no new agent start on a host. Those that run go on, and so do their model calls.
+
+    Whoever waits there keeps its place, and enters when it ends. Jobs are run by other hosts' workers. HOST is a name
+    as `headgate ps` shows it; without one, this host is meant.
+
+    \b
+    headgate drain builder-7
+    headgate drain builder-7 --end
+
+    Exit: 0, also when it was drained already; 64 when HOST cannot be one, or is not drained (--end).
+    """
+    gate = opened_gate(configured=False)
+    name = check_host(gate.host if host is None else host)
+    events = gate.one(cmd.Drain(name, whoami(gate.host), end), durable=True)
+    came_of_it = drained(gate.state, name, events)
+    if as_json:
+        say_json(came_of_it)
+    elif end:
+        tell(f"{name} takes new agents again{entered_text(events)}")
+    else:
+        running = came_of_it.running
+        still = f"; {running} still running there: headgate ps" if running else "; nobody runs there"
+        tell(f"{name} is drained{still}")
+    return exit_codes.OK

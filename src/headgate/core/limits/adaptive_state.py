@@ -1,0 +1,79 @@
+"""What `adapt` believes of a provider: plain integers, part of the pool's snapshot. Changed by limits/adapt.py only.
+
+These are working copies: a decision reads them dozens of times, so they are classes that can be compiled. What is
+written down is a record with the same fields (core/state/snapshot_format.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LAG_MS: Final = 500  # a finished call is counted by the provider for so long, until we know better
+
+
+class Call:
+    """An admission whose lease is still there."""
+
+    __slots__ = ("at", "bold", "decided", "epoch", "ghost_age", "ghosts", "level", "live", "refused")
+
+    def __init__(
+        self,
+        epoch: int,
+        level: int,
+        at: int,
+        bold: bool,
+        ghosts: int = 0,
+        ghost_age: int = 0,
+        decided: bool = False,
+        refused: bool = False,
+        live: int = 0,
+    ) -> None:
+        self.epoch = epoch
+        self.level = level  # seats in flight or cooling with it
+        self.at = at
+        self.bold = bold  # above what was proven then
+        self.ghosts = ghosts  # seats of the last release a little longer ago than the lag; 0: none
+        self.ghost_age = ghost_age
+        self.decided = decided  # known to be accepted or refused
+        self.refused = refused
+        self.live = live  # seats in flight with it, without those that cool down
+
+
+class Belief:
+    """All that was learned about one pool."""
+
+    limit: int = 0  # 0: as far as the cap goes
+    proven: int = 0  # the highest level seen accepted
+    firm: int = 0  # the most seats in flight of them, without those that cooled down
+    proven_at: int = 0  # when it was last seen
+    held_at: int = 0  # since when the limit is what is proven
+    failed: int = 0  # the lowest level seen refused; 0: none
+    good: int = 0  # the level that held before the last drop; 0: none
+    lag_ms: int = LAG_MS
+    lag_was: int = 0  # the lag before a guess that is not confirmed yet; 0: no guess
+    clean: int = 0  # seats lent again at the edge without a refusal
+    epoch: int = 1
+    in_a_row: int = 0  # incidents with nothing accepted between
+    next_probe: int = 0  # 0: none is planned
+    interval_ms: int = 0  # between probes
+    probing: bool = False  # the unproven call tries a level above the limit
+    unproven: str = ""  # the one call whose level nobody has proven yet
+    sent_at: int = 0
+    tried_at: int = 0  # the last call above the proven level
+    tried: int = 0  # and its level
+    freed_at: int = 0  # the last release
+    hold_ms: int = 1_800  # how long calls take, on average
+    gap_ms: int = 64_000  # mean time between releases, times 16
+    ghost_age: int = 0  # of the last drop: perhaps it was lag; 0: no
+    drops: int = 0
+    failed_before: int = 0
+    probe_before: int = 0
+    last_why: str = ""  # the last refusal: what it meant, where, when
+    last_level: int = 0
+    last_at: int = 0
+
+    def __init__(self) -> None:
+        self.before = (0, 0)  # limit and proven level before the last cut, until the provider's count is seen
+        self.freed: list[tuple[int, int]] = []  # (when, seats) of the last seconds
+        self.rejected: list[int] = []  # when the calls were sent that this incident refused
+        self.calls: dict[str, Call] = {}
