@@ -6,7 +6,7 @@ BIN := .venv/bin
 CODE := $(wildcard src tests benchmarks tools setup.py)
 # Without compiled code kept, every process that a test starts would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
-# A core that was compiled, as it is where Headgate is installed.
+# A core that was compiled, as it is where Fleetgate is installed.
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 WORDS :=
 
@@ -16,9 +16,9 @@ WORDS :=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: ## A dozen agents against a limited provider, without and with Headgate (no network)
+demo: ## A dozen agents against a limited provider, without and with Fleetgate (no network)
 	@sh tools/bootstrap
-	@$(BIN)/python -m headgate.testing.demo $(ARGS)
+	@$(BIN)/python -m fleetgate.testing.demo $(ARGS)
 
 test: ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
 	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
@@ -53,11 +53,11 @@ bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes opti
 
 soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service
 	@sh tools/bootstrap dev
-	HEADGATE_SOAK=20 HEADGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_storm.py tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
+	FLEETGATE_SOAK=20 FLEETGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_storm.py tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
 
 agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev
-	HEADGATE_AGENTS=1 $(BIN)/python -m pytest tests/agents $(ARGS)
+	FLEETGATE_AGENTS=1 $(BIN)/python -m pytest tests/agents $(ARGS)
 
 compiled: ## What `pip install .` makes, into build/compiled, and the tests of the core on it
 	@sh tools/compiled

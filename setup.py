@@ -4,7 +4,7 @@ What every decision goes through, and the simulator, is compiled by mypyc wherev
 does: the same code in half the time. Where there is no C compiler, or it fails, the wheel has only Python in it, and
 all works as well. An editable installation is never compiled: there the sources are what runs.
 
-HEADGATE_COMPILE=0 leaves it, HEADGATE_COMPILE=1 fails where it cannot be done.
+FLEETGATE_COMPILE=0 leaves it, FLEETGATE_COMPILE=1 fails where it cannot be done.
 """
 
 import os
@@ -43,11 +43,11 @@ MYPY = """
 [mypy]
 follow_imports = silent
 ignore_missing_imports = True
-[mypy-headgate.config.*,headgate.gate.*,headgate.log.*,headgate.signals.*,headgate.sync]
+[mypy-fleetgate.config.*,fleetgate.gate.*,fleetgate.log.*,fleetgate.signals.*,fleetgate.sync]
 follow_imports = skip
 """
 
-wish = os.environ.get("HEADGATE_COMPILE", "")
+wish = os.environ.get("FLEETGATE_COMPILE", "")
 
 
 def modules():
@@ -60,9 +60,9 @@ def modules():
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "mypy.ini"
             config.write_text(MYPY)
-            paths = [f"src/headgate/{path}" for path in COMPILED]
+            paths = [f"src/fleetgate/{path}" for path in COMPILED]
             # More than the least of optimising takes twice as long, and gains nothing.
-            return mypycify([f"--config-file={config}", *paths], opt_level="1", debug_level="0", group_name="headgate")
+            return mypycify([f"--config-file={config}", *paths], opt_level="1", debug_level="0", group_name="fleetgate")
     except (Exception, SystemExit) as error:
         go_on_without(error)
         return []
@@ -71,7 +71,7 @@ def modules():
 def go_on_without(error):
     if wish == "1":
         raise error
-    sys.stderr.write(f"headgate: the core is not compiled, and is slower: {error}\n")
+    sys.stderr.write(f"fleetgate: the core is not compiled, and is slower: {error}\n")
 
 
 class Compile(build_ext):

@@ -10,14 +10,14 @@ import sys
 from time import perf_counter, process_time
 
 from benchmarks.report import Row, best_of
-from headgate.core.compiled import COMPILED
-from headgate.core.limits import Adapt
-from headgate.simulate.policies import plan
-from headgate.simulate.result import Mean, mean
-from headgate.simulate.runs import Run, every, one
-from headgate.simulate.scenario import load
-from headgate.simulate.table import compared, markdown
-from headgate.simulate.world import World
+from fleetgate.core.compiled import COMPILED
+from fleetgate.core.limits import Adapt
+from fleetgate.simulate.policies import plan
+from fleetgate.simulate.result import Mean, mean
+from fleetgate.simulate.runs import Run, every, one
+from fleetgate.simulate.scenario import load
+from fleetgate.simulate.table import compared, markdown
+from fleetgate.simulate.world import World
 
 SCENARIOS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2", "D1", "E1", "F1", "G1", "H1", "I1", "R1", "S1", "S2")
 POLICIES = ("none", "fixed", "step", "step-gate", "aimd", "adapt", "adapt-gate", "oracle")
@@ -110,7 +110,7 @@ def _speed(scenario: str) -> Row:
 
 
 def _speed_of_all() -> Row:
-    """As `headgate simulate` does it: seeds on all processors at once, by the clock, start of processes and all."""
+    """As `fleetgate simulate` does it: seeds on all processors at once, by the clock, start of processes and all."""
     processors = os.cpu_count() or 1
     runs = [Run(load("I1"), "adapt", seed) for seed in range(FIRST, FIRST + 2 * processors)]
     began = perf_counter()

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 
 from benchmarks.report import Row, percentile
-from headgate.signals.agents import agent_for
-from headgate.signals.classify_process import Reader
+from fleetgate.signals.agents import agent_for
+from fleetgate.signals.classify_process import Reader
 
 MB = 100
 BLOCK = 65_536
@@ -63,14 +63,14 @@ while left > 0:
     number += 1
 """
 )
-# `headgate run` from the start of the child to its end, without the gate.
+# `fleetgate run` from the start of the child to its end, without the gate.
 RUNNER = f"""
 import os, sys
-from headgate.runner.child import Child, tappable
-from headgate.runner.early_stop import Ending
-from headgate.runner.supervisor import supervise
-from headgate.signals.agents import agent_for
-from headgate.signals.classify_process import Reader
+from fleetgate.runner.child import Child, tappable
+from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.supervisor import supervise
+from fleetgate.signals.agents import agent_for
+from fleetgate.signals.classify_process import Reader
 read, argv = sys.argv[1], sys.argv[2:]
 child = Child.prepare(argv, os.environ, own_group=True, taps=tappable())
 reader = Reader(agent_for({ARGV!r}), {ARGV!r}, lambda: 0)

@@ -19,11 +19,11 @@ def worker(store: str, seconds: float) -> None:
     """Acquire and release for a while; the durations in ms, as JSON on stdout."""
     from time import perf_counter
 
-    from headgate.core import commands as cmd
-    from headgate.core.entities import Spec
-    from headgate.gate.request_ids import new_id
-    from headgate.gate.slots.direct_gate import DirectGate
-    from headgate.log import open_log
+    from fleetgate.core import commands as cmd
+    from fleetgate.core.entities import Spec
+    from fleetgate.gate.request_ids import new_id
+    from fleetgate.gate.slots.direct_gate import DirectGate
+    from fleetgate.log import open_log
 
     gate = DirectGate(open_log(store))
     spec = Spec(models=("x/y",), kind="requests")

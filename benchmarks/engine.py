@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from benchmarks.report import Row, best_of
-from headgate.core import commands as cmd
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
+from fleetgate.core import commands as cmd
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
 
 PAIRS = 20_000
 WAITING = 100_000

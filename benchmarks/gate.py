@@ -7,13 +7,13 @@ import sqlite3
 import tempfile
 from time import perf_counter
 
-import headgate
+import fleetgate
 from benchmarks.report import Row, best_of
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.request_ids import new_id
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
 
 CONFIG = {
     "requests": {
@@ -44,7 +44,7 @@ def bare_appends(folder: str) -> float:
 
 
 def direct_pairs_a_second(folder: str) -> float:
-    """The path of `headgate run` and `acquire`: no asyncio, a transaction for each command."""
+    """The path of `fleetgate run` and `acquire`: no asyncio, a transaction for each command."""
     gate = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)
     for selector, options in CONFIG["requests"].items():
         gate.one(cmd.SetRule(Rule("requests", selector, cap=options["cap"], cooldown_ms=0)))
@@ -60,7 +60,7 @@ def direct_pairs_a_second(folder: str) -> float:
 
 
 async def pairs_a_second(store: str, tasks: int, each: int) -> float:
-    async with headgate.open_gate(store, CONFIG) as gate:
+    async with fleetgate.open_gate(store, CONFIG) as gate:
 
         async def work(count: int) -> None:
             for _ in range(count):

@@ -1,4 +1,4 @@
-"""What benchmarks/proxy.py compares: Headgate's proxy, the same parts without decisions, nginx, LiteLLM.
+"""What benchmarks/proxy.py compares: Fleetgate's proxy, the same parts without decisions, nginx, LiteLLM.
 
 Each is one process on a core of its own, in front of the same provider. What is not installed is said, not measured.
 """
@@ -136,14 +136,14 @@ def ours(upstream: int) -> Iterator[Target]:
     with tempfile.TemporaryDirectory() as home:
         with open(f"{home}/config.toml", "w", encoding="utf-8") as file:
             file.write(_CONFIG.format(port=upstream))
-        dropped = ("HEADGATE_STORE", "HEADGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
+        dropped = ("FLEETGATE_STORE", "FLEETGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
-        environ |= {"HEADGATE_HOME": f"{home}/state", "HEADGATE_CONFIG": f"{home}/config.toml"}
-        with _process([sys.executable, "-m", "headgate", "serve", "--port", "0"], environ) as process:
-            _until(lambda: os.path.exists(f"{home}/state/serve.json"), "headgate serve")
+        environ |= {"FLEETGATE_HOME": f"{home}/state", "FLEETGATE_CONFIG": f"{home}/config.toml"}
+        with _process([sys.executable, "-m", "fleetgate", "serve", "--port", "0"], environ) as process:
+            _until(lambda: os.path.exists(f"{home}/state/serve.json"), "fleetgate serve")
             with open(f"{home}/state/serve.json", encoding="utf-8") as file:
                 port = json.load(file)["port"]
-            _until(lambda: _answers(port, "/readyz"), "headgate serve")
+            _until(lambda: _answers(port, "/readyz"), "fleetgate serve")
             yield Target(port, "/bench/v1", process.pid)
 
 
@@ -163,9 +163,9 @@ def nginx(upstream: int) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def litellm(upstream: int) -> Iterator[Target]:
-    python = os.environ.get("HEADGATE_BENCH_LITELLM", "")
+    python = os.environ.get("FLEETGATE_BENCH_LITELLM", "")
     if not python and (find_spec("litellm") is None or find_spec("fastapi") is None):
-        raise NotHere("LiteLLM is not installed (HEADGATE_BENCH_LITELLM names a Python that has litellm[proxy])")
+        raise NotHere("LiteLLM is not installed (FLEETGATE_BENCH_LITELLM names a Python that has litellm[proxy])")
     with tempfile.TemporaryDirectory() as folder:
         own = _free_port()
         with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:

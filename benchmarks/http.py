@@ -24,13 +24,13 @@ IDLE_S = 5.0
 def service(store: str = "") -> Iterator[tuple[int, str, int, float]]:
     """A service of its own: (port, token, pid, seconds until it answered)."""
     with tempfile.TemporaryDirectory() as home:
-        dropped = ("HEADGATE_CONFIG", "HEADGATE_STORE", "HEADGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
+        dropped = ("FLEETGATE_CONFIG", "FLEETGATE_STORE", "FLEETGATE_TOKEN", "PYTHONDONTWRITEBYTECODE")
         environ = {name: value for name, value in os.environ.items() if name not in dropped}
-        environ |= {"HEADGATE_HOME": f"{home}/state", "XDG_CONFIG_HOME": f"{home}/config"}
+        environ |= {"FLEETGATE_HOME": f"{home}/state", "XDG_CONFIG_HOME": f"{home}/config"}
         if store:
-            environ["HEADGATE_STORE"] = store
+            environ["FLEETGATE_STORE"] = store
         began = monotonic()
-        command = [sys.executable, "-m", "headgate", "serve", "--port", "0"]
+        command = [sys.executable, "-m", "fleetgate", "serve", "--port", "0"]
         process = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)
         try:
             address = f"{home}/state/serve.json"
@@ -132,7 +132,7 @@ def measure() -> list[Row]:
     pairs, bare_pairs = _figures(times, wall), _figures(bare, bare_wall)
     ratio = percentile(times, 0.99) / percentile(bare, 0.99)
     return [
-        Row("`headgate serve`: start until it answers", f"{took:.2f} s", "under 1 s"),
+        Row("`fleetgate serve`: start until it answers", f"{took:.2f} s", "under 1 s"),
         Row("the same, idle", f"{idle:.1f} % CPU", "under 1 %"),
         Row(
             f"acquire + release over HTTP, {CLIENTS} clients on the same machine",

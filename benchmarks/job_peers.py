@@ -89,11 +89,11 @@ def huey(folder: str, alone: int, times: int) -> Peer | str:
     if find_spec("huey") is None:
         return "huey is not installed (tools/bootstrap dev,bench)"
     path = f"{folder}/huey.db"
-    with open(f"{folder}/headgate_bench_tasks.py", "w") as file:
+    with open(f"{folder}/fleetgate_bench_tasks.py", "w") as file:
         file.write(TASKS.format(path=path))
     sys.path.insert(0, folder)
     try:
-        import headgate_bench_tasks as tasks  # type: ignore[import-not-found]
+        import fleetgate_bench_tasks as tasks  # type: ignore[import-not-found]
     finally:
         sys.path.remove(folder)
     began = perf_counter()
@@ -102,7 +102,7 @@ def huey(folder: str, alone: int, times: int) -> Peer | str:
     rate = alone / (perf_counter() - began)
     tasks.huey.flush()
     consumer = f"{os.path.dirname(sys.executable)}/huey_consumer"
-    command = [consumer, "headgate_bench_tasks.huey", "-w", str(HANDS), "-k", "process", "-q"]
+    command = [consumer, "fleetgate_bench_tasks.huey", "-w", str(HANDS), "-k", "process", "-q"]
     env = {**os.environ, "PYTHONPATH": folder}
     with subprocess.Popen(command, env=env, cwd=folder, stderr=subprocess.DEVNULL) as process:
         try:

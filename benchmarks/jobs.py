@@ -14,13 +14,13 @@ from time import perf_counter, sleep, time_ns
 
 from benchmarks import job_peers
 from benchmarks.report import Row, percentile
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.gate.wakeup import mailbox
-from headgate.jobs import job_store, submit
-from headgate.jobs.job_record import JobSpec
-from headgate.log import open_log
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.jobs import job_store, submit
+from fleetgate.jobs.job_record import JobSpec
+from fleetgate.log import open_log
 
 BATCH = 1_000
 ALONE = 200
@@ -68,11 +68,11 @@ class Bench:
 
     def start_ms(self) -> tuple[list[float], list[float]]:
         """From the call of submit to the start of the process: by the job's own row, and by the job's own clock."""
-        env = {**os.environ, "HEADGATE_HOME": self.folder, "HEADGATE_CONFIG": f"{self.folder}/none.toml"}
+        env = {**os.environ, "FLEETGATE_HOME": self.folder, "FLEETGATE_CONFIG": f"{self.folder}/none.toml"}
         with open(f"{self.folder}/none.toml", "w") as file:
             file.write("")
         command = [
-            f"{os.path.dirname(sys.executable)}/headgate",
+            f"{os.path.dirname(sys.executable)}/fleetgate",
             "worker",
             "-n",
             str(job_peers.HANDS),

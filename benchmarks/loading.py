@@ -13,8 +13,8 @@ TICKETS = 100_000
 LOAD = """
 import sys
 from time import perf_counter
-from headgate.gate.replica.replica import Replica
-from headgate.log import open_log
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log import open_log
 began = perf_counter()
 replica = Replica(open_log(sys.argv[1]), "me")
 count = len(replica.catch_up().tickets)
@@ -35,12 +35,12 @@ def load_s(store: str) -> float:
 
 
 def measure() -> list[Row]:
-    from headgate.core import commands as cmd
-    from headgate.core.entities import Rule, Spec
-    from headgate.gate.liveness.process_identity import this_process
-    from headgate.gate.replica.replica import Replica
-    from headgate.gate.request_ids import new_id
-    from headgate.log import open_log
+    from fleetgate.core import commands as cmd
+    from fleetgate.core.entities import Rule, Spec
+    from fleetgate.gate.liveness.process_identity import this_process
+    from fleetgate.gate.replica.replica import Replica
+    from fleetgate.gate.request_ids import new_id
+    from fleetgate.log import open_log
 
     with tempfile.TemporaryDirectory(prefix="hg-") as folder:
         store = f"sqlite://{folder}/s"

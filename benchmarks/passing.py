@@ -23,8 +23,8 @@ while left > 0:
 
 WRAPPER = """
 import os, sys
-from headgate.runner.child import Child, tappable
-from headgate.runner.supervisor import supervise
+from fleetgate.runner.child import Child, tappable
+from fleetgate.runner.supervisor import supervise
 child = Child.prepare(sys.argv[1:], os.environ, own_group=True, taps=tappable())
 child.start()
 sys.exit(supervise(child, on_bytes=lambda stream, data: None).code)

@@ -2,7 +2,7 @@
 
 The server is the tests' own (tests/postgres_server.py). The baseline is a bare transaction on the same server: lock a
 row, add a row, commit. Prefect's global concurrency limits are measured on the same server where
-HEADGATE_BENCH_PREFECT names a Python that has Prefect.
+FLEETGATE_BENCH_PREFECT names a Python that has Prefect.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from time import monotonic_ns, perf_counter
 
 import psycopg
 
-import headgate
+import fleetgate
 from benchmarks.postgres_peers import NotHere, prefect
 from benchmarks.report import Row, best_of, percentile
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.liveness import process_identity
-from headgate.gate.request_ids import new_id
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
-from headgate.log.postgres.migrations import migrate
-from headgate.log.postgres.url import parse
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
+from fleetgate.log.postgres.migrations import migrate
+from fleetgate.log.postgres.url import parse
 from tests.postgres_server import NoServer, Server
 
 CAPS = {"x": 1000, "x/y": 500, "project": 5000}
@@ -68,7 +68,7 @@ def bare_pairs_a_second(server: Server) -> float:
 
 
 def direct_pairs_a_second(url: str) -> float:
-    """The path of `headgate run` and `acquire`: a transaction for each command."""
+    """The path of `fleetgate run` and `acquire`: a transaction for each command."""
     gate = DirectGate(open_log(url))
 
     def work() -> None:
@@ -84,7 +84,7 @@ def direct_pairs_a_second(url: str) -> float:
 
 async def pairs_by(url: str, tasks: int, seconds: float) -> int:
     """How many pairs so many tasks of one process make in that time."""
-    async with headgate.open_gate(url, {}) as gate:
+    async with fleetgate.open_gate(url, {}) as gate:
         for _ in range(5):
             async with gate.lease("x/y"):
                 pass
@@ -127,9 +127,9 @@ def waiter(url: str, host: str) -> None:
     """Take the seat whenever it is free, say when, and give it back; on a machine of another name, if one is given."""
     import select
 
-    from headgate.cli.acquire_slot import Request, ask
-    from headgate.core.entities import Lease
-    from headgate.log.store_url import local_folder
+    from fleetgate.cli.acquire_slot import Request, ask
+    from fleetgate.core.entities import Lease
+    from fleetgate.log.store_url import local_folder
 
     if host:
         pid, _, _, pidns, ours = process_identity._look_around()
@@ -188,7 +188,7 @@ def measure() -> list[Row]:
         with psycopg.connect(server.url("postgres"), autocommit=True) as conn:
             conn.execute("CREATE DATABASE bench")
         with tempfile.TemporaryDirectory(prefix="hg-") as folder:
-            os.environ["HEADGATE_HOME"] = folder
+            os.environ["FLEETGATE_HOME"] = folder
             return _rows(server)
     finally:
         server.remove()
@@ -235,7 +235,7 @@ def _prefects(server: Server, direct: float, many: float) -> list[Row]:
         client = "`concurrency()`" if how == "by the book" else "one HTTP client for all"
         ours = direct if tasks == 1 else many
         what = f"Prefect {version}, {client}, {'one at a time' if tasks == 1 else f'{tasks} tasks in one process'}"
-        rows.append(Row(what, f"{rate:,.1f} pairs/s", "", f"Headgate {ours:,.0f}, {ours / rate:,.0f} times"))
+        rows.append(Row(what, f"{rate:,.1f} pairs/s", "", f"Fleetgate {ours:,.0f}, {ours / rate:,.0f} times"))
     return rows
 
 

@@ -1,7 +1,7 @@
 """Prefect's global concurrency limits on the same PostgreSQL, for benchmarks/postgres.py.
 
 A Prefect server with its database there, and a client that takes and gives back a slot of a limit that is never full.
-Prefect is in a Python of its own, as it wants other versions of what Headgate uses: HEADGATE_BENCH_PREFECT names it.
+Prefect is in a Python of its own, as it wants other versions of what Fleetgate uses: FLEETGATE_BENCH_PREFECT names it.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Prefect:
 @contextlib.contextmanager
 def prefect(server: Server) -> Iterator[Prefect]:
     """A Prefect server on a database of its own there."""
-    python = os.environ.get("HEADGATE_BENCH_PREFECT", "")
+    python = os.environ.get("FLEETGATE_BENCH_PREFECT", "")
     if not python:
-        raise NotHere("HEADGATE_BENCH_PREFECT names no Python that has it")
+        raise NotHere("FLEETGATE_BENCH_PREFECT names no Python that has it")
     with psycopg.connect(server.url("postgres"), autocommit=True) as conn:
         conn.execute("CREATE DATABASE prefect")
     with socket.socket() as probe:

@@ -2,7 +2,7 @@
 against the same parts without any decision, against nginx and LiteLLM where they are installed. The load is on one
 core, what is measured on another, where there are two.
 
-`HEADGATE_BENCH_SMALL=1` only looks whether it works.
+`FLEETGATE_BENCH_SMALL=1` only looks whether it works.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.gateways import NotHere, Target, bare, litellm, nginx, ours, pin
 from benchmarks.report import Row, percentile
 from benchmarks.traffic import Client, Provider, load
 
-SMALL = bool(os.environ.get("HEADGATE_BENCH_SMALL"))
+SMALL = bool(os.environ.get("FLEETGATE_BENCH_SMALL"))
 CLIENTS = 4 if SMALL else 32
 REQUESTS = 80 if SMALL else 6_000
 ONE_CLIENT = 20 if SMALL else 1_000

@@ -10,11 +10,11 @@ from time import process_time
 
 from benchmarks.http import service
 from benchmarks.report import Row
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.request_ids import new_id
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
 
 WAITING = (0, 1_000, 20_000, 100_000)
 PROJECTS = 50

@@ -1,4 +1,4 @@
-"""What `headgate run` adds to a command, beside a bare start of the same Python."""
+"""What `fleetgate run` adds to a command, beside a bare start of the same Python."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def timed(argv: list[str], env: dict[str, str]) -> float:
 def measure() -> list[Row]:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory(prefix="hg-") as folder:
-        env |= {"HEADGATE_HOME": folder, "XDG_CONFIG_HOME": folder}
+        env |= {"FLEETGATE_HOME": folder, "XDG_CONFIG_HOME": folder}
         bare: list[float] = []
         msgspec: list[float] = []
         run: list[float] = []
         commands = (
             (bare, [sys.executable, "-c", "pass"]),
             (msgspec, [sys.executable, "-c", "import msgspec"]),
-            (run, [os.path.join(os.path.dirname(sys.executable), "headgate"), "run", "-m", "x/y", "--", "true"]),
+            (run, [os.path.join(os.path.dirname(sys.executable), "fleetgate"), "run", "-m", "x/y", "--", "true"]),
         )
         for _ in range(ROUNDS):  # in turn, so that noise meets all alike
             for took, argv in commands:
@@ -37,4 +37,4 @@ def measure() -> list[Row]:
     base, imported, whole = percentile(bare, 0.5), percentile(msgspec, 0.5), percentile(run, 0.5)
     figure = f"{whole:.0f} ms, {whole / base:.1f} times"
     rest = f"`python3 -c pass`: {base:.0f} ms; with `import msgspec`: {imported:.0f} ms"
-    return [Row("`headgate run -m x/y -- true`", figure, "at most 6 times `python3 -c pass`", rest)]
+    return [Row("`fleetgate run -m x/y -- true`", figure, "at most 6 times `python3 -c pass`", rest)]

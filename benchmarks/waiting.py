@@ -1,4 +1,4 @@
-"""The memory of a waiting `headgate run` with 1,000 tickets in line."""
+"""The memory of a waiting `fleetgate run` with 1,000 tickets in line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def resident_mb(pid: int) -> float:
 
 
 def fill(folder: str) -> None:
-    from headgate.core import commands as cmd
-    from headgate.core.entities import Rule, Spec
-    from headgate.gate.request_ids import new_id
-    from headgate.gate.slots.direct_gate import DirectGate
-    from headgate.log import open_log
+    from fleetgate.core import commands as cmd
+    from fleetgate.core.entities import Rule, Spec
+    from fleetgate.gate.request_ids import new_id
+    from fleetgate.gate.slots.direct_gate import DirectGate
+    from fleetgate.log import open_log
 
     gate = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)
     gate.one(cmd.SetRule(Rule("agents", "host", cap=1)))
@@ -33,11 +33,11 @@ def fill(folder: str) -> None:
 
 def measure() -> list[Row]:
     if sys.platform != "linux":
-        return [Row("memory of a waiting `headgate run`", "not measured: needs /proc")]
+        return [Row("memory of a waiting `fleetgate run`", "not measured: needs /proc")]
     with tempfile.TemporaryDirectory(prefix="hg-") as folder:
         fill(folder)
-        env = {**os.environ, "HEADGATE_HOME": folder, "XDG_CONFIG_HOME": folder}
-        argv = [sys.executable, "-m", "headgate", "run", "-m", "x/y", "--", "true"]
+        env = {**os.environ, "FLEETGATE_HOME": folder, "XDG_CONFIG_HOME": folder}
+        argv = [sys.executable, "-m", "fleetgate", "run", "-m", "x/y", "--", "true"]
         with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE) as process:
             assert process.stderr
             line = process.stderr.readline().decode()
@@ -52,7 +52,7 @@ def measure() -> list[Row]:
     bare.wait()
     return [
         Row(
-            "memory of a waiting `headgate run`, 1,000 tickets in line",
+            "memory of a waiting `fleetgate run`, 1,000 tickets in line",
             f"{resident:.0f} MB",
             "under 40 MB",
             f"bare Python: {base:.0f} MB",

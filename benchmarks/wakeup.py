@@ -18,11 +18,11 @@ def waiter(store: str) -> None:
     """Take the seat whenever it is free, say when, and give it back."""
     import select
 
-    from headgate.cli.acquire_slot import Request, ask
-    from headgate.core import commands as cmd
-    from headgate.core.entities import Lease
-    from headgate.gate.slots.direct_gate import DirectGate
-    from headgate.log import open_log
+    from fleetgate.cli.acquire_slot import Request, ask
+    from fleetgate.core import commands as cmd
+    from fleetgate.core.entities import Lease
+    from fleetgate.gate.slots.direct_gate import DirectGate
+    from fleetgate.log import open_log
 
     gate = DirectGate(open_log(store), folder=store.removeprefix("sqlite://"))
     request = Request(("x/y",), "requests", 1, "default", False, False, (), (), 0, None, 0, None, "", "", "", True)
@@ -37,11 +37,11 @@ def waiter(store: str) -> None:
 
 
 def wake_ups_ms(store: str) -> list[float]:
-    from headgate.core import commands as cmd
-    from headgate.core.entities import Rule, Spec
-    from headgate.gate.request_ids import new_id
-    from headgate.gate.slots.direct_gate import DirectGate
-    from headgate.log import open_log
+    from fleetgate.core import commands as cmd
+    from fleetgate.core.entities import Rule, Spec
+    from fleetgate.gate.request_ids import new_id
+    from fleetgate.gate.slots.direct_gate import DirectGate
+    from fleetgate.log import open_log
 
     gate = DirectGate(open_log(store), folder=store.removeprefix("sqlite://"))
     gate.one(cmd.SetRule(Rule("requests", "x", cap=1, cooldown_ms=0)))

@@ -7,10 +7,10 @@ import tempfile
 import threading
 from typing import Any
 
-from headgate.gate.node.pooled_connection import BorrowedLink
-from headgate.gate.node.server import Listener
-from headgate.log.clock import Clock
-from headgate.log.postgres import PostgresLog
+from fleetgate.gate.node.pooled_connection import BorrowedLink
+from fleetgate.gate.node.server import Listener
+from fleetgate.log.clock import Clock
+from fleetgate.log.postgres import PostgresLog
 
 
 class _NoGate:

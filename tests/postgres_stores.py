@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from headgate.log.postgres import migrations
-from headgate.log.postgres import url as postgres_url
+from fleetgate.log.postgres import migrations
+from fleetgate.log.postgres import url as postgres_url
 from tests.postgres_server import Server
 
 _TABLES = ("log", "side", "snapshots")
@@ -42,18 +42,18 @@ def backup(url: str) -> Callable[[], None]:
     """Copy the rows of a gate; call what is returned to put them back under whoever runs."""
     namespace = postgres_url.parse(url).namespace
     with admin(url) as conn:
-        (ns,) = conn.execute("SELECT id FROM headgate.namespaces WHERE name = %s", (namespace,)).fetchone() or (0,)
+        (ns,) = conn.execute("SELECT id FROM fleetgate.namespaces WHERE name = %s", (namespace,)).fetchone() or (0,)
         rows = {
-            table: conn.execute(f"SELECT * FROM headgate.{table} WHERE namespace = {ns}").fetchall()
+            table: conn.execute(f"SELECT * FROM fleetgate.{table} WHERE namespace = {ns}").fetchall()
             for table in _TABLES
         }
 
     def restore() -> None:
         with admin(url) as conn, conn.transaction(), conn.cursor() as cursor:
             for table in _TABLES:
-                cursor.execute(f"DELETE FROM headgate.{table} WHERE namespace = {ns}")
+                cursor.execute(f"DELETE FROM fleetgate.{table} WHERE namespace = {ns}")
                 if rows[table]:
                     marks = ", ".join(["%s"] * len(rows[table][0]))
-                    cursor.executemany(f"INSERT INTO headgate.{table} VALUES ({marks})", rows[table])
+                    cursor.executemany(f"INSERT INTO fleetgate.{table} VALUES ({marks})", rows[table])
 
     return restore

@@ -1,6 +1,6 @@
 """How each real agent is started: on the fake provider, in a home of its own, with a key that opens nothing.
 
-Where an agent can be told not to try a refused call again for long, it is told so. Where it cannot, Headgate ends it.
+Where an agent can be told not to try a refused call again for long, it is told so. Where it cannot, Fleetgate ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROMPT = "Say hello."
 
 
 class Call(NamedTuple):
-    """A command for `headgate run -m MODEL -- …`, and its environment."""
+    """A command for `fleetgate run -m MODEL -- …`, and its environment."""
 
     model: str
     argv: list[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from headgate.testing.script import Fault
+from fleetgate.testing.script import Fault
 
 
 class Case(NamedTuple):

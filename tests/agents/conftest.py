@@ -10,7 +10,7 @@ import pytest
 from tests.agents import table
 from tests.agents.running import Place
 
-collect_ignore_glob = [] if os.environ.get("HEADGATE_AGENTS") else ["test_*.py"]
+collect_ignore_glob = [] if os.environ.get("FLEETGATE_AGENTS") else ["test_*.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CACHE = Path(os.environ.get("HEADGATE_AGENTS_CACHE") or HERE.parents[1] / ".cache" / "agents")
+CACHE = Path(os.environ.get("FLEETGATE_AGENTS_CACHE") or HERE.parents[1] / ".cache" / "agents")
 WITHIN_S = 900
 
 

@@ -1,4 +1,4 @@
-"""One real agent under `headgate run`, on a store and in a home of its own, against a fake provider."""
+"""One real agent under `fleetgate run`, on a store and in a home of its own, against a fake provider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tests.agents.calling import Call, bare_environment
 
-HEADGATE = str(Path(sys.executable).with_name("headgate"))
+FLEETGATE = str(Path(sys.executable).with_name("fleetgate"))
 WITHIN_S = 280
 AGENTS_PATIENCE = "5s"  # of those that would go on for long: what is read from them is the same
 # Runs a command on a terminal of its own, and returns as it returns.
@@ -74,9 +74,9 @@ class Place:
     def _do(
         self, arguments: list[str], env: Mapping[str, str] | None = None, before: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        ours = {"HEADGATE_HOME": str(self.home / "headgate"), "HEADGATE_CONFIG": str(self._config)}
+        ours = {"FLEETGATE_HOME": str(self.home / "fleetgate"), "FLEETGATE_CONFIG": str(self._config)}
         return subprocess.run(
-            [*before, HEADGATE, *arguments],
+            [*before, FLEETGATE, *arguments],
             env={**bare_environment(self.home), **ours, **(env or {})},
             cwd=self.work,
             stdin=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.signals.outcome import shorten
+from fleetgate.signals.outcome import shorten
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->\n"

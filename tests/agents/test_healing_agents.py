@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.agents.calling import CALLERS, PROMPT, Call, bare_environment
 from tests.agents.cases import cases
 from tests.agents.installing import CannotInstall, installed
-from tests.agents.running import HEADGATE
+from tests.agents.running import FLEETGATE
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -25,7 +25,7 @@ WITHIN_S = 180.0
 
 
 class Wrapped:
-    """A real agent under `headgate run` that is still running, with the retries that it has by default."""
+    """A real agent under `fleetgate run` that is still running, with the retries that it has by default."""
 
     def __init__(self, agent: str, provider: FakeProvider, folder: Path, *options: str) -> None:
         try:
@@ -38,9 +38,9 @@ class Wrapped:
         call.env.pop("CLAUDE_CODE_MAX_RETRIES", None)
         (folder / "config.toml").write_text("")
         self._status = folder / "status.json"
-        ours = {"HEADGATE_HOME": str(folder / "state"), "HEADGATE_CONFIG": str(folder / "config.toml")}
+        ours = {"FLEETGATE_HOME": str(folder / "state"), "FLEETGATE_CONFIG": str(folder / "config.toml")}
         self.env = {**bare_environment(home), **call.env, **ours}
-        argv = [HEADGATE, "run", "-m", call.model, "--status-file", str(self._status), *options, "--", *call.argv]
+        argv = [FLEETGATE, "run", "-m", call.model, "--status-file", str(self._status), *options, "--", *call.argv]
         self.process = subprocess.Popen(
             argv,
             env=self.env,
@@ -61,7 +61,7 @@ class Wrapped:
 
     def backoffs(self) -> list[dict[str, Any]]:
         done = subprocess.run(
-            [HEADGATE, "backoff", "ls", "--json"], env=self.env, capture_output=True, text=True, check=True
+            [FLEETGATE, "backoff", "ls", "--json"], env=self.env, capture_output=True, text=True, check=True
         )
         found: list[dict[str, Any]] = json.loads(done.stdout)["backoffs"]
         return found

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.agents.calling import KEY, PROMPT, bare_environment
 from tests.agents.installing import CannotInstall, installed, version_of
-from tests.agents.running import HEADGATE
+from tests.agents.running import FLEETGATE
 from tests.agents.table import COMPARED, Compared
 from tests.proxy.proxied import Proxied
 
@@ -33,8 +33,8 @@ QUIET = {
     "DISABLE_AUTOUPDATER": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
 }
-WAYS = {"bare": [], "wrapped": [HEADGATE, "run", "-m", MODEL, "--"]}
-WAYS["proxied"] = [HEADGATE, "run", "--proxied", "-m", MODEL, "--"]
+WAYS = {"bare": [], "wrapped": [FLEETGATE, "run", "-m", MODEL, "--"]}
+WAYS["proxied"] = [FLEETGATE, "run", "--proxied", "-m", MODEL, "--"]
 
 
 def environment(agent: str, folder: Path, url: str) -> dict[str, str]:
@@ -76,10 +76,10 @@ def gate_for(way: str, folder: Path, provider: FakeProvider) -> Iterator[dict[st
     config = "[agents]\nhost = 20\n"
     if way == "proxied":
         with Proxied(folder, provider, requests=f"anthropic = {RUNS}", more=config) as gate:
-            yield {name: gate.environ[name] for name in ("HEADGATE_HOME", "HEADGATE_CONFIG")}
+            yield {name: gate.environ[name] for name in ("FLEETGATE_HOME", "FLEETGATE_CONFIG")}
         return
     (folder / "config.toml").write_text(config)
-    yield {"HEADGATE_HOME": str(folder / "state"), "HEADGATE_CONFIG": str(folder / "config.toml")}
+    yield {"FLEETGATE_HOME": str(folder / "state"), "FLEETGATE_CONFIG": str(folder / "config.toml")}
 
 
 @pytest.mark.parametrize("way", list(WAYS))
@@ -103,7 +103,7 @@ def test_ten_agents_at_once_finish_against_a_hidden_limit_of_three(agent: str, w
         if code != 0:
             print(number, code, (tmp_path / "runs" / str(number) / "err").read_text()[-1500:])
     if way == "bare":
-        return  # how the agent does without Headgate is its own business, and is only shown
+        return  # how the agent does without Fleetgate is its own business, and is only shown
     assert finished == RUNS, codes
     if way == "proxied":
         assert stats.refused <= RUNS, "the gate learns of the limit, and the agents do not"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.agents.calling import KEY, PROMPT, bare_environment
 from tests.agents.installing import CannotInstall, installed
 from tests.proxy.proxied import Proxied

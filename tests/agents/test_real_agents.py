@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.agents.calling import CALLERS, KEY, PROMPT
 from tests.agents.cases import Case, cases
 from tests.agents.installing import CannotInstall, installed, version_of

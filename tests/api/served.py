@@ -1,4 +1,4 @@
-"""A real `headgate serve` for tests, and a small client that shows what went over the wire."""
+"""A real `fleetgate serve` for tests, and a small client that shows what went over the wire."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Served:
         self.home = home / "state"
         self.config = home / "config.toml"
         self.config.write_text(config)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADGATE_", "AIDEVOPS_"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLEETGATE_", "AIDEVOPS_"))}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        own = {"HOME": str(home), "HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config)}
+        own = {"HOME": str(home), "FLEETGATE_HOME": str(self.home), "FLEETGATE_CONFIG": str(self.config)}
         self.environ = {**kept, **own, **environ}
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
@@ -88,7 +88,7 @@ class Served:
         self.process = None
 
     def spawn(self, *argv: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "headgate", *argv]
+        command = [sys.executable, "-m", "fleetgate", *argv]
         return subprocess.Popen(
             command,
             env=self.environ,
@@ -100,7 +100,7 @@ class Served:
 
     def cli(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Another command on the same state folder."""
-        command = [sys.executable, "-m", "headgate", *argv]
+        command = [sys.executable, "-m", "fleetgate", *argv]
         return subprocess.run(
             command, env=self.environ, text=True, capture_output=True, timeout=PATIENCE_S, check=False
         )

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Lease, Rule, Spec
-from headgate.core.errors import HeadgateError
-from headgate.gate.library.lease_handles import Deferred
-from headgate.gate.serving import client_renewals as module
-from headgate.gate.serving.client_renewals import Clients, Gone, InLine, Stop
-from headgate.gate.serving.service_gate import Node
-from headgate.log import open_log
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease, Rule, Spec
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.library.lease_handles import Deferred
+from fleetgate.gate.serving import client_renewals as module
+from fleetgate.gate.serving.client_renewals import Clients, Gone, InLine, Stop
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 from tests.simulation.stores import InSqlite
@@ -70,7 +70,7 @@ async def test_h2_a_lease_that_is_not_renewed_in_time_is_reclaimed(tmp_path: Pat
         assert isinstance(await clients.ask(asking(gate, "a", renew_ms=200), 0, never, new=True), Lease)
         event = await ended(gate, ev.Reclaimed)
         assert isinstance(event, ev.Reclaimed)
-        assert (event.id, event.cause, event.by) == ("a", "unrenewed", "headgate serve")
+        assert (event.id, event.cause, event.by) == ("a", "unrenewed", "fleetgate serve")
         with pytest.raises(Gone) as gone:
             await clients.renew("a")
         assert gone.value.cause == "unrenewed"
@@ -248,5 +248,5 @@ async def test_q2_another_service_counts_a_forgotten_client_when_it_renews_there
         assert (await clients.renew("a")).ticket.holder == gate.me
         assert await adoptions(gate) == [("a", "log_lost")]
         await gate.decide(cmd.Release("a"))
-        with pytest.raises(HeadgateError):
+        with pytest.raises(FleetgateError):
             await clients.renew("a")

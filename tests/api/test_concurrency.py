@@ -8,7 +8,7 @@ from time import time
 
 import pytest
 
-from headgate.testing import FakeProvider
+from fleetgate.testing import FakeProvider
 from tests.api.served import Served
 
 UNKNOWN = b'{"error":"No concurrency configuration for this provider"}'
@@ -127,9 +127,9 @@ def test_h5_concurrency_token_closes_the_routes_to_those_without_one(tmp_path):
 
 
 def test_h1_a_store_that_is_gone_is_told_in_these_words(fresh: Served):
-    for path in fresh.home.glob("headgate.*"):
+    for path in fresh.home.glob("fleetgate.*"):
         path.unlink()
-    fresh.home.joinpath("headgate.db").mkdir()
+    fresh.home.joinpath("fleetgate.db").mkdir()
     answer = fresh.wait_until(
         lambda: (found := fresh.get("/concurrency/status")).status == 503 and found, "the store is missed"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.api.http.response_writer import Direct
+from fleetgate.api.http.response_writer import Direct
 
 EVENTS = [(b"content-type", b"text/event-stream")]
 SIZED = [(b"content-length", b"5")]

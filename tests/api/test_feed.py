@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.api.events import feed as feeds
-from headgate.api.events import sse as streams
-from headgate.api.events.feed import Batch, Feed, Listener, Notice, Told
-from headgate.api.events.sse import Stream
-from headgate.api.history_reader import Archive
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
-from headgate.gate.serving.service_gate import Node
-from headgate.log.memory import MemoryLog
-from headgate.log.protocol import Commit, Position, StoreError
-from headgate.log.sqlite.log import SqliteLog
-from headgate.testing import FakeClock
+from fleetgate.api.events import feed as feeds
+from fleetgate.api.events import sse as streams
+from fleetgate.api.events.feed import Batch, Feed, Listener, Notice, Told
+from fleetgate.api.events.sse import Stream
+from fleetgate.api.history_reader import Archive
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log.memory import MemoryLog
+from fleetgate.log.protocol import Commit, Position, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.testing import FakeClock
 
 
 class Service:

@@ -56,7 +56,7 @@ def follow(served: Served, ident: str, query: str = "") -> list[dict[str, Any]]:
 
 
 def test_h2_o8_a_job_is_submitted_listed_run_and_its_output_followed_over_all_attempts(fresh: Served):
-    script = 'echo "out $HEADGATE_ATTEMPT"; echo "err $HEADGATE_ATTEMPT" >&2; exit $((2 - HEADGATE_ATTEMPT))'
+    script = 'echo "out $FLEETGATE_ATTEMPT"; echo "err $FLEETGATE_ATTEMPT" >&2; exit $((2 - FLEETGATE_ATTEMPT))'
     answer = fresh.request("POST", "/v1/jobs", {"command": ["sh", "-c", script], "name": "twice", "cwd": "/tmp"})
     assert (answer.status, answer.json["state"], answer.json["position"]) == (201, "queued", 1)
     assert answer.json["reason"]["code"] == "no_worker"
@@ -66,9 +66,9 @@ def test_h2_o8_a_job_is_submitted_listed_run_and_its_output_followed_over_all_at
     assert listed["jobs"][0] == json.loads(fresh.cli("show", ident, "--json").stdout)
     with worker(fresh):
         pieces = follow(fresh, ident)
-    told = [(piece["stream"], piece["text"]) for piece in pieces if piece["stream"] != "headgate"]
+    told = [(piece["stream"], piece["text"]) for piece in pieces if piece["stream"] != "fleetgate"]
     assert sorted(told) == [("err", "err 1\n"), ("err", "err 2\n"), ("out", "out 1\n"), ("out", "out 2\n")]
-    notes = [piece["text"] for piece in pieces if piece["stream"] == "headgate"]
+    notes = [piece["text"] for piece in pieces if piece["stream"] == "fleetgate"]
     assert [note for note in notes if "began" in note] == ["attempt 1 began\n", "attempt 2 began\n"]
     job = fresh.get(f"/v1/jobs/{ident}").json
     assert (job["state"], job["attempt"], job["failures"], job["cwd"]) == ("succeeded", 2, 1, "/tmp")
@@ -218,7 +218,7 @@ def test_h5_submitting_over_http_can_be_switched_off(tmp_path: Path):
 
 
 def test_h5_on_another_address_it_takes_the_config_to_submit(tmp_path: Path):
-    served = Served(tmp_path, HEADGATE_TOKEN="x" * 40)
+    served = Served(tmp_path, FLEETGATE_TOKEN="x" * 40)
     try:
         served.start("--host", "0.0.0.0")
         headers = {"Authorization": f"Bearer {'x' * 40}"}

@@ -15,9 +15,9 @@ import pytest
 from tests.api.served import Answer, Served
 
 LOWERED = """
-import headgate.api.http.connection_limits as bounds, headgate.api.service as service
+import fleetgate.api.http.connection_limits as bounds, fleetgate.api.service as service
 bounds.MOST_CONNECTIONS, service.MOST_WAITING, service.MOST_STREAMS = 8, 2, 3
-from headgate.cli.main import main
+from fleetgate.cli.main import main
 main()
 """
 
@@ -48,7 +48,7 @@ def test_h5_one_long_poll_too_many_is_refused_until_another_has_ended(lowered: L
 
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(waits) for _ in range(2)]
-        lowered.wait_until(lambda: lowered.number("headgate_waiting_requests") == 2, "two wait")
+        lowered.wait_until(lambda: lowered.number("fleetgate_waiting_requests") == 2, "two wait")
         refused = waits()
         assert (refused.status, refused.json["reason"]) == (429, "too_many_waiting")
         assert int(refused.headers["retry-after"]) > 0
@@ -70,11 +70,11 @@ def test_h5_one_stream_too_many_is_refused_until_another_has_ended(lowered: Lowe
             open_ones.callback(connection.close)
             connection.request("GET", "/v1/events")
             assert connection.getresponse().status == 200
-        lowered.wait_until(lambda: lowered.number("headgate_streams") == 3, "three listen")
+        lowered.wait_until(lambda: lowered.number("fleetgate_streams") == 3, "three listen")
         refused = lowered.get("/v1/events")
         assert (refused.status, refused.json["reason"]) == (429, "too_many_waiting")
         assert "retry-after" in refused.headers
-    lowered.wait_until(lambda: lowered.number("headgate_streams") == 0, "all have left")
+    lowered.wait_until(lambda: lowered.number("fleetgate_streams") == 0, "all have left")
     with socket.create_connection(("127.0.0.1", lowered.port), timeout=20) as raw:
         raw.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 200")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.metrics.prometheus import METRICS
+from fleetgate.api.metrics.prometheus import METRICS
 from tests.api.served import Served
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -32,7 +32,7 @@ def test_h4_every_metric_is_on_its_page(name: str):
 
 
 def test_h4_the_page_names_no_others():
-    assert set(re.findall(r"^\| `(headgate_\w+)`", PAGE.read_text(), re.M)) == set(METRICS)
+    assert set(re.findall(r"^\| `(fleetgate_\w+)`", PAGE.read_text(), re.M)) == set(METRICS)
 
 
 def test_h4_the_numbers_follow_what_happens(fresh: Served):
@@ -46,35 +46,35 @@ def test_h4_the_numbers_follow_what_happens(fresh: Served):
     fresh.ok("POST", "/v1/leases/holder-0002/release", {"force": True})
     umans = '{pool="umans",kind="requests"}'
     expected = {
-        f"headgate_in_flight{umans}": 0,
-        f"headgate_limit{umans}": 1,
-        f"headgate_cap{umans}": 2,
-        f"headgate_queued{umans}": 1,
-        f"headgate_paused{umans}": 1,
-        "headgate_leases": 0,
-        "headgate_tickets": 1,
-        'headgate_backoffs{reason="auth"}': 1,
-        'headgate_grants_total{kind="requests"}': 2,
-        'headgate_releases_total{kind="requests",outcome="rate_limited"}': 1,
-        'headgate_deferrals_total{reason="concurrency_cap"}': 1,
-        'headgate_queued_total{reason="concurrency_cap"}': 1,
-        f"headgate_rate_limits_total{umans}": 1,
-        f"headgate_reductions_total{umans}": 1,
-        'headgate_reclaims_total{cause="forced"}': 1,
-        'headgate_wait_seconds_count{kind="requests"}': 2,
-        'headgate_hold_seconds_bucket{kind="requests",le="+Inf"}': 2,
+        f"fleetgate_in_flight{umans}": 0,
+        f"fleetgate_limit{umans}": 1,
+        f"fleetgate_cap{umans}": 2,
+        f"fleetgate_queued{umans}": 1,
+        f"fleetgate_paused{umans}": 1,
+        "fleetgate_leases": 0,
+        "fleetgate_tickets": 1,
+        'fleetgate_backoffs{reason="auth"}': 1,
+        'fleetgate_grants_total{kind="requests"}': 2,
+        'fleetgate_releases_total{kind="requests",outcome="rate_limited"}': 1,
+        'fleetgate_deferrals_total{reason="concurrency_cap"}': 1,
+        'fleetgate_queued_total{reason="concurrency_cap"}': 1,
+        f"fleetgate_rate_limits_total{umans}": 1,
+        f"fleetgate_reductions_total{umans}": 1,
+        'fleetgate_reclaims_total{cause="forced"}': 1,
+        'fleetgate_wait_seconds_count{kind="requests"}': 2,
+        'fleetgate_hold_seconds_bucket{kind="requests",le="+Inf"}': 2,
     }
     found = fresh.wait_until(
         lambda: (
             {name: numbers[name] for name in expected if name in numbers}
-            if (numbers := read(fresh)).get('headgate_reclaims_total{cause="forced"}')
+            if (numbers := read(fresh)).get('fleetgate_reclaims_total{cause="forced"}')
             else None
         ),
         "the feed has counted",
     )
     assert found == expected
     numbers = read(fresh)
-    assert numbers["headgate_log_commits_total"] >= 6
-    assert numbers["headgate_log_batch_size_count"] == numbers["headgate_log_commits_total"]
-    assert numbers["headgate_log_seq"] == fresh.get("/v1/status").json["seq"]
-    fresh.wait_until(lambda: read(fresh)["headgate_event_loop_lag_seconds_count"] > 0, "the lag is measured")
+    assert numbers["fleetgate_log_commits_total"] >= 6
+    assert numbers["fleetgate_log_batch_size_count"] == numbers["fleetgate_log_commits_total"]
+    assert numbers["fleetgate_log_seq"] == fresh.get("/v1/status").json["seq"]
+    fresh.wait_until(lambda: read(fresh)["fleetgate_event_loop_lag_seconds_count"] > 0, "the lag is measured")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.api.http.uvicorn_protocol import Idle, Together
+from fleetgate.api.http.uvicorn_protocol import Idle, Together
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 

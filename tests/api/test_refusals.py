@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.api.errors import refusal
-from headgate.core.errors import BadRequest, NotFound
+from fleetgate.api.errors import refusal
+from fleetgate.core.errors import BadRequest, NotFound
 from tests.api.served import Served
 
 
@@ -38,8 +38,8 @@ def test_q1_a_refusal_names_the_field(both: Served, method: str, path: str, body
 
 @pytest.mark.parametrize("error", [BadRequest, NotFound])
 def test_q1_a_whole_command_in_a_sentence_stays_one(error: type[Exception]):
-    _, shape, _ = refusal(error("no --kind here: type `headgate cap set x 4 --kind agents` and a--b"))
-    assert shape.error == "no kind here: type `headgate cap set x 4 --kind agents` and a--b"
+    _, shape, _ = refusal(error("no --kind here: type `fleetgate cap set x 4 --kind agents` and a--b"))
+    assert shape.error == "no kind here: type `fleetgate cap set x 4 --kind agents` and a--b"
 
 
 def test_a_model_in_the_place_of_a_provider_is_refused(served: Served):

@@ -95,7 +95,7 @@ def test_h5_the_token_file_is_for_its_owner_alone(served: Served):
 
 
 def test_h5_the_environment_replaces_the_token(tmp_path: Path):
-    with Served(tmp_path, HEADGATE_TOKEN="a-token-of-my-own-choice") as served:
+    with Served(tmp_path, FLEETGATE_TOKEN="a-token-of-my-own-choice") as served:
         assert not (served.home / "token").exists()
         assert served.request("PUT", "/v1/caps", CAP, token="a-token-of-my-own-choice").status == 200
 
@@ -105,7 +105,7 @@ def test_h5_elsewhere_than_loopback_without_a_token_it_does_not_start_and_says_h
     refused = served.cli("serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.returncode == 64
     assert "--new-token" in refused.stderr
-    assert "HEADGATE_TOKEN" in refused.stderr
+    assert "FLEETGATE_TOKEN" in refused.stderr
     assert not (served.home / "token").exists()
 
 

@@ -1,4 +1,4 @@
-"""H6: `headgate serve` and what surrounds it."""
+"""H6: `fleetgate serve` and what surrounds it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_h6_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals):
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0
         assert out == ""
-        assert err.splitlines() == [f"headgate serves at http://127.0.0.1:{served.port}"]
+        assert err.splitlines() == [f"fleetgate serves at http://127.0.0.1:{served.port}"]
         assert not (served.home / "serve.json").exists()
     finally:
         served.kill()
@@ -68,7 +68,7 @@ def test_h6_config_show_names_the_address_while_it_runs(tmp_path: Path):
         assert "not running" in served.cli("config", "show").stdout
         refused = served.cli("open", "--print")
         assert refused.returncode == 69
-        assert "headgate serve" in refused.stderr
+        assert "fleetgate serve" in refused.stderr
     finally:
         served.kill()
 

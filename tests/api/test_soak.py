@@ -15,8 +15,8 @@ import uvloop
 from tests.api.load import Load
 from tests.api.served import Served
 
-SOAK = bool(os.environ.get("HEADGATE_SOAK"))
-SECONDS = int(os.environ.get("HEADGATE_SOAK_S", "300" if SOAK else "6"))
+SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
+SECONDS = int(os.environ.get("FLEETGATE_SOAK_S", "300" if SOAK else "6"))
 POLLING = 500 if SOAK else 60
 STREAMS = 50 if SOAK else 6
 MUST_A_SECOND = 2_000
@@ -91,8 +91,8 @@ def test_h2_under_much_load_nothing_is_lost_and_nothing_is_left(tmp_path: Path):
         assert served.get("/v1/leases").json["leases"] == []
         assert served.get("/v1/tickets").json["total"] == 0
         given = counts["pairs"] + counts["polled"]
-        served.wait_until(lambda: total(served, "headgate_releases_total") == given, "all releases are counted")
-        assert total(served, "headgate_grants_total") == given
+        served.wait_until(lambda: total(served, "fleetgate_releases_total") == given, "all releases are counted")
+        assert total(served, "fleetgate_grants_total") == given
         if SOAK:  # else it is not long enough to tell
             assert sizes[-1] < 1.1 * sizes[2] + 10, f"memory grows: {sizes}"
             assert MUST_A_SECOND * each_us < 0.95e6, f"one core is not enough for {MUST_A_SECOND} pairs/s"

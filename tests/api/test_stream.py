@@ -135,7 +135,7 @@ def test_h2_a_number_that_the_log_has_not_reached_is_said_to_be_of_another_log(f
 
 def test_h2_a_log_that_is_replaced_while_it_is_told_is_said_and_told_from_there_on(fresh: Served):
     fresh.cap("umans", 1)
-    backup = {name: (fresh.home / name).read_bytes() for name in ("headgate.db", "headgate.db-wal")}
+    backup = {name: (fresh.home / name).read_bytes() for name in ("fleetgate.db", "fleetgate.db-wal")}
     with stream(fresh) as reader:
         reader.next()
         fresh.cap("umans", 2)
@@ -143,7 +143,7 @@ def test_h2_a_log_that_is_replaced_while_it_is_told_is_said_and_told_from_there_
         last = fresh.get("/v1/status").json["seq"]
         while reader.until("rule_set").data["seq"] < last:
             pass  # a stream may begin before the feed has read what was set first
-        for name in (*backup, "headgate.db-shm"):
+        for name in (*backup, "fleetgate.db-shm"):
             (fresh.home / name).unlink()
         for name, data in backup.items():
             (fresh.home / name).write_bytes(data)
@@ -173,7 +173,7 @@ def test_h2_many_listen_at_once(fresh: Served):
         readers = (one, two, three)
         for reader in readers:
             reader.next()
-        fresh.wait_until(lambda: b"headgate_streams 3\n" in fresh.get("/metrics").body, "all three are counted")
+        fresh.wait_until(lambda: b"fleetgate_streams 3\n" in fresh.get("/metrics").body, "all three are counted")
         fresh.cap("umans", 1)
         assert {reader.next().data["seq"] for reader in readers} == {fresh.get("/v1/status").json["seq"]}
-    fresh.wait_until(lambda: b"headgate_streams 0\n" in fresh.get("/metrics").body, "all have left")
+    fresh.wait_until(lambda: b"fleetgate_streams 0\n" in fresh.get("/metrics").body, "all have left")

@@ -1,4 +1,4 @@
-"""A gate in a folder of its own, and headgate's commands called on it in this process."""
+"""A gate in a folder of its own, and fleetgate's commands called on it in this process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headgate.cli.main import invoke
-from headgate.config.file import load
-from headgate.core import commands as cmd
-from headgate.core.entities import Lease, Spec
-from headgate.core.events import Event
-from headgate.core.state.state import State
-from headgate.gate.request_ids import new_id
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
+from fleetgate.cli.main import invoke
+from fleetgate.config.file import load
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease, Spec
+from fleetgate.core.events import Event
+from fleetgate.core.state.state import State
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
 
 
 class Said(NamedTuple):
@@ -46,14 +46,14 @@ class Cli:
         self._capsys = capsys
         self._gate: DirectGate | None = None
         for name in os.environ:
-            if name.startswith(("HEADGATE_", "AIDEVOPS_")):
+            if name.startswith(("FLEETGATE_", "AIDEVOPS_")):
                 monkeypatch.delenv(name)
         monkeypatch.delenv("COLUMNS", raising=False)
-        monkeypatch.setenv("HEADGATE_HOME", str(folder / "s"))
-        monkeypatch.setenv("HEADGATE_CONFIG", str(self.config))
+        monkeypatch.setenv("FLEETGATE_HOME", str(folder / "s"))
+        monkeypatch.setenv("FLEETGATE_CONFIG", str(self.config))
         monkeypatch.chdir(folder)
         # The timer that explains long waits is the one that pytest-timeout counts with.
-        monkeypatch.setattr("headgate.cli.open_gate._explain_waits", lambda gate: None)
+        monkeypatch.setattr("fleetgate.cli.open_gate._explain_waits", lambda gate: None)
         self.configure("")
 
     def __call__(self, *argv: str) -> Said:
@@ -77,7 +77,7 @@ class Cli:
         before = self.length()
         said = self(*argv)
         assert (said.code, said.out) == (code, ""), said
-        assert said.err.startswith("headgate: "), said
+        assert said.err.startswith("fleetgate: "), said
         assert self.length() == before, self.events()[before:]
         return said.err
 
@@ -106,7 +106,7 @@ class Cli:
     @property
     def gate(self) -> DirectGate:
         if self._gate is None:
-            home = os.environ["HEADGATE_HOME"]
+            home = os.environ["FLEETGATE_HOME"]
             self._gate = DirectGate(open_log(f"sqlite://{home}"), load(str(self.config)), home)
         return self._gate
 

@@ -1,4 +1,4 @@
-"""`headgate backoff` and `headgate select` (SPEC B4-B6), as a person uses them."""
+"""`fleetgate backoff` and `fleetgate select` (SPEC B4-B6), as a person uses them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
 from tests.cli.changing import Cli, opened
 
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headgate.cli.click_group import group
+from fleetgate.cli.click_group import group
 from tests.cli.changing import Cli, opened
 
 COMMANDS = (
@@ -70,25 +70,28 @@ NONSENSE = [
     ("acquire extra", "unexpected extra argument"),
     ("acquire --nonsense", "no such option"),
     ("release", "missing argument 'ID'"),
-    ("release ''", "`headgate ps`"),
-    ("release ab", "`headgate ps`"),
-    ("release UPPERCASE1", "`headgate ps`"),
-    ("release ../../etc/x", "`headgate ps`"),
+    ("release ''", "`fleetgate ps`"),
+    ("release ab", "`fleetgate ps`"),
+    ("release UPPERCASE1", "`fleetgate ps`"),
+    ("release ../../etc/x", "`fleetgate ps`"),
     ("release 2222222222 --outcome fine", "valid are ok, rate_limited"),
     ("release 2222222222 --retry-after 30", "--retry-after goes with --outcome"),
     ("release 2222222222 --outcome ok --retry-after 30", "--retry-after goes with --outcome"),
     ("release 2222222222 --outcome rate_limited --retry-after x", "--retry-after: not a duration"),
     ("release 2222222222 --force --outcome ok", "leave out --outcome, or --force"),
     ("cancel", "missing argument 'ID"),
-    ("cancel 2222222222", "`headgate queue`"),
-    ("cancel ''", "`headgate queue`"),
-    ("bump 2222222222", "`headgate queue`"),
+    ("cancel 2222222222", "`fleetgate queue`"),
+    ("cancel ''", "`fleetgate queue`"),
+    ("bump 2222222222", "`fleetgate queue`"),
     ("bump x --priority 1000", "valid is a whole number from -100 to 100"),
     ("bump x --priority -+5", "valid is a whole number from -100 to 100"),
     ("bump x --priority ''", "valid is a whole number from -100 to 100"),
     ("cap set", "missing argument 'SELECTOR'"),
     ("cap set host", "missing argument 'N|auto'"),
-    ("cap set host 0", 'valid is a whole number from 1 to 1000000, or "auto"; to let nobody in: `headgate pause host`'),
+    (
+        "cap set host 0",
+        'valid is a whole number from 1 to 1000000, or "auto"; to let nobody in: `fleetgate pause host`',
+    ),
     ("cap set host 1.5", "valid is a whole number from 1"),
     ("cap set host -1", "no such option"),
     ("cap set host -- -1", "valid is a whole number from 1"),
@@ -134,7 +137,7 @@ NONSENSE = [
     ("report nobody --rate-limited", "no cap makes a pool 'nobody'"),
     ("report free --rate-limited", "no cap makes a pool 'free'"),
     ("report umans --rate-limited --retry-after later", "--retry-after: not a duration"),
-    ("report --rate-limited --lease 2222222222", "`headgate ps`"),
+    ("report --rate-limited --lease 2222222222", "`fleetgate ps`"),
     ("config nonsense", "no such command"),
     ("completion powershell", "'bash', 'zsh', 'fish'"),
 ]
@@ -158,9 +161,9 @@ def test_q1_nonsense_is_answered_with_what_is_valid_and_changes_nothing(cli: Cli
 @pytest.mark.parametrize(
     ("variable", "value", "answer"),
     [
-        ("HEADGATE_CONFIG", "/nonexistent/config.toml", "there is no such file"),
-        ("HEADGATE_HOME", "relative", "valid is an absolute path"),
-        ("HEADGATE_STORE", "mysql://x", "valid is sqlite:///"),
+        ("FLEETGATE_CONFIG", "/nonexistent/config.toml", "there is no such file"),
+        ("FLEETGATE_HOME", "relative", "valid is an absolute path"),
+        ("FLEETGATE_STORE", "mysql://x", "valid is sqlite:///"),
     ],
 )
 def test_c6_a_wrong_environment_exits_78_and_names_the_variable(
@@ -177,8 +180,8 @@ def test_c6_a_wrong_environment_exits_78_and_names_the_variable(
 
 @pytest.mark.parametrize("typed", ["acquire", "cap ls", "cap set host 5", "config show"])
 def test_c6_a_wrong_cap_in_the_environment_exits_78(cli: Cli, typed: str):
-    cli.env("HEADGATE_AGENTS", "host=none")
-    assert "HEADGATE_AGENTS: 'host=none': " in cli.refused(*shlex.split(typed), code=78)
+    cli.env("FLEETGATE_AGENTS", "host=none")
+    assert "FLEETGATE_AGENTS: 'host=none': " in cli.refused(*shlex.split(typed), code=78)
 
 
 def find(path: str) -> click.Command:
@@ -196,7 +199,7 @@ def test_every_command_has_help_with_an_example(cli: Cli, path: str):
     out = cli.ok(*path.split(), "--help")
     name = path.split()[0]
     lines = [line.strip() for line in out.splitlines()[1:]]
-    assert any(f"headgate {name}" in line for line in lines), "an example"
+    assert any(f"fleetgate {name}" in line for line in lines), "an example"
     for parameter in find(path).params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{parameter.name} has no help"
@@ -210,7 +213,7 @@ def test_o_every_command_that_prints_a_result_takes_json(path: str):
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_option_is_on_the_commands_page(path: str):
     page = (DOCS / f"{path.split()[0]}.md").read_text()
-    assert f"headgate {path}" in page
+    assert f"fleetgate {path}" in page
     for parameter in find(path).params:
         for name in parameter.opts:
             if name.startswith("--"):
@@ -219,29 +222,29 @@ def test_every_option_is_on_the_commands_page(path: str):
 
 def test_completion_is_printed_for_each_shell(cli: Cli):
     for shell in ("bash", "zsh", "fish"):
-        assert "_HEADGATE_COMPLETE" in cli.ok("completion", shell)
+        assert "_FLEETGATE_COMPLETE" in cli.ok("completion", shell)
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("headgate c", {"capacity", "cancel", "cap", "cooldown", "config", "completion", "clean"}),
-        ("headgate cap ", {"set", "rm", "reset", "ls", "import"}),
-        ("headgate pause x --kind ", {"agents", "requests"}),
-        ("headgate acquire --no", {"--no-wait"}),
+        ("fleetgate c", {"capacity", "cancel", "cap", "cooldown", "config", "completion", "clean"}),
+        ("fleetgate cap ", {"set", "rm", "reset", "ls", "import"}),
+        ("fleetgate pause x --kind ", {"agents", "requests"}),
+        ("fleetgate acquire --no", {"--no-wait"}),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(cli: Cli, words: str, offered: set[str]):
-    cli.env("_HEADGATE_COMPLETE", "bash_complete")
+    cli.env("_FLEETGATE_COMPLETE", "bash_complete")
     cli.env("COMP_WORDS", words)
     cli.env("COMP_CWORD", str(len(words.split(" ")) - 1))
-    done = subprocess.run([sys.executable, "-m", "headgate"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-m", "fleetgate"], capture_output=True, text=True, timeout=30)
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == offered, done
 
 
 def test_l2_a_lease_whose_id_nobody_can_read_is_given_back(cli: Cli):
     """Real processes: what happens to the output is decided by the system."""
-    command = [sys.executable, "-m", "headgate", "acquire", "--pid", "1"]
+    command = [sys.executable, "-m", "fleetgate", "acquire", "--pid", "1"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
     assert done.returncode == 74, done

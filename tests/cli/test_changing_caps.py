@@ -1,4 +1,4 @@
-"""`headgate cap`: setting, removing, resetting, listing and importing (SPEC C4, C5, A1, A12, P3, N3, N4)."""
+"""`fleetgate cap`: setting, removing, resetting, listing and importing (SPEC C4, C5, A1, A12, P3, N3, N4)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core import events as ev
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -36,19 +36,21 @@ def test_n4_cap_set_host_counts_agents(cli: Cli):
 
 
 def test_a_cap_counts_agents_unless_it_says_otherwise_and_tells_of_the_other_kind(cli: Cli):
-    other = "this counts agents (processes that `headgate run` starts); for model calls in flight say --kind requests\n"
+    other = (
+        "this counts agents (processes that `fleetgate run` starts); for model calls in flight say --kind requests\n"
+    )
     assert cli.ok("cap", "set", "anthropic/claude-opus-*", "4") == f"anthropic/claude-opus-* (agents): cap 4\n{other}"
     assert cli.ok("cap", "set", "umans", "4") == f"umans (agents): cap 4\n{other}"
     assert cli.ok("cap", "set", "openai", "2", "--kind", "requests") == "openai (requests): cap 2\n"
     assert cli.ok("cap", "set", "openai", "5") == (
         "openai (requests): cap 5, was 2 (run time)\n"
-        "this counts model calls in flight; for agents (processes that `headgate run` starts) say --kind agents\n"
+        "this counts model calls in flight; for agents (processes that `fleetgate run` starts) say --kind agents\n"
     )
     assert "restored" not in cli.ok("cap", "set", "host", "5")
 
 
 def test_an_automatic_cap_of_the_file_follows_memory_before_anything_has_run(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headgate.gate.liveness.free_memory.room", lambda reserve, per_agent: 5)
+    monkeypatch.setattr("fleetgate.gate.liveness.free_memory.room", lambda reserve, per_agent: 5)
     cli.config.write_text('[agents]\nhost = "auto"\n')
     (host,) = [pool for pool in cli.json("status")["pools"] if pool["selector"] == "host"]
     assert (host["cap"], host["limit"]) == (5, 5)
@@ -145,7 +147,7 @@ def test_c2_options_are_set_with_the_cap_and_stay_when_only_the_cap_is_set_again
 
 
 def test_c7_host_auto_starts_from_what_free_memory_allows(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headgate.gate.liveness.free_memory.room", lambda reserve, per_agent: 5)
+    monkeypatch.setattr("fleetgate.gate.liveness.free_memory.room", lambda reserve, per_agent: 5)
     cli.occupy()
     assert cli.ok("cap", "set", "host", "auto") == "host (agents): cap auto (now 6), was 3 (built-in)\n"
     assert cli.limit("agents", f"host:{cli.gate.host}") == 6
@@ -153,9 +155,9 @@ def test_c7_host_auto_starts_from_what_free_memory_allows(cli: Cli, monkeypatch:
 
 
 def test_c2_an_own_environment_above_the_new_cap_is_pointed_out(cli: Cli):
-    cli.env("HEADGATE_AGENTS", "host=9")
+    cli.env("FLEETGATE_AGENTS", "host=9")
     cli.env("AIDEVOPS_OPUS_CONCURRENCY_CAP", "6")
-    assert "note: HEADGATE_AGENTS in this environment says 9" in cli.ok("cap", "set", "host", "5")
+    assert "note: FLEETGATE_AGENTS in this environment says 9" in cli.ok("cap", "set", "host", "5")
     assert "note: AIDEVOPS_OPUS_CONCURRENCY_CAP in this environment says 6" in cli.ok(
         "cap", "set", "*/claude-opus-*", "2"
     )
@@ -205,7 +207,7 @@ def test_a12_removing_a_cap_admits_everybody_and_ends_its_pause(cli: Cli):
     cli.ok("pause", "umans")
     assert cli.ok("cap", "rm", "umans") == (
         "umans (requests): no cap, was 1 (file); 2 waiting entered\n"
-        "1 from the file is hidden by this; `headgate cap reset umans` returns to it\n"
+        "1 from the file is hidden by this; `fleetgate cap reset umans` returns to it\n"
     )
     assert all(ident in cli.state.leases for ident in waiting)
     line = caps(cli)["requests", "umans"]
@@ -268,7 +270,7 @@ def test_c2_the_list_says_where_each_cap_comes_from_and_what_it_hides(cli: Cli):
     cli.configure('[agents]\nhost = 3\n[requests]\numans = { cap = 4, cooldown = "350ms", name = "u" }\nother = 2\n')
     cli.ok("cap", "set", "host", "5")
     cli.ok("cap", "set", "umans", "4", "--kind", "requests", "--cooldown", "1s")
-    cli.env("HEADGATE_AGENTS", "host=9,mine/*=2")
+    cli.env("FLEETGATE_AGENTS", "host=9,mine/*=2")
     listed = caps(cli)
     assert {key: line["source"] for key, line in listed.items()} == {
         ("agents", "*/claude-opus-*"): "built-in",
@@ -277,7 +279,7 @@ def test_c2_the_list_says_where_each_cap_comes_from_and_what_it_hides(cli: Cli):
         ("requests", "other"): "file",
         ("requests", "umans"): "run time",
     }
-    assert (listed["agents", "host"]["cap"], listed["agents", "host"]["variable"]) == (9, "HEADGATE_AGENTS")
+    assert (listed["agents", "host"]["cap"], listed["agents", "host"]["variable"]) == (9, "FLEETGATE_AGENTS")
     assert listed["agents", "host"]["hidden"] == [{"source": "run time", "cap": 5}, {"source": "file", "cap": 3}]
     assert listed["requests", "umans"]["hidden"] == [{"source": "file", "cooldown_ms": 350}]
     assert listed["requests", "umans"]["name"] == "u"

@@ -1,4 +1,4 @@
-"""`headgate config`: what is in force, where it comes from, what may surprise (SPEC C2, C3, C6)."""
+"""`fleetgate config`: what is in force, where it comes from, what may surprise (SPEC C2, C3, C6)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core import events as ev
+from fleetgate.core import events as ev
 from tests.cli.changing import Cli, opened
 
 NOW_MS = 1_700_000_000_000
@@ -61,8 +61,8 @@ def warnings(cli: Cli) -> list[str]:
 
 def test_c2_without_settings_everything_but_the_places_is_built_in(cli: Cli):
     found = shown(cli)
-    assert found["config_path"] == (str(cli.config), "environment", "HEADGATE_CONFIG")
-    assert found["state_folder"] == (str(cli.folder / "s"), "environment", "HEADGATE_HOME")
+    assert found["config_path"] == (str(cli.config), "environment", "FLEETGATE_CONFIG")
+    assert found["state_folder"] == (str(cli.folder / "s"), "environment", "FLEETGATE_HOME")
     assert found["store"] == (f"sqlite://{cli.folder}/s", "built-in", None)
     assert found["file_in_force"] == (str(cli.config), "file", None)
     for name, value in (
@@ -105,39 +105,39 @@ def test_c2_every_value_of_the_file_is_shown_as_the_files_also_where_it_is_the_d
 def test_c3_what_the_environment_says_is_shown_with_its_variable(cli: Cli):
     cli.configure(FULL)
     for name, value in (
-        ("HEADGATE_MODELS", "openai/gpt-5"),
+        ("FLEETGATE_MODELS", "openai/gpt-5"),
         ("AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST", "openai,umans"),
-        ("HEADGATE_PROJECT", "site"),
-        ("HEADGATE_SANDBOX_DISABLED", "1"),
-        ("HEADGATE_BYPASS", "1"),
+        ("FLEETGATE_PROJECT", "site"),
+        ("FLEETGATE_SANDBOX_DISABLED", "1"),
+        ("FLEETGATE_BYPASS", "1"),
         ("AIDEVOPS_OPUS_CONCURRENCY_CAP", "6"),
-        ("HEADGATE_STORE", f"sqlite://{cli.folder}/s"),
+        ("FLEETGATE_STORE", f"sqlite://{cli.folder}/s"),
     ):
         cli.env(name, value)
     found = shown(cli)
-    assert found["models"] == (["openai/gpt-5"], "environment", "HEADGATE_MODELS")
+    assert found["models"] == (["openai/gpt-5"], "environment", "FLEETGATE_MODELS")
     assert found["providers_allowed"] == (
         ["openai", "umans"],
         "environment",
         "AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST",
     )
-    assert found["project"] == ("site", "environment", "HEADGATE_PROJECT")
-    assert found["wrap"] == ([], "environment", "HEADGATE_SANDBOX_DISABLED")
-    assert found["bypass"] == (True, "environment", "HEADGATE_BYPASS")
+    assert found["project"] == ("site", "environment", "FLEETGATE_PROJECT")
+    assert found["wrap"] == ([], "environment", "FLEETGATE_SANDBOX_DISABLED")
+    assert found["bypass"] == (True, "environment", "FLEETGATE_BYPASS")
     assert found["opus_cap"] == (6, "environment", "AIDEVOPS_OPUS_CONCURRENCY_CAP")
-    assert found["store"] == (f"sqlite://{cli.folder}/s", "environment", "HEADGATE_STORE")
+    assert found["store"] == (f"sqlite://{cli.folder}/s", "environment", "FLEETGATE_STORE")
 
 
 def test_x5_no_secret_is_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     cli.configure(FULL)
-    for name in ("HEADGATE_TOKEN", "UMANS_API_KEY"):
+    for name in ("FLEETGATE_TOKEN", "UMANS_API_KEY"):
         cli.env(name, SECRET)
-    assert shown(cli)["token"] == ("set", "environment", "HEADGATE_TOKEN")
+    assert shown(cli)["token"] == ("set", "environment", "FLEETGATE_TOKEN")
     for said in (cli("config", "show"), cli("config", "show", "--json")):
         assert SECRET not in said.out + said.err
     assert "UMANS_API_KEY (set)" in cli.ok("config", "show")
-    cli.env("HEADGATE_STORE", f"postgresql://me:{SECRET}@db/headgate")
-    monkeypatch.setattr("headgate.log.postgres.connection.PATIENCE_S", 0.0)
+    cli.env("FLEETGATE_STORE", f"postgresql://me:{SECRET}@db/fleetgate")
+    monkeypatch.setattr("fleetgate.log.postgres.connection.PATIENCE_S", 0.0)
     said = cli("config", "show")
     assert said.code == 69
     assert SECRET not in said.out + said.err
@@ -150,11 +150,11 @@ def test_c2_an_edited_file_that_is_hidden_is_warned_about_and_one_that_agrees_is
     cli.configure("[agents]\nhost = 6\n")
     (warning,) = warnings(cli)
     assert warning.startswith("host (agents): what the file says is hidden by what was set at run time (file: 6)")
-    assert "`headgate cap reset host` returns to the file" in warning
+    assert "`fleetgate cap reset host` returns to the file" in warning
     assert f"warning: {warning}" in cli.ok("config", "show")
-    cli.env("HEADGATE_AGENTS", "host=9")  # hides both: the column says so, and nothing is to be reset
+    cli.env("FLEETGATE_AGENTS", "host=9")  # hides both: the column says so, and nothing is to be reset
     assert warnings(cli) == []
-    cli.unset("HEADGATE_AGENTS")
+    cli.unset("FLEETGATE_AGENTS")
     cli.ok("cap", "reset", "host")
     assert warnings(cli) == []
 
@@ -163,7 +163,7 @@ def test_c2_an_older_content_of_the_file_is_warned_about(cli: Cli):
     cli.write("[agents]\nhost = 6\n", NOW_MS)
     cli.write("[agents]\nhost = 2\n", NOW_MS - 1)
     assert warnings(cli) == [
-        f"{cli.config} is older than its content in force; `headgate config apply` forces it",
+        f"{cli.config} is older than its content in force; `fleetgate config apply` forces it",
     ]
 
 
@@ -174,7 +174,7 @@ def test_c2_another_file_in_force_is_warned_about(cli: Cli):
     cli.ok("config", "apply", str(other))
     (warning,) = warnings(cli)
     assert warning.startswith(f"the caps in force are those of {other}; {cli.config} is older and did not enter;")
-    assert warning.endswith("`headgate config apply` forces it")
+    assert warning.endswith("`fleetgate config apply` forces it")
     other.unlink()
     assert f"the caps of {other}, which is gone, are still in force" in warnings(cli)[0]
 
@@ -182,11 +182,11 @@ def test_c2_another_file_in_force_is_warned_about(cli: Cli):
 def test_c2_a_file_that_is_gone_is_still_in_force_and_warned_about(cli: Cli):
     cli.configure("[agents]\nhost = 6\n")
     cli.config.unlink()
-    cli.unset("HEADGATE_CONFIG")
+    cli.unset("FLEETGATE_CONFIG")
     cli.env("XDG_CONFIG_HOME", str(cli.folder))
     (warning,) = warnings(cli)
     assert f"the caps of {cli.config}, which is gone, are still in force" in warning
-    assert shown(cli)["config_path"] == (f"{cli.folder}/headgate/config.toml", "built-in", None)
+    assert shown(cli)["config_path"] == (f"{cli.folder}/fleetgate/config.toml", "built-in", None)
     assert "(there is none)" in cli.ok("config", "show")
     cli.ok("config", "apply", "/dev/null")
     assert "host" not in [line["selector"] for line in cli.json("cap", "ls")["caps"] if line["source"] == "file"]

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.commands.release import OUTCOMES
-from headgate.core import events as ev
-from headgate.gate.liveness import process_identity
-from headgate.gate.request_ids import ALPHABET, LENGTH
+from fleetgate.cli.commands.release import OUTCOMES
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.request_ids import ALPHABET, LENGTH
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -47,7 +47,7 @@ def test_l4_acquire_prints_nothing_but_the_id_of_a_lease_tied_to_the_process(cli
     assert lease.ticket.command == process_identity.describe(os.getpid())
 
 
-def test_l4_without_a_pid_the_lease_is_tied_to_the_parent_of_headgate(cli: Cli):
+def test_l4_without_a_pid_the_lease_is_tied_to_the_parent_of_fleetgate(cli: Cli):
     ident = cli.ok("acquire").strip()
     assert process_identity.pid_of(cli.lease(ident).lives_with) == os.getppid()
 
@@ -107,7 +107,7 @@ def test_b5_with_any_the_next_candidate_is_taken_when_the_first_is_full(cli: Cli
 def test_c1_without_a_model_the_candidates_of_the_file_are_asked_for(cli: Cli):
     cli.configure('models = ["umans/coder"]\n')
     assert cli.json("acquire", "--pid", ME)["model"] == "umans/coder"
-    cli.env("HEADGATE_MODELS", "openai/gpt-5")
+    cli.env("FLEETGATE_MODELS", "openai/gpt-5")
     assert cli.json("acquire", "--pid", ME)["model"] == "openai/gpt-5"
 
 
@@ -120,7 +120,7 @@ def test_a4_priority_since_seats_and_project_go_with_the_request(cli: Cli):
 
 
 def test_c3_under_bypass_an_id_is_printed_without_asking_and_its_release_is_harmless(full: Cli):
-    full.env("HEADGATE_BYPASS", "1")
+    full.env("FLEETGATE_BYPASS", "1")
     told = full.json("acquire", "-m", OPUS, "--pid", ME)
     assert (told["model"], told["bypassed"]) == (OPUS, True)
     assert isinstance(full.events()[-1], ev.Bypassed)
@@ -196,7 +196,7 @@ def test_l3_a_forced_release_in_json_says_that_it_was(cli: Cli):
 
 def test_q1_a_ticket_in_line_cannot_be_released(full: Cli):
     waits = full.stand()
-    assert f"`headgate cancel {waits}`" in full.refused("release", waits)
+    assert f"`fleetgate cancel {waits}`" in full.refused("release", waits)
 
 
 def test_c6_a_broken_config_file_does_not_keep_a_script_from_releasing(cli: Cli):
@@ -226,7 +226,7 @@ def test_q1_if_one_of_several_is_not_in_line_none_is_cancelled(full: Cli):
     waits = full.stand()
     (holder,) = full.state.leases
     assert "no ticket or lease 'nothere'" in full.refused("cancel", waits, "nothere")
-    assert f"`headgate release {holder} --force`" in full.refused("cancel", waits, holder)
+    assert f"`fleetgate release {holder} --force`" in full.refused("cancel", waits, holder)
     assert waits in full.state.tickets
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headgate.core import events as ev
+from fleetgate.core import events as ev
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -123,7 +123,7 @@ def test_p3_resume_leaves_a_lowered_limit_as_it_is_and_says_so(umans: Cli):
 def test_p1_a_report_pauses_the_pool_for_retry_after_and_lowers_its_limit(umans: Cli):
     out = umans.ok("report", "umans", "--rate-limited", "--retry-after", "45")
     assert out.startswith("umans (requests): paused until ")
-    assert out.endswith("(in 45s); limit now 3 of 4 (restore: headgate cap set 'umans' 4 --kind requests)\n")
+    assert out.endswith("(in 45s); limit now 3 of 4 (restore: fleetgate cap set 'umans' 4 --kind requests)\n")
     told = umans.json("report", "umans", "--rate-limited", "--retry-after", "3")
     assert (told["limit"], told["cap"], told["incident"]) == (2, 4, True)
     assert 35 < seconds_until(told["paused_until"]) < 46, "a later report made the pause shorter"
@@ -165,7 +165,7 @@ def test_b1_a_model_that_nothing_caps_is_backed_off(cli: Cli):
     ident = cli.occupy("free/other")
     out = cli.ok("report", "--rate-limited", "--lease", ident)
     assert out.startswith("free/other: no cap to lower, so it is backed off, rate_limited, until ")
-    assert "headgate backoff clear free/other" in out
+    assert "fleetgate backoff clear free/other" in out
     assert sorted(cli.state.backoffs) == ["free/model", "free/other"]
     assert "free/model" in cli.ok("backoff", "ls")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core import events as ev
+from fleetgate.core import events as ev
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -56,7 +56,7 @@ def test_c2_environment_over_run_time_over_file_over_built_in(cli: Cli):
     cli.ok("cap", "set", "anthropic/claude-opus-*", "3")
     assert enter(cli) == 1
     assert (opus(cli)["cap"], opus(cli)["source"]) == (3, "run time")
-    cli.env("HEADGATE_AGENTS", "anthropic/claude-opus-*=5")
+    cli.env("FLEETGATE_AGENTS", "anthropic/claude-opus-*=5")
     assert enter(cli) == 2
     assert (opus(cli)["cap"], opus(cli)["source"]) == (5, "environment")
     assert opus(cli)["hidden"] == [{"source": "run time", "cap": 3}, {"source": "file", "cap": 2}]
@@ -65,9 +65,9 @@ def test_c2_environment_over_run_time_over_file_over_built_in(cli: Cli):
 def test_c2_an_override_from_the_environment_belongs_to_the_requests_that_have_it(cli: Cli):
     cli.configure(FILE.format(2))
     assert enter(cli) == 2
-    cli.env("HEADGATE_AGENTS", "anthropic/claude-opus-*=3")
+    cli.env("FLEETGATE_AGENTS", "anthropic/claude-opus-*=3")
     assert enter(cli) == 1
-    cli.unset("HEADGATE_AGENTS")
+    cli.unset("FLEETGATE_AGENTS")
     assert enter(cli) == 0
     assert opus(cli)["cap"] == 2
 
@@ -121,7 +121,7 @@ def test_c2_an_edited_file_stays_hidden_by_what_was_set_until_that_is_reset(cli:
     assert opus(cli)["cap"] == 3
     (warning,) = cli.json("config", "show")["warnings"]
     assert "hidden by what was set at run time (file: 7)" in warning
-    assert "`headgate cap reset 'anthropic/claude-opus-*' --kind agents` returns to the file" in warning
+    assert "`fleetgate cap reset 'anthropic/claude-opus-*' --kind agents` returns to the file" in warning
     cli.ok("cap", "reset", "anthropic/claude-opus-*")
     assert (opus(cli)["cap"], opus(cli)["source"]) == (7, "file")
     assert enter(cli) == 7
@@ -144,4 +144,4 @@ def test_c4_a_built_in_cap_applies_only_where_no_configured_selector_matches(cli
         cli.occupy("bedrock/claude-opus-4-6")
     said = cli("acquire", "-m", "bedrock/claude-opus-4-6", "--no-wait")
     assert said.code == 75
-    assert "this cap is built in: raise it with `headgate cap set '*/claude-opus-*' N`" in said.err
+    assert "this cap is built in: raise it with `fleetgate cap set '*/claude-opus-*' N`" in said.err

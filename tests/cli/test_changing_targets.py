@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core.entities import Spec, Ticket
-from headgate.core.errors import BadRequest, NotFound
-from headgate.core.state.state import State
-from headgate.present.name_lookup import find_id, kind_for, pool_target
+from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.state.state import State
+from fleetgate.present.name_lookup import find_id, kind_for, pool_target
 from tests.cli.changing import Cli, opened
 
 FILE = """
@@ -125,5 +125,5 @@ def test_q1_an_ambiguous_id_names_those_that_it_may_be():
 
 def test_q1_an_unknown_id_says_where_ids_are_listed():
     for nothing in ("q", "", "abc23456789"):
-        with pytest.raises(NotFound, match="`headgate queue` lists the tickets, `headgate ps` the leases"):
+        with pytest.raises(NotFound, match="`fleetgate queue` lists the tickets, `fleetgate ps` the leases"):
             find_id(a_state("abc2345678"), nothing)

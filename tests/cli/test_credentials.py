@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.providers.credentials import WELL_KNOWN
+from fleetgate.core import events as ev
+from fleetgate.gate.providers.credentials import WELL_KNOWN
 from tests.cli.changing import Cli, opened
 
 OPUS, SONNET, GPT = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"
@@ -61,7 +61,7 @@ def test_b3_who_asks_for_a_seat_is_not_refused_for_a_login_that_is_over(cli: Cli
     refused = cli("acquire", "-m", SONNET, "--pid", str(os.getpid()))
     assert refused.code == 75
     assert "log in again" in refused.err
-    assert "headgate backoff clear anthropic" in refused.err
+    assert "fleetgate backoff clear anthropic" in refused.err
     login(cli, "another")
     cli.ok("acquire", "-m", SONNET, "--pid", str(os.getpid()))
 
@@ -145,9 +145,9 @@ def test_b4_none_left_exits_75_with_each_models_reason(cli: Cli) -> None:
     said = cli("select", "-m", f"{GPT},{OPUS},groq/fast")
     assert (said.code, said.out) == (75, "")
     gpt, opus, groq = said.err.splitlines()
-    assert gpt.startswith(f"headgate: {GPT}: no credentials: the variable MY_KEY is not set: export it, or")
-    assert opus.startswith(f"headgate: {OPUS}: no credentials: there is no file {cli.folder}/auth.json: log in, or")
-    assert groq.startswith("headgate: groq/fast: overloaded of groq/fast, ")
+    assert gpt.startswith(f"fleetgate: {GPT}: no credentials: the variable MY_KEY is not set: export it, or")
+    assert opus.startswith(f"fleetgate: {OPUS}: no credentials: there is no file {cli.folder}/auth.json: log in, or")
+    assert groq.startswith("fleetgate: groq/fast: overloaded of groq/fast, ")
     told = cli("select", "-m", f"{GPT},groq/fast", "--json").json
     assert [each["reason"]["code"] for each in told["unusable"]] == ["no_credentials", "backoff"]
     assert cli("select", "-m", f"{GPT},{OPUS}", "--rotate").code == 75
@@ -188,13 +188,13 @@ def test_doctor_says_of_each_provider_whether_a_credential_is_found(cli: Cli) ->
     assert "anthropic has no credential: there is no file" in anthropic[1]
     assert "openai has no credential: the variable MY_KEY is not set" in openai[1]
     assert umans[0] == "ok"
-    assert "umans: nobody told Headgate where its credential is" in umans[1]
+    assert "umans: nobody told Fleetgate where its credential is" in umans[1]
     login(cli, SECRET)
     cli.env("MY_KEY", SECRET)
     assert [level for level, _, _ in checks(cli, "providers")] == ["ok", "ok", "ok"]
     (cli.folder / "auth.json").unlink()
     (cli.folder / "auth.json").mkdir()
-    assert "is not a file, so Headgate cannot see when its credential changes" in checks(cli, "providers")[0][1]
+    assert "is not a file, so Fleetgate cannot see when its credential changes" in checks(cli, "providers")[0][1]
     cli.configure("")
     assert checks(cli, "providers")[0][0] == "ok"
 
@@ -207,9 +207,9 @@ def test_doctor_says_who_is_backed_off_why_until_when_and_how_to_clear_it(cli: C
     cli.ok("backoff", "set", "groq", "quota", "1h")
     told = checks(cli, "backoffs")
     assert [do for _, _, do in told] == [
-        "headgate backoff clear anthropic",
-        "headgate backoff clear groq",
-        "headgate backoff clear 'groq/fast-*'",
+        "fleetgate backoff clear anthropic",
+        "fleetgate backoff clear groq",
+        "fleetgate backoff clear 'groq/fast-*'",
     ]
     assert "anthropic is not used: auth; ends in 59m, or new login. Log in again, which ends it, or:" in told[0][1]
     assert "See to the bill, then:" in told[1][1]
@@ -223,10 +223,10 @@ def test_status_and_queue_show_evidence_and_how_to_clear(cli: Cli) -> None:
     line = cli.ok("queue")
     assert "backed off 9m: overloaded" in line
     assert "set by hand" in line
-    assert f"(to use it before: headgate backoff clear {OPUS})" in line
+    assert f"(to use it before: fleetgate backoff clear {OPUS})" in line
     assert "groq/fast" not in line, "nobody in line waits for that"
     assert [each["key"] for each in cli.json("queue")["backoffs"]] == [OPUS, "groq/fast"]
-    assert "(to use it before: headgate backoff clear KEY)" in cli.ok("status")
+    assert "(to use it before: fleetgate backoff clear KEY)" in cli.ok("status")
 
 
 def test_o7_a_stalled_ticket_has_its_time_in_utc(cli: Cli) -> None:

@@ -15,7 +15,7 @@ NAMES = ("submit", "jobs", "show", "logs", "wait", "retry", "approve", "clean", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_is_on_the_page_of_its_command(name: str):
-    command = importlib.import_module(f"headgate.cli.{name}").command
+    command = importlib.import_module(f"fleetgate.cli.{name}").command
     options = {
         text for each in command.params if isinstance(each, click.Option) and not each.hidden for text in each.opts
     }
@@ -25,6 +25,6 @@ def test_every_option_is_on_the_page_of_its_command(name: str):
 
 
 def test_every_part_of_notify_is_on_its_page():
-    command = importlib.import_module("headgate.cli.commands.notify").command
+    command = importlib.import_module("fleetgate.cli.commands.notify").command
     page = (PAGES / "notify.md").read_text()
-    assert all(f"headgate notify {name}" in page for name in command.commands)
+    assert all(f"fleetgate notify {name}" in page for name in command.commands)

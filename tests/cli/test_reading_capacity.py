@@ -1,4 +1,4 @@
-"""`headgate capacity` (SPEC A11, A3, O4, C3)."""
+"""`fleetgate capacity` (SPEC A11, A3, O4, C3)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
 from tests.cli.changing import Cli, opened
 
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
@@ -117,11 +117,11 @@ def test_a11_the_project_counts(cli: Cli):
 def test_c3_caps_of_the_environment_count_for_who_has_it(cli: Cli):
     cap(cli, "host", 9)
     cli.occupy(SONNET)
-    cli.env("HEADGATE_AGENTS", "anthropic/claude-sonnet-*=1")
+    cli.env("FLEETGATE_AGENTS", "anthropic/claude-sonnet-*=1")
     before = cli.length()
     assert level(cli, "-m", SONNET) == ("red", 0, 75)
     assert cli.length() == before
-    cli.unset("HEADGATE_AGENTS")
+    cli.unset("FLEETGATE_AGENTS")
     assert level(cli, "-m", SONNET) == ("green", 8, 0)
 
 
@@ -155,8 +155,8 @@ def test_q1_bad_values_are_usage_errors(cli: Cli, argv: tuple[str, ...], told: s
 
 
 def test_c3_a_bad_environment_is_a_config_error(cli: Cli):
-    cli.env("HEADGATE_AGENTS", "host=many")
-    assert "HEADGATE_AGENTS" in cli.refused("capacity", code=78)
+    cli.env("FLEETGATE_AGENTS", "host=many")
+    assert "FLEETGATE_AGENTS" in cli.refused("capacity", code=78)
 
 
 def test_foreign_agents_count_also_while_the_lock_is_taken(cli: Cli, monkeypatch: pytest.MonkeyPatch):
@@ -164,7 +164,7 @@ def test_foreign_agents_count_also_while_the_lock_is_taken(cli: Cli, monkeypatch
     cli.configure("[[census]]\nmatch = 'an-agent (?P<model>x)'\n")
     cli("capacity", "-m", OPUS)  # the file is known
     monkeypatch.setattr(
-        "headgate.gate.liveness.dead_holders.Surroundings.observe",
+        "fleetgate.gate.liveness.dead_holders.Surroundings.observe",
         lambda self, current, host: cmd.Observe(host, (("", 1),)),
     )
     cli.gate.log.lock()

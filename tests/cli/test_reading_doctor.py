@@ -1,4 +1,4 @@
-"""`headgate doctor` (SPEC Q2, C2, R6): it survives what it looks for, and says what to do."""
+"""`fleetgate doctor` (SPEC Q2, C2, R6): it survives what it looks for, and says what to do."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.compiled import COMPILED
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import InternalError
-from headgate.gate.liveness import process_identity
-from headgate.gate.wakeup import mailbox
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core import commands as cmd
+from fleetgate.core.compiled import COMPILED
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import InternalError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 
 # Takes the write lock, says so, and stops or waits.
 HOLDER = """
 import os, signal, sys
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.log.sqlite.log import SqliteLog
 log = SqliteLog(sys.argv[1])
 log.lock()
 print("held", flush=True)
@@ -33,20 +33,20 @@ if sys.argv[2] == "stop":
 sys.stdin.read()
 """
 # Dies with its mailbox open.
-KILLED = "import os, sys; from headgate.gate import wake; box = wake.Mailbox(sys.argv[1]); os._exit(0)"
+KILLED = "import os, sys; from fleetgate.gate import wake; box = wake.Mailbox(sys.argv[1]); os._exit(0)"
 CHECKS = ["versions", "environment", "config", "folder", "disk", "lock", "database", "writing", "clock", "holders",
           "counts", "caps", "sockets", "providers", "backoffs"]  # fmt: skip
 
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    monkeypatch.setattr("headgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("fleetgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
         yield cli
 
 
 def home(cli: Cli) -> Path:
-    return Path(os.environ["HEADGATE_HOME"])
+    return Path(os.environ["FLEETGATE_HOME"])
 
 
 def found(cli: Cli, check: str, code: int = 0) -> list[tuple[str, str, str | None]]:
@@ -80,26 +80,26 @@ def test_it_changes_nothing_that_is_told(cli: Cli):
 
 
 def test_r6_where_there_is_nothing_yet_it_says_so_and_makes_nothing(cli: Cli):
-    cli.env("HEADGATE_HOME", str(cli.folder / "nothing" / "here"))
+    cli.env("FLEETGATE_HOME", str(cli.folder / "nothing" / "here"))
     ((level, text, _),) = found(cli, "folder")
     assert level == "ok"
-    assert "nothing there yet; the first `headgate run` makes it" in text
+    assert "nothing there yet; the first `fleetgate run` makes it" in text
     assert not (cli.folder / "nothing").exists()
 
 
 def test_r6_an_empty_folder_stays_empty(cli: Cli):
     (cli.folder / "empty").mkdir(mode=0o700)
-    cli.env("HEADGATE_HOME", str(cli.folder / "empty"))
-    assert found(cli, "database") == [("ok", "none yet; the first `headgate run` makes it", None)]
+    cli.env("FLEETGATE_HOME", str(cli.folder / "empty"))
+    assert found(cli, "database") == [("ok", "none yet; the first `fleetgate run` makes it", None)]
     assert list((cli.folder / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 1000, b"", b"SQLite format 3\0" + b"\xff" * 5000])
 def test_q2_a_corrupt_database_is_bad_and_stays_where_it_is(cli: Cli, content: bytes):
     cli.close()
-    for path in home(cli).glob("headgate.db*"):
+    for path in home(cli).glob("fleetgate.db*"):
         path.unlink()
-    database = home(cli) / "headgate.db"
+    database = home(cli) / "fleetgate.db"
     database.write_bytes(content)
     ((level, text, do),) = found(cli, "database", code=69)
     assert level == "bad"
@@ -113,25 +113,25 @@ def test_q2_a_page_that_was_overwritten_is_found(cli: Cli):
     for _ in range(50):
         cli.gate.decide([cmd.Bypass(cli.gate.me, (), "x" * 150)])
     cli.close()
-    database = home(cli) / "headgate.db"
+    database = home(cli) / "fleetgate.db"
     with database.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * 4096)
     assert found(cli, "database", code=69)[0][0] == "bad"
 
 
-def test_q2_a_store_of_a_newer_headgate_is_bad_and_not_called_damaged(cli: Cli):
+def test_q2_a_store_of_a_newer_fleetgate_is_bad_and_not_called_damaged(cli: Cli):
     cli.close()
-    conn = sqlite3.connect(home(cli) / "headgate.db")
+    conn = sqlite3.connect(home(cli) / "fleetgate.db")
     conn.execute("PRAGMA user_version=99")
     conn.close()
     ((level, text, do),) = found(cli, "database", code=69)
     assert (level, do) == ("bad", None)
-    assert "has format 99, of a newer headgate" in text
+    assert "has format 99, of a newer fleetgate" in text
 
 
 def test_q2_a_home_that_is_a_file_is_bad(cli: Cli):
-    cli.env("HEADGATE_HOME", str(cli.config))
+    cli.env("FLEETGATE_HOME", str(cli.config))
     assert found(cli, "folder", code=69)[0][:2] == ("bad", f"{cli.config} is not a folder")
 
 
@@ -162,12 +162,12 @@ def test_q2_a_folder_of_somebody_else_is_bad(cli: Cli, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     ((level, text, do),) = found(cli, "folder", code=69)
-    assert (level, do) == ("bad", "export HEADGATE_HOME=/some/folder/of/yours")
+    assert (level, do) == ("bad", "export FLEETGATE_HOME=/some/folder/of/yours")
     assert f"{home(cli)} belongs to " in text
 
 
 def test_r6_a_network_file_system_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headgate.log.sqlite.filesystems._kind", lambda path: "nfs4")
+    monkeypatch.setattr("fleetgate.log.sqlite.filesystems._kind", lambda path: "nfs4")
     level, text, _ = found(cli, "disk", code=69)[0]
     assert level == "bad"
     assert "is on a network file system (nfs4)" in text
@@ -221,9 +221,9 @@ def test_l2_what_the_dead_hold_is_a_warning_with_the_command_that_frees_it(cli: 
     cli.gate.one(cmd.Acquire("aaaaaaaaaa", Spec(host=cli.gate.host), dead))
     cli.gate.one(cmd.Acquire("bbbbbbbbbb", Spec(host=cli.gate.host), dead))
     lease, ticket = found(cli, "holders")
-    assert (lease[0], lease[2]) == ("warn", "headgate release aaaaaaaaaa --force")
+    assert (lease[0], lease[2]) == ("warn", "fleetgate release aaaaaaaaaa --force")
     assert "1 lease (aaaaaaaaaa) of processes that are gone" in lease[1]
-    assert (ticket[0], ticket[2]) == ("warn", "headgate cancel bbbbbbbbbb")
+    assert (ticket[0], ticket[2]) == ("warn", "fleetgate cancel bbbbbbbbbb")
     cli.ok("cancel", "bbbbbbbbbb")
     cli.ok("release", "aaaaaaaaaa", "--force")
     assert found(cli, "holders")[0][0] == "ok"
@@ -234,7 +234,7 @@ def test_l2_those_that_cannot_be_judged_from_here_are_named(cli: Cli):
         spec = Spec(kind="requests")
         cli.gate.one(cmd.Acquire(f"aaaaaaaaa{number}", spec, f"build-07|abc|1|{number + 1}|9"))
     ((level, text, do),) = found(cli, "holders")
-    assert (level, do) == ("warn", "headgate release aaaaaaaaa0 --force")
+    assert (level, do) == ("warn", "fleetgate release aaaaaaaaa0 --force")
     assert "7 leases (" in text
     assert "and 2 more) that cannot be judged from here (another machine or container: build-07)" in text
 
@@ -256,17 +256,17 @@ def test_a_broken_invariant_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     def broken(state: object) -> None:
         raise InternalError("invariant broken: host: counted 2, lent 1")
 
-    monkeypatch.setattr("headgate.cli.doctor.check_gate.check_invariants", broken)
+    monkeypatch.setattr("fleetgate.cli.doctor.check_gate.check_invariants", broken)
     ((level, text, _),) = found(cli, "counts", code=69)
     assert level == "bad"
-    assert "counted 2, lent 1: a bug in Headgate, please report it" in text
+    assert "counted 2, lent 1: a bug in Fleetgate, please report it" in text
 
 
 def test_a_check_that_fails_itself_is_a_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     def failing(*_: object) -> bool:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("headgate.gate.liveness.process_identity.is_gone", failing)
+    monkeypatch.setattr("fleetgate.gate.liveness.process_identity.is_gone", failing)
     cli.occupy()
     ((level, text, _),) = found(cli, "holders", code=69)
     assert (level, text) == ("bad", "this check itself failed (ZeroDivisionError: oh): please report it")
@@ -276,7 +276,7 @@ def test_q2_a_wall_clock_that_was_set_is_told(cli: Cli, monkeypatch: pytest.Monk
     real = SqliteLog(str(home(cli)))
     ahead = real.now() + 7_230_000
     real.close()
-    monkeypatch.setattr("headgate.cli.doctor.check_gate.wall_ms", lambda: ahead)
+    monkeypatch.setattr("fleetgate.cli.doctor.check_gate.wall_ms", lambda: ahead)
     ((level, text, _),) = found(cli, "clock")
     assert level == "ok"
     assert "the wall clock was set forward by 2h; harmless" in text
@@ -315,12 +315,12 @@ def test_c6_a_bad_config_file_is_exit_78_with_every_problem(cli: Cli):
 
 
 def test_c3_a_bad_environment_is_exit_78(cli: Cli):
-    cli.env("HEADGATE_AGENTS", "host=many")
+    cli.env("FLEETGATE_AGENTS", "host=many")
     assert found(cli, "environment", code=78)[0][0] == "bad"
 
 
 def test_c3_a_relative_home_is_exit_78(cli: Cli):
-    cli.env("HEADGATE_HOME", "relative/folder")
+    cli.env("FLEETGATE_HOME", "relative/folder")
     level, text, _ = found(cli, "store", code=78)[0]
     assert level == "bad"
     assert "valid is an absolute path" in text
@@ -337,9 +337,9 @@ def test_c2_a_file_that_is_hidden_by_a_run_time_value_is_a_warning(cli: Cli):
     cli.gate.one(cmd.RemoveCap("requests", "openai"))
     assert found(cli, "caps") == [
         ("warn", "umans (requests): the file says 4; 6 was set at run time and hides it",
-         "headgate cap reset 'umans' --kind requests"),
+         "fleetgate cap reset 'umans' --kind requests"),
         ("warn", "openai (requests): the file says 2; no cap was set at run time and hides it",
-         "headgate cap reset 'openai' --kind requests"),
+         "fleetgate cap reset 'openai' --kind requests"),
     ]  # fmt: skip
 
 
@@ -354,7 +354,7 @@ def test_c2_an_older_file_is_not_in_force(cli: Cli):
     cli.configure("[requests]\numans = 4\n")
     cli.write("[requests]\numans = 5\n", 1_000_000_000)
     ((level, text, do),) = found(cli, "caps")
-    assert (level, do) == ("warn", "headgate config apply")
+    assert (level, do) == ("warn", "fleetgate config apply")
     assert "is not in force: another content, written later, is" in text
     cli.ok("config", "apply")
     assert found(cli, "caps")[0][0] == "ok"
@@ -371,7 +371,7 @@ def test_c2_a_newer_file_comes_with_the_next_command(cli: Cli):
 def test_c2_the_caps_of_a_file_that_is_gone_are_still_in_force(cli: Cli):
     cli.configure("[requests]\numans = 4\n")
     cli.config.unlink()
-    cli.unset("HEADGATE_CONFIG")
+    cli.unset("FLEETGATE_CONFIG")
     cli.env("XDG_CONFIG_HOME", str(cli.folder))
     ((level, text, _),) = found(cli, "caps")
     assert level == "warn"
@@ -380,21 +380,21 @@ def test_c2_the_caps_of_a_file_that_is_gone_are_still_in_force(cli: Cli):
 
 def test_c3_a_bypass_and_caps_of_the_environment_are_told(cli: Cli):
     cli.env("AIDEVOPS_OPUS_CONCURRENCY_CAP", "6")
-    cli.env("HEADGATE_AGENTS", "host=5")
+    cli.env("FLEETGATE_AGENTS", "host=5")
     assert found(cli, "environment") == [("ok", "has caps for what is run from here: host=5, opus=6", None)]
-    cli.env("HEADGATE_BYPASS", "1")
-    assert found(cli, "environment")[0][::2] == ("warn", "unset HEADGATE_BYPASS")
+    cli.env("FLEETGATE_BYPASS", "1")
+    assert found(cli, "environment")[0][::2] == ("warn", "unset FLEETGATE_BYPASS")
 
 
 def test_c3_a_store_in_memory_shares_nothing(cli: Cli):
-    cli.env("HEADGATE_STORE", "memory://")
+    cli.env("FLEETGATE_STORE", "memory://")
     ((level, _, do),) = found(cli, "store")
-    assert (level, do) == ("warn", "unset HEADGATE_STORE")
+    assert (level, do) == ("warn", "unset FLEETGATE_STORE")
 
 
 @pytest.mark.parametrize("argv", [("--jsn",), ("extra",)])
 def test_q1_bad_options_are_usage_errors(cli: Cli, argv: tuple[str, ...]):
-    assert "more:  headgate doctor --help" in cli.refused("doctor", *argv)
+    assert "more:  fleetgate doctor --help" in cli.refused("doctor", *argv)
 
 
 def test_a_config_file_that_others_can_write_to_is_named_with_the_remedy(cli: Cli):
@@ -409,9 +409,9 @@ def test_a_config_file_that_others_can_write_to_is_named_with_the_remedy(cli: Cl
 def test_a_census_is_told_with_what_it_could_not_do(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     assert found(cli, "census") == []
     cli.configure("[[census]]\nmatch = 'no such agent anywhere (?P<model>x)'\n")
-    assert found(cli, "census") == [("ok", "agents started outside Headgate: none", None)]
-    monkeypatch.setattr("headgate.gate.liveness.foreign_agents.BUDGET_MS", -1)
-    monkeypatch.setattr("headgate.gate.liveness.foreign_agents.FRESH_MS", 0)
+    assert found(cli, "census") == [("ok", "agents started outside Fleetgate: none", None)]
+    monkeypatch.setattr("fleetgate.gate.liveness.foreign_agents.BUDGET_MS", -1)
+    monkeypatch.setattr("fleetgate.gate.liveness.foreign_agents.FRESH_MS", 0)
     ((level, text, _),) = found(cli, "census")
     assert level == "warn"
     assert "simpler patterns" in text

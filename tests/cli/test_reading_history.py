@@ -1,4 +1,4 @@
-"""`headgate history` (SPEC O7, A7, T1)."""
+"""`fleetgate history` (SPEC O7, A7, T1)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Reason, Rule, Spec, Ticket
-from headgate.log.sqlite.log import SqliteLog
-from headgate.present.event_text import TYPES, event_json, sentence
-from headgate.present.log_time import Moments
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Reason, Rule, Spec, Ticket
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.present.event_text import TYPES, event_json, sentence
+from fleetgate.present.log_time import Moments
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic@work/claude-opus-4-6"
@@ -88,7 +88,7 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.SelectorSeen("agents", "umans"), "umans (agents) is counted from now on"),
     (ev.FileLoaded("/c.toml", "d", 5, (Rule("agents", "host", 3),)), "/c.toml is in force now, with 1 cap"),
     (ev.Observed("box", ((OPUS, 2), ("", 1)), 5), f"2 {OPUS}, 1 without a model; room for 5 agents"),
-    (ev.Observed("box"), "on box, started outside Headgate: none"),
+    (ev.Observed("box"), "on box, started outside Fleetgate: none"),
     (ev.Paused("requests", "umans", 31_000, "rate_limited"), "umans (requests) is paused for 30s after a rate limit"),
     (ev.Paused("requests", "umans", 1 << 53), "umans (requests) is paused until it is resumed"),
     (ev.Resumed("requests", "umans"), "umans (requests) is open again"),
@@ -107,7 +107,7 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     ),
     (ev.BackoffEnded(OPUS, "probe"), f"{OPUS} may be used again (probe)"),
     (ev.Chosen("pulse", OPUS), f"{OPUS} was chosen for pulse"),
-    (ev.Bypassed(ME, (OPUS,), "aider"), "process 42 on box ran without asking (HEADGATE_BYPASS) [aider]"),
+    (ev.Bypassed(ME, (OPUS,), "aider"), "process 42 on box ran without asking (FLEETGATE_BYPASS) [aider]"),
 ]
 
 
@@ -258,10 +258,10 @@ def test_t1_events_that_are_no_longer_kept_are_told_on_stderr(cli: Cli, monkeypa
 
 
 def test_o7_an_empty_log_says_what_to_do(cli: Cli):
-    cli.env("HEADGATE_HOME", str(cli.folder / "empty"))
+    cli.env("FLEETGATE_HOME", str(cli.folder / "empty"))
     said = cli("history")
     assert (said.code, said.out) == (0, "")
-    assert "nothing has happened yet (to run something: headgate run" in said.err
+    assert "nothing has happened yet (to run something: fleetgate run" in said.err
 
 
 def test_o7_when_nothing_is_found_it_says_where_the_log_ends(cli: Cli):
@@ -299,8 +299,8 @@ def test_q1_bad_values_are_usage_errors(cli: Cli, argv: tuple[str, ...], says: s
 
 @contextmanager
 def following(cli: Cli, *argv: str) -> Iterator[subprocess.Popen[str]]:
-    """`headgate history -f`, which has told all that was there when its first line has been read."""
-    command = [sys.executable, "-m", "headgate", "history", "-f", *argv]
+    """`fleetgate history -f`, which has told all that was there when its first line has been read."""
+    command = [sys.executable, "-m", "fleetgate", "history", "-f", *argv]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -367,7 +367,7 @@ def test_o7_following_goes_on_when_the_log_is_replaced(cli: Cli):
 def test_o7_a_reader_that_leaves_is_not_worth_a_word(cli: Cli):
     for _ in range(600):
         cli.gate.decide([cmd.Bypass(cli.gate.me, (OPUS,), "x" * 150)])
-    script = f"{sys.executable} -m headgate history --json | head -n 1; echo ${{PIPESTATUS[@]}}"
+    script = f"{sys.executable} -m fleetgate history --json | head -n 1; echo ${{PIPESTATUS[@]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 0"
     assert done.stderr == ""

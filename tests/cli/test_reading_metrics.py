@@ -1,4 +1,4 @@
-"""`headgate metrics` (SPEC O7)."""
+"""`fleetgate metrics` (SPEC O7)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
-from headgate.present.run_statistics import percentile
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
+from fleetgate.present.run_statistics import percentile
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -67,7 +67,7 @@ def test_o7_metrics_look_only_so_far_back(cli: Cli):
             gate.one(cmd.Acquire(f"id{gate.state.seq}", Spec(models=(model,)), gate.me))
             gate.one(cmd.Release(f"id{gate.state.seq - 1}"))
         gate.close()
-    cli.env("HEADGATE_HOME", str(cli.folder / "past"))
+    cli.env("FLEETGATE_HOME", str(cli.folder / "past"))
     runs = {
         hours: {row["model"]: row["runs"] for row in cli.json("metrics", "--hours", hours)["models"]}
         for hours in ("2", "24", "31", "0.5")
@@ -89,7 +89,7 @@ def test_o7_metrics_for_people_are_a_table(cli: Cli):
 
 
 def test_o7_nothing_to_sum_up_says_so(cli: Cli):
-    assert cli.ok("metrics", "--hours", "3") == "nothing ended in the last 3h (what runs now: headgate ps)\n"
+    assert cli.ok("metrics", "--hours", "3") == "nothing ended in the last 3h (what runs now: fleetgate ps)\n"
     assert cli.json("metrics")["models"] == []
 
 

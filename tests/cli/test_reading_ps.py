@@ -1,4 +1,4 @@
-"""`headgate ps` (SPEC L3, O3)."""
+"""`fleetgate ps` (SPEC L3, O3)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.liveness import process_identity
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.liveness import process_identity
 from tests.cli.changing import Cli, opened
 
 KEYS = {"id", "model", "kind", "seats", "pools", "holder", "child_pid", "command", "granted_at", "age_s"}
@@ -72,8 +72,8 @@ def test_l3_an_ended_agent_is_marked_gone_and_the_way_out_is_told(cli: Cli, chil
     assert cli.json("ps")["leases"][0]["gone"] is True
     text = cli.ok("ps")
     assert "gone" in next(line for line in text.splitlines() if line.startswith(ident)).split()
-    assert "`headgate release ID --force`" in text
-    assert "1 running (1 gone: see headgate ps)" in cli.ok("status")
+    assert "`fleetgate release ID --force`" in text
+    assert "1 running (1 gone: see fleetgate ps)" in cli.ok("status")
     assert ident in cli.state.leases, "looking takes nothing back"
 
 
@@ -102,7 +102,7 @@ def test_l3_several_seats_are_told(cli: Cli):
 
 
 def test_l3_nothing_running_says_how_to_start(cli: Cli):
-    assert cli.ok("ps") == "nothing is running (to run something: headgate run -m MODEL -- COMMAND…)\n"
+    assert cli.ok("ps") == "nothing is running (to run something: fleetgate run -m MODEL -- COMMAND…)\n"
     assert cli.json("ps") == {"leases": []}
 
 
@@ -114,4 +114,4 @@ def test_l3_a_long_command_is_cut(cli: Cli):
 
 @pytest.mark.parametrize("argv", [("--jsn",), ("extra",)])
 def test_q1_bad_options_are_usage_errors(cli: Cli, argv: tuple[str, ...]):
-    assert "more:  headgate ps --help" in cli.refused("ps", *argv)
+    assert "more:  fleetgate ps --help" in cli.refused("ps", *argv)

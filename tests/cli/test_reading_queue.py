@@ -1,4 +1,4 @@
-"""`headgate queue` (SPEC A5, A6, O2)."""
+"""`fleetgate queue` (SPEC A5, A6, O2)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
 from tests.cli.changing import Cli, opened
 
 KEYS = {
@@ -104,7 +104,7 @@ def test_a5_the_line_is_shown_by_position(cli: Cli):
 
 
 def test_a5_an_empty_line_says_where_else_to_look(cli: Cli):
-    assert cli.ok("queue").startswith("nobody waits (who runs: headgate ps;")
+    assert cli.ok("queue").startswith("nobody waits (who runs: fleetgate ps;")
     assert cli.json("queue") == {"tickets": [], "backoffs": [], "total": 0}
 
 
@@ -119,7 +119,7 @@ def test_a_long_line_is_listed_in_parts(cli: Cli):
     assert len(cli.json("queue", "--limit", "0")["tickets"]) == 7
     shown = cli.ok("queue", "--limit", "2", "--offset", "1")
     assert "(1 before these)" in shown
-    assert "… and 4 more: headgate queue --offset 3, or headgate queue --all" in shown
+    assert "… and 4 more: fleetgate queue --offset 3, or fleetgate queue --all" in shown
     assert "more:" not in cli.ok("queue")
     assert "valid is a whole number" in cli.refused("queue", "--limit", "many")
 
@@ -170,9 +170,9 @@ def test_a5_many_reasons_are_not_all_spelled_out(cli: Cli):
         cli.gate.one(cmd.SetRule(Rule("requests", f"p{number}", cap=1)))
         cli.occupy(f"p{number}/m", kind="requests")
         cli.stand(f"p{number}/m", kind="requests")
-    assert "and 3 more reasons: headgate queue --json" in cli.ok("queue")
+    assert "and 3 more reasons: fleetgate queue --json" in cli.ok("queue")
 
 
 @pytest.mark.parametrize("argv", [("--jsn",), ("extra",)])
 def test_q1_bad_options_are_usage_errors(cli: Cli, argv: tuple[str, ...]):
-    assert "more:  headgate queue --help" in cli.refused("queue", *argv)
+    assert "more:  fleetgate queue --help" in cli.refused("queue", *argv)

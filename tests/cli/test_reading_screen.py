@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.output.table import Cell, Column, Screen
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.present.text import count, span, spans
+from fleetgate.cli.output.table import Cell, Column, Screen
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.present.text import count, span, spans
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -28,7 +28,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    monkeypatch.setattr("headgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("fleetgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
         yield cli
 
@@ -55,7 +55,7 @@ def busy(cli: Cli) -> Cli:
 
 
 def process(*argv: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "headgate", *argv]
+    command = [sys.executable, "-m", "fleetgate", *argv]
     return subprocess.run(command, capture_output=True, env={**os.environ, **environ}, check=False)
 
 
@@ -65,7 +65,7 @@ def on_terminal(columns: int, *argv: str, **environ: str) -> str:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color", **environ}
     written = b""
-    with subprocess.Popen([sys.executable, "-m", "headgate", *argv], stdout=theirs, stderr=theirs, env=env) as running:
+    with subprocess.Popen([sys.executable, "-m", "fleetgate", *argv], stdout=theirs, stderr=theirs, env=env) as running:
         os.close(theirs)
         try:
             while data := os.read(ours, 65536):
@@ -83,7 +83,7 @@ def on_terminal(columns: int, *argv: str, **environ: str) -> str:
 @pytest.mark.parametrize("argv", LISTINGS, ids=lambda argv: argv[0])
 def test_a_pipe_gets_plain_text_without_rich(busy: Cli, argv: tuple[str, ...]):
     script = (
-        f"import sys; from headgate.cli.main import invoke; invoke({list(argv)!r}); sys.exit('rich' in sys.modules)"
+        f"import sys; from fleetgate.cli.main import invoke; invoke({list(argv)!r}); sys.exit('rich' in sys.modules)"
     )
     busy.gate.one(cmd.Cancel("busyticke1"))  # whose command is not one column a letter
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
@@ -102,7 +102,7 @@ def test_in_a_pipe_names_are_whole_and_one_line_is_one_thing(busy: Cli):
 
 # All listings in one process: each says how it ended on a line of its own.
 ALL_LISTINGS = f"""
-from headgate.cli.main import invoke
+from fleetgate.cli.main import invoke
 for argv in {LISTINGS!r}:
     for extra in ((), ("--json",)):
         code = invoke([*argv, *extra])
@@ -138,7 +138,7 @@ def test_on_a_terminal_no_row_is_longer_than_it_is_wide(busy: Cli, argv: tuple[s
 
     text = ANSI.sub("", on_terminal(columns, *argv))
     assert text
-    commands = [line for line in text.splitlines() if line.startswith("  headgate ")]
+    commands = [line for line in text.splitlines() if line.startswith("  fleetgate ")]
     assert [line for line in text.splitlines() if cell_len(line) > columns and line not in commands] == []
 
 
@@ -222,10 +222,10 @@ def test_columns_in_which_nothing_stands_are_left_out(
 def test_prose_is_wrapped_but_commands_are_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
     screen = Screen()
-    screen.prose("it is full now: raise it with `headgate cap set host 12345` and look again", "  ")
+    screen.prose("it is full now: raise it with `fleetgate cap set host 12345` and look again", "  ")
     assert lines(capsys, screen) == [
         "it is full now: raise it with",
-        "  `headgate cap set host 12345` and look",
+        "  `fleetgate cap set host 12345` and look",
         "  again",
     ]
 

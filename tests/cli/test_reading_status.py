@@ -1,4 +1,4 @@
-"""`headgate status` (SPEC O1, P1, P3, P5, A13, C2)."""
+"""`fleetgate status` (SPEC O1, P1, P3, P5, A13, C2)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 
 KEYS = {
@@ -66,7 +66,7 @@ def test_o1_a_busy_pool_shows_seats_line_and_cooling(cli: Cli):
     umans = pools(cli)["umans"]
     assert (umans["in_flight"], umans["cooling"], umans["queued"]) == (1, 1, 1)
     text = cli.ok("status")
-    assert "1 running, 1 waiting: see headgate queue" in text
+    assert "1 running, 1 waiting: see fleetgate queue" in text
     assert [line.split() for line in text.splitlines() if line.startswith("umans")] == [
         ["umans", "requests", "1/2", "1", "1", "cooling"]
     ]
@@ -97,7 +97,7 @@ def test_p1_a_pause_without_end_is_a_pause_all_the_same(cli: Cli):
     assert (umans["paused"], umans["paused_until"]) == (True, None)
     text = cli.ok("status")
     assert "paused until it is resumed" in text
-    assert "  headgate resume 'umans' --kind requests\n" in text
+    assert "  fleetgate resume 'umans' --kind requests\n" in text
     cli.ok("resume", "umans", "--kind", "requests")
     assert pools(cli)["umans"]["paused"] is False
 
@@ -108,9 +108,9 @@ def test_p3_a_reduced_pool_says_how_to_restore_it(cli: Cli):
     umans = pools(cli)["umans"]
     assert (umans["limit"], umans["cap"], umans["auto_reduced"], umans["auto_reduced_from"]) == (3, 4, True, 4)
     assert umans["notice"] == (
-        "auto-reduced to 3 after a rate limit (cap 4): restore with `headgate cap set 'umans' 4 --kind requests`"
+        "auto-reduced to 3 after a rate limit (cap 4): restore with `fleetgate cap set 'umans' 4 --kind requests`"
     )
-    assert "  headgate cap set 'umans' 4 --kind requests\n" in cli.ok("status")
+    assert "  fleetgate cap set 'umans' 4 --kind requests\n" in cli.ok("status")
 
 
 def test_p3_the_command_of_the_notice_restores(cli: Cli):
@@ -127,7 +127,7 @@ def test_o1_an_idle_gate_says_so(cli: Cli):
 
 def test_o1_without_caps_it_says_how_to_set_one(cli: Cli):
     cli.gate.one(cmd.RemoveCap("agents", "host"))
-    assert "no caps are set, so everybody enters at once: headgate cap set host 3" in cli.ok("status")
+    assert "no caps are set, so everybody enters at once: fleetgate cap set host 3" in cli.ok("status")
     assert cli.json("status")["pools"] == []
 
 
@@ -162,7 +162,7 @@ def test_a7_a_deadline_that_nobody_acted_on_is_acted_on_by_who_looks(cli: Cli, m
     cli.occupy("umans/coder", kind="requests")
     spec = Spec(models=("umans/coder",), kind="requests")
     cli.gate.one(cmd.Acquire("waitslong2", spec, "elsewhere|b|1|2|3", expires_ms=1))
-    monkeypatch.setattr("headgate.cli.read_only_gate._OVERDUE_MS", 0)
+    monkeypatch.setattr("fleetgate.cli.read_only_gate._OVERDUE_MS", 0)
     while cli.gate.now() <= (cli.gate.replica.due or 0):
         pass
     assert cli.json("status")["waiting"] == 0

@@ -1,4 +1,4 @@
-"""`headgate session` (SPEC R9), as a person uses it."""
+"""`fleetgate session` (SPEC R9), as a person uses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.gate import agent_sessions
+from fleetgate.gate import agent_sessions
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

@@ -1,4 +1,4 @@
-"""`headgate simulate` and `headgate explain`, as a person and a program use them."""
+"""`fleetgate simulate` and `fleetgate explain`, as a person and a program use them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
 from tests.cli.changing import Cli, opened
 
 FLEET = """
@@ -51,11 +51,11 @@ def test_simulate_tells_its_speed_where_it_took_a_while(
 ) -> None:
     ask = ("simulate", mine, "--policy", "adapt", "--jobs", "1")
     moments = iter((10.0, 11.9, 20.0, 24.0))
-    monkeypatch.setattr("headgate.cli.commands.simulate.perf_counter", lambda: next(moments))
-    monkeypatch.setattr("headgate.cli.commands.simulate.COMPILED", compiled)
+    monkeypatch.setattr("fleetgate.cli.commands.simulate.perf_counter", lambda: next(moments))
+    monkeypatch.setattr("fleetgate.cli.commands.simulate.COMPILED", compiled)
     assert cli(*ask).err == ""
     said = cli(*ask).err
-    assert re.fullmatch(r"headgate: [0-9,]+ requests played in 4\.0 s, [0-9,]+ a second(; twice that .*)?\n", said)
+    assert re.fullmatch(r"fleetgate: [0-9,]+ requests played in 4\.0 s, [0-9,]+ a second(; twice that .*)?\n", said)
     assert ("compiled core" in said) is not compiled
 
 
@@ -115,7 +115,7 @@ def test_p4_status_says_that_a_learned_limit_recovers_by_itself(cli: Cli) -> Non
     told = next(pool for pool in cli.json("status")["pools"] if pool["pool"] == "umans")
     assert (told["auto_reduced"], told["auto_reduced_from"], told["limit"]) == (True, 4, 1)
     assert "it recovers by itself" in told["notice"]
-    assert "it recovers by itself (`headgate explain umans`)" in cli.ok("status")
+    assert "it recovers by itself (`fleetgate explain umans`)" in cli.ok("status")
 
 
 def test_explain_says_which_pools_there_are(cli: Cli) -> None:

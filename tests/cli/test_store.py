@@ -1,4 +1,4 @@
-"""`headgate store`, and the other commands on a PostgreSQL store (SPEC C2, C3, Q2)."""
+"""`fleetgate store`, and the other commands on a PostgreSQL store (SPEC C2, C3, Q2)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import HeadgateError
-from headgate.gate.replica.replica import JOB_ENDS, TOLD
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
-from headgate.log.postgres import copy_store, migrations
-from headgate.log.postgres import url as postgres_url
-from headgate.log.protocol import START, SideWrite, StoreError
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.replica.replica import JOB_ENDS, TOLD
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
+from fleetgate.log.postgres import copy_store, migrations
+from fleetgate.log.postgres import url as postgres_url
+from fleetgate.log.protocol import START, SideWrite, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.cli.changing import Cli, opened
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
@@ -41,7 +41,7 @@ def url(postgres: Server) -> str:
 
 @pytest.fixture
 def on_postgres(cli: Cli, url: str) -> Cli:
-    cli.env("HEADGATE_STORE", url)
+    cli.env("FLEETGATE_STORE", url)
     return cli
 
 
@@ -86,7 +86,7 @@ def test_doctor_looks_at_the_database(on_postgres: Cli) -> None:
 def test_doctor_says_that_waiters_poll_where_listening_does_not_work(
     on_postgres: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.log.postgres.inspect.reaches", lambda address, namespace: False)
+    monkeypatch.setattr("fleetgate.log.postgres.inspect.reaches", lambda address, namespace: False)
     told = [one["text"] for one in on_postgres.json("doctor")["checks"] if one["level"] == "warn"]
     assert any("LISTEN does not work here" in text for text in told)
     assert "by polling" in on_postgres.ok("store")
@@ -99,9 +99,9 @@ def test_doctor_says_that_waiters_poll_where_listening_does_not_work(
 def test_the_store_says_what_it_is(cli: Cli, url: str) -> None:
     assert cli.json("store", "status")["kind"] == "sqlite"
     assert "SQLite" in cli.ok("store")
-    cli.env("HEADGATE_STORE", "memory://")
+    cli.env("FLEETGATE_STORE", "memory://")
     assert "one process alone" in cli.ok("store")
-    cli.env("HEADGATE_STORE", url)
+    cli.env("FLEETGATE_STORE", url)
     seen = cli.json("store", "status")
     assert (seen["kind"], seen["version"], seen["listens"]) == ("postgresql", migrations.VERSION, True)
     assert "woken at once" in cli.ok("store")
@@ -109,11 +109,11 @@ def test_the_store_says_what_it_is(cli: Cli, url: str) -> None:
 
 def test_Q1_a_database_without_tables_or_namespace_says_what_to_do(cli: Cli, postgres: Server) -> None:
     bare = postgres.url(postgres.new_database())
-    cli.env("HEADGATE_STORE", bare)
+    cli.env("FLEETGATE_STORE", bare)
     for command in ("status", "store", "run -- true"):
         said = cli(*command.split())
         assert said.code == 69
-        assert "run `headgate store migrate`" in said.err
+        assert "run `fleetgate store migrate`" in said.err
     assert cli.json("store", "migrate") == {
         "store": postgres_url.parse(bare).shown,
         "before": 0,
@@ -122,7 +122,7 @@ def test_Q1_a_database_without_tables_or_namespace_says_what_to_do(cli: Cli, pos
     }
     assert "as needed" in cli.ok("store", "migrate")
     cli.ok("status")
-    cli.env("HEADGATE_STORE", f"{bare}&namespace=taem-a")
+    cli.env("FLEETGATE_STORE", f"{bare}&namespace=taem-a")
     said = cli("status")
     assert said.code == 69
     assert "there is no namespace 'taem-a'" in said.err
@@ -137,16 +137,16 @@ def test_only_a_postgresql_store_is_migrated(cli: Cli) -> None:
 def test_Q1_releases_and_tables_that_do_not_fit_say_which_to_upgrade(cli: Cli, postgres: Server) -> None:
     url = postgres.url(postgres.new_database())
     migrations.migrate(postgres_url.parse(url))
-    cli.env("HEADGATE_STORE", url)
+    cli.env("FLEETGATE_STORE", url)
     with admin(url) as operator:
-        operator.execute("UPDATE headgate.meta SET value = 99 WHERE key = 'version'")
+        operator.execute("UPDATE fleetgate.meta SET value = 99 WHERE key = 'version'")
         cli.ok("status")  # a newer release has added to it, and left `oldest` alone
         assert "tables of version 99" in cli.ok("store", "migrate")
-        operator.execute("UPDATE headgate.meta SET value = 99 WHERE key = 'oldest'")
-        assert "upgrade headgate" in cli("status").err
-        operator.execute("UPDATE headgate.meta SET value = 0")
+        operator.execute("UPDATE fleetgate.meta SET value = 99 WHERE key = 'oldest'")
+        assert "upgrade fleetgate" in cli("status").err
+        operator.execute("UPDATE fleetgate.meta SET value = 0")
         said = cli("status")
-        assert (said.code, "run `headgate store migrate`" in said.err) == (69, True)
+        assert (said.code, "run `fleetgate store migrate`" in said.err) == (69, True)
 
 
 def test_a_role_with_the_rights_of_the_docs_can_do_everything_but_migrate(cli: Cli, postgres: Server) -> None:
@@ -154,18 +154,18 @@ def test_a_role_with_the_rights_of_the_docs_can_do_everything_but_migrate(cli: C
     migrations.migrate(postgres_url.parse(url))
     with admin(url) as operator:
         operator.execute("CREATE ROLE worker LOGIN")
-        operator.execute("GRANT USAGE ON SCHEMA headgate TO worker")
-        operator.execute("GRANT SELECT ON headgate.meta TO worker")
-        operator.execute("GRANT SELECT, UPDATE ON headgate.namespaces TO worker")
+        operator.execute("GRANT USAGE ON SCHEMA fleetgate TO worker")
+        operator.execute("GRANT SELECT ON fleetgate.meta TO worker")
+        operator.execute("GRANT SELECT, UPDATE ON fleetgate.namespaces TO worker")
         operator.execute(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON headgate.log, headgate.side, headgate.snapshots TO worker"
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON fleetgate.log, fleetgate.side, fleetgate.snapshots TO worker"
         )
-    cli.env("HEADGATE_STORE", url.replace("//headgate@", "//worker@"))
+    cli.env("FLEETGATE_STORE", url.replace("//fleetgate@", "//worker@"))
     cli.ok("cap", "set", "host", "4")
     cli.ok("status")
     assert cli.json("doctor")["level"] in ("ok", "warn")
     with admin(url) as operator:
-        operator.execute("UPDATE headgate.meta SET value = 0 WHERE key = 'version'")
+        operator.execute("UPDATE fleetgate.meta SET value = 0 WHERE key = 'version'")
     assert "may not make tables" in cli("store", "migrate").err
 
 
@@ -216,7 +216,7 @@ def test_L2_a_copied_gate_is_the_same_to_the_last_byte_and_the_old_one_is_closed
         with pytest.raises(StoreError, match="was moved to postgresql://"):
             use()
     gate.close()
-    cli.env("HEADGATE_STORE", f"sqlite://{tmp_path / 'old'}")
+    cli.env("FLEETGATE_STORE", f"sqlite://{tmp_path / 'old'}")
     said = cli("status")
     assert said.code == 69
     assert "was moved to postgresql://" in said.err
@@ -244,7 +244,7 @@ def test_L2_a_gate_is_copied_while_it_is_in_use_and_nothing_that_was_told_is_los
                 told.append(ident)
                 if len(told) > 200:
                     started.set()
-        except HeadgateError as error:
+        except FleetgateError as error:
             ended.append(str(error))
         finally:
             started.set()

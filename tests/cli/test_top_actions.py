@@ -1,4 +1,4 @@
-"""What the keys of `headgate top` do to a gate, and what is said of it (SPEC A9, A12, B6, P3)."""
+"""What the keys of `fleetgate top` do to a gate, and what is said of it (SPEC A9, A12, B6, P3)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.top import actions
-from headgate.cli.top.actions import perform
-from headgate.cli.top.selection import Wish
-from headgate.cli.top.snapshot import snapshot
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.core.errors import BadRequest, NotFound
-from headgate.log import open_log
-from headgate.log.protocol import StoreError
+from fleetgate.cli.top import actions
+from fleetgate.cli.top.actions import perform
+from fleetgate.cli.top.selection import Wish
+from fleetgate.cli.top.snapshot import snapshot
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.log import open_log
+from fleetgate.log.protocol import StoreError
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -65,7 +65,7 @@ def test_a9_what_has_left_or_entered_meanwhile_is_not_cancelled(cli: Cli) -> Non
         do(cli, "bump", left)
     cli.gate.one(cmd.Release(seat))
     cli.gate.one(cmd.Claim(first))
-    with pytest.raises(BadRequest, match=f"headgate release {first} --force"):
+    with pytest.raises(BadRequest, match=f"fleetgate release {first} --force"):
         do(cli, "cancel", entered)
     assert first in cli.state.leases
 
@@ -121,7 +121,7 @@ def test_p3_of_a_reduced_pool_the_limit_in_force_is_changed(cli: Cli, what: str,
 
 def test_c7_a_cap_that_follows_memory_is_left_alone(cli: Cli) -> None:
     cli.gate.one(cmd.SetRule(Rule("agents", "host", auto=True)))
-    with pytest.raises(BadRequest, match="follows free memory: headgate cap set host N"):
+    with pytest.raises(BadRequest, match="follows free memory: fleetgate cap set host N"):
         do(cli, "raise", pool(cli, "host"))
 
 

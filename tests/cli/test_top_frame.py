@@ -1,4 +1,4 @@
-"""What `headgate top` draws: a state as lines, at any size, whatever the texts are (SPEC Q1, P3, O1-O3)."""
+"""What `fleetgate top` draws: a state as lines, at any size, whatever the texts are (SPEC Q1, P3, O1-O3)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.output.table import Cell, Screen, cell_width
-from headgate.cli.top.layout import frame
-from headgate.cli.top.loop import begin
-from headgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, seats_bar
-from headgate.cli.top.selection import Ui
-from headgate.cli.top.snapshot import Snapshot, snapshot
-from headgate.cli.top.terminal import Display, painted
-from headgate.cli.top.trend import Trend
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
+from fleetgate.cli.output.table import Cell, Screen, cell_width
+from fleetgate.cli.top.layout import frame
+from fleetgate.cli.top.loop import begin
+from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, seats_bar
+from fleetgate.cli.top.selection import Ui
+from fleetgate.cli.top.snapshot import Snapshot, snapshot
+from fleetgate.cli.top.terminal import Display, painted
+from fleetgate.cli.top.trend import Trend
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -127,7 +127,7 @@ def test_p3_a_reduced_pool_says_what_restores_it(busy: Cli) -> None:
     ui.press("end", shot_of(busy))
     for width, height in SIZES:
         text = plain(drawn(busy, width, height, ui))
-        assert "headgate cap set 'umans' 4 --kind requests" in text
+        assert "fleetgate cap set 'umans' 4 --kind requests" in text
     assert "auto-reduced from 4" in plain(drawn(busy, 160, 40, ui))
 
 
@@ -196,7 +196,7 @@ def test_once_prints_everything_without_a_terminal(busy: Cli) -> None:
     assert all(line.isprintable() for line in out.splitlines()), "no escape sequence is passed on"
     for number in range(9):
         assert f"ticket{number}" in out
-    assert "restore umans: headgate cap set 'umans' 4 --kind requests" in out
+    assert "restore umans: fleetgate cap set 'umans' 4 --kind requests" in out
     assert OPUS in out
 
 
@@ -209,5 +209,5 @@ def test_once_fits_a_narrow_terminal(busy: Cli) -> None:
 
 def test_without_a_terminal_it_says_what_to_type_instead(cli: Cli) -> None:
     said = cli.refused("top", code=64)
-    assert "headgate top --once" in said
-    assert "headgate status" in said
+    assert "fleetgate top --once" in said
+    assert "fleetgate status" in said

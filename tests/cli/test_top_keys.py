@@ -1,4 +1,4 @@
-"""The keys of `headgate top`: bytes as keys, and what they do to the selection, the filter and the question."""
+"""The keys of `fleetgate top`: bytes as keys, and what they do to the selection, the filter and the question."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.cli.top.keys import Keys
-from headgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS
-from headgate.cli.top.selection import QUIT, Ui, Wish
-from headgate.cli.top.snapshot import Snapshot, snapshot
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
+from fleetgate.cli.top.keys import Keys
+from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS
+from fleetgate.cli.top.selection import QUIT, Ui, Wish
+from fleetgate.cli.top.snapshot import Snapshot, snapshot
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
@@ -154,7 +154,7 @@ def test_a_key_of_another_pane_says_where_it_belongs(cli: Cli) -> None:
         assert said in ui.message
         assert ui.failed
     typed(ui, cli, "3", "c")
-    assert f"headgate release {lease} --force" in ui.message
+    assert f"fleetgate release {lease} --force" in ui.message
     typed(ui, cli, "2", "b")
     assert "LINE" in ui.message, "and there is nobody in line"
     typed(ui, cli, "Z")

@@ -1,4 +1,4 @@
-"""The loop of `headgate top`, with keys from a pipe and a display that only writes down what it is given."""
+"""The loop of `fleetgate top`, with keys from a pipe and a display that only writes down what it is given."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headgate.cli.top.loop import Live
-from headgate.cli.top.terminal import Display, Line
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
-from headgate.log.protocol import StoreError
+from fleetgate.cli.top.loop import Live
+from fleetgate.cli.top.terminal import Display, Line
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.log.protocol import StoreError
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.events import Event
-from headgate.log import open_log
-from headgate.log.memory import MemoryLog, MemoryStore
-from headgate.log.protocol import START, Log, Position, SideWrite
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.events import Event
+from fleetgate.log import open_log
+from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.log.protocol import START, Log, Position, SideWrite
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.lending_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 
-DATABASE = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
+DATABASE = ("fleetgate.db", "fleetgate.db-wal", "fleetgate.db-shm")
 
 
 class Time:

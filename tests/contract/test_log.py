@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.core.entities import Reason, Rule, Spec, Ticket
-from headgate.core.errors import InternalError
-from headgate.core.events import Cancelled, Event, Expired, Granted, Queued, Returned, RuleSet
-from headgate.log.protocol import START, Head, Log, LogReplaced, Position, SideWrite
+from fleetgate.core.entities import Reason, Rule, Spec, Ticket
+from fleetgate.core.errors import InternalError
+from fleetgate.core.events import Cancelled, Event, Expired, Granted, Queued, Returned, RuleSet
+from fleetgate.log.protocol import START, Head, Log, LogReplaced, Position, SideWrite
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Commits, Store
@@ -478,7 +478,9 @@ def test_history_may_be_read_while_commits_are_made(log: Log, commit: Commits) -
 
 
 def test_history_may_be_read_within_a_transaction(log: Log, commit: Commits) -> None:
-    """As one does who must know what became of a lease before it is claimed again (gate/replica/lost_log_recovery.py)."""
+    """As one does who must know what became of a lease before it is claimed again
+    (gate/replica/lost_log_recovery.py).
+    """
     position = commit(log, [Returned(id="a"), Returned(id="b")])
     log.lock()
     log.begin()

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
-from headgate.gate.liveness.process_identity import site_of
-from headgate.log.host_beats import GAP_MS
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.gate.liveness.process_identity import site_of
+from fleetgate.log.host_beats import GAP_MS
 from tests.dashboard.service import Server
 
 OPUS, SONNET, GPT = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time_ns
 
-from headgate.core import commands as cmd
-from headgate.jobs import job_record, job_store, state_machine
-from headgate.jobs import submit as jobs_submit
-from headgate.jobs.job_record import Job, JobSpec
-from headgate.jobs.output_files import Writer
+from fleetgate.core import commands as cmd
+from fleetgate.jobs import job_record, job_store, state_machine
+from fleetgate.jobs import submit as jobs_submit
+from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.output_files import Writer
 from tests.dashboard.fleet import OPUS, SONNET, holder
-from tests.dashboard.service import HEADGATE, Server
+from tests.dashboard.service import FLEETGATE, Server
 
 
 def submit(server: Server, *argv: str, **said: object) -> str:
@@ -25,7 +25,7 @@ def submit(server: Server, *argv: str, **said: object) -> str:
 @contextmanager
 def worker(server: Server, hands: int = 1) -> Iterator[None]:
     with subprocess.Popen(
-        [HEADGATE, "worker", "--now", "-n", str(hands)], env=server.env, stderr=subprocess.DEVNULL
+        [FLEETGATE, "worker", "--now", "-n", str(hands)], env=server.env, stderr=subprocess.DEVNULL
     ) as process:
         try:
             yield

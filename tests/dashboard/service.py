@@ -1,4 +1,4 @@
-"""A real `headgate serve` on a store of its own, and a fleet to look at."""
+"""A real `fleetgate serve` on a store of its own, and a fleet to look at."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 import msgspec
 
-from headgate.config.file import load
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec
-from headgate.gate.liveness import process_identity
-from headgate.gate.request_ids import new_id
-from headgate.gate.serving.service_address import Address, read_address
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
+from fleetgate.config.file import load
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.serving.service_address import Address, read_address
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
 
-HEADGATE = str(Path(sys.executable).with_name("headgate"))
+FLEETGATE = str(Path(sys.executable).with_name("fleetgate"))
 DEADLINE_S = 60.0
 
 
@@ -48,8 +48,8 @@ class Server:
         self.port = 0
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(config)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADGATE_", "AIDEVOPS_"))}
-        self.env = {**kept, "HEADGATE_HOME": str(home), "HEADGATE_CONFIG": str(home / "config.toml")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLEETGATE_", "AIDEVOPS_"))}
+        self.env = {**kept, "FLEETGATE_HOME": str(home), "FLEETGATE_CONFIG": str(home / "config.toml")}
         self._process: subprocess.Popen[bytes] | None = None
         self._gate: DirectGate | None = None
         self.start()
@@ -61,7 +61,7 @@ class Server:
     def start(self) -> None:
         (self.home / "serve.log").touch()
         output = (self.home / "serve.log").open("ab")
-        command = [HEADGATE, "serve", "--port", str(self.port)]
+        command = [FLEETGATE, "serve", "--port", str(self.port)]
         self._process = subprocess.Popen(command, env=self.env, stdout=output, stderr=output)
         output.close()
         self.port = wait_until("the service says where it is", self._address).port
@@ -79,10 +79,10 @@ class Server:
         self._process.wait()
 
     def run(self, *arguments: str, check: bool = True) -> str:
-        """A command of Headgate on this state folder."""
-        done = subprocess.run([HEADGATE, *arguments], env=self.env, capture_output=True, text=True, timeout=DEADLINE_S)
+        """A command of Fleetgate on this state folder."""
+        done = subprocess.run([FLEETGATE, *arguments], env=self.env, capture_output=True, text=True, timeout=DEADLINE_S)
         if check and done.returncode:
-            raise AssertionError(f"headgate {' '.join(arguments)}: {done.returncode} {done.stderr}")
+            raise AssertionError(f"fleetgate {' '.join(arguments)}: {done.returncode} {done.stderr}")
         return done.stdout
 
     def http(self, method: str, path: str, **body: Any) -> Any:
@@ -103,7 +103,7 @@ class Server:
         return next(pool for pool in self.http("GET", "/v1/status")["pools"] if pool["pool"] == name)
 
     def link(self) -> str:
-        """A one-time link, as `headgate open` makes it."""
+        """A one-time link, as `fleetgate open` makes it."""
         return str(self.http("POST", "/v1/login-links")["url"])
 
     @property

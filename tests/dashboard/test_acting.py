@@ -174,7 +174,7 @@ def test_D1_H5_without_the_token_the_page_only_looks(server: Server, context: ob
     reader = signed_in.context.browser.new_page()  # type: ignore[union-attr]
     try:
         reader.goto(server.url)
-        expect(reader.locator(".banner.info")).to_contain_text("headgate open")
+        expect(reader.locator(".banner.info")).to_contain_text("fleetgate open")
         expect(reader.locator("#line-list tbody tr")).to_have_count(1)
         expect(reader.locator("#line-list tbody td.do button:visible")).to_have_count(0)
         expect(reader.locator(".pool-actions button:visible")).to_have_count(0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from headgate.core import commands as cmd
+from fleetgate.core import commands as cmd
 from tests.dashboard.service import Server
 from tests.timed import within
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from headgate.jobs import job_store
+from fleetgate.jobs import job_store
 from tests.dashboard import jobs
 from tests.dashboard.service import Server, wait_until
 
@@ -37,7 +37,7 @@ def test_D1_no_jobs_says_how_to_leave_one(server: Server, open_page: Opened) -> 
     server.ask("umans/coder", "agent {number}", 2)
     page = open_page()
     expect(page.locator("#job-list")).to_contain_text("No jobs")
-    expect(page.locator("#job-list")).to_contain_text("headgate submit")
+    expect(page.locator("#job-list")).to_contain_text("fleetgate submit")
 
 
 def test_D1_a_job_appears_waits_with_its_reason_runs_and_ends_while_one_looks(
@@ -169,7 +169,7 @@ def test_D1_H5_without_the_token_jobs_are_listed_and_their_output_is_not(server:
     try:
         reader.goto(server.url)
         _row(reader, "private").get_by_role("button", name="private", exact=True).click()
-        expect(reader.get_by_role("dialog")).to_contain_text("headgate open")
+        expect(reader.get_by_role("dialog")).to_contain_text("fleetgate open")
         expect(reader.get_by_role("dialog").locator(".dialog-foot button")).to_have_count(0)
         expect(reader.locator("#job-list td.do button:visible")).to_have_count(0)
     finally:

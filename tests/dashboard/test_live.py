@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from headgate.core import commands as cmd
+from fleetgate.core import commands as cmd
 from tests.dashboard.service import Server
 
 Opened = Callable[[], Page]
@@ -40,7 +40,7 @@ def test_D1_a_pool_shows_its_seats_by_what_takes_them(server: Server, open_page:
 
 def test_D1_with_nothing_running_the_page_says_what_to_type(server: Server, open_page: Opened) -> None:
     page = open_page()
-    expect(page.locator("#welcome")).to_contain_text("headgate run -m")
+    expect(page.locator("#welcome")).to_contain_text("fleetgate run -m")
     server.ask("umans/coder", "first agent")
     expect(page.locator("#welcome")).to_be_hidden()
     expect(page.locator("#lease-list")).to_contain_text("first agent")

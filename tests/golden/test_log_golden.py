@@ -11,9 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from headgate.core.events import Asked, CapReset, Event, Returned
-from headgate.log.protocol import START, LogReplaced, SideWrite
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.events import Asked, CapReset, Event, Returned
+from fleetgate.log.protocol import START, LogReplaced, SideWrite
+from fleetgate.log.sqlite.log import SqliteLog
 
 HERE = Path(__file__).parent
 
@@ -42,7 +42,7 @@ def build(folder: str) -> None:
     now = 1_000_000
     log.maintain(0)
     log.close()
-    (Path(folder) / "headgate.lock").unlink()
+    (Path(folder) / "fleetgate.lock").unlink()
 
 
 def test_a_store_of_format_1_is_restored_and_goes_on(tmp_path: Path) -> None:

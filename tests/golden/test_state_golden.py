@@ -24,18 +24,18 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Lease, Reason, Rule, Spec, Ticket
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.pools.backoff import Backoff
-from headgate.core.state.snapshot_format import FORMAT, PoolRecord, Snapshot
-from headgate.core.state.state import State
-from headgate.gate.replica.replica import Replica
-from headgate.log.event_codec import decode, encode
-from headgate.log.memory import MemoryLog
-from headgate.log.protocol import START, StoreError
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Lease, Reason, Rule, Spec, Ticket
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.pools.backoff import Backoff
+from fleetgate.core.state.snapshot_format import FORMAT, PoolRecord, Snapshot
+from fleetgate.core.state.state import State
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.event_codec import decode, encode
+from fleetgate.log.memory import MemoryLog
+from fleetgate.log.protocol import START, StoreError
 
 HERE = Path(__file__).parent
 EVENTS = 2  # the newest events-N.jsonl
@@ -51,7 +51,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
     1: {
         "seq": 83,
         "at": T0 + 26_000,
-        "file": ("/home/me/.config/headgate/config.toml", "d1", T0 - 5_000, 600_000),
+        "file": ("/home/me/.config/fleetgate/config.toml", "d1", T0 - 5_000, 600_000),
         "caps": {
             "agents */claude-opus-*": ("built-in", 4),
             "agents anthropic/claude-opus-*": ("file", 4),
@@ -155,7 +155,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
         T0,
         [
             ev.FileLoaded(
-                "/home/me/.config/headgate/config.toml",
+                "/home/me/.config/fleetgate/config.toml",
                 "d1",
                 T0 - 5_000,
                 (
@@ -316,7 +316,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
     yield T0 + 24_000, [ev.Resumed("requests", "umans@work"), ev.Reserved("kept", (OPUS_POOL, HOST))]
     # Jobs: nobody's until a worker offers, held until approved, run, and all their ends.
     job: dict[str, Any] = {"job": True, "away": True, "any_host": True}
-    idle = Reason("no_worker", "no worker runs that could take it; start one with `headgate worker`")
+    idle = Reason("no_worker", "no worker runs that could take it; start one with `fleetgate worker`")
     yield (
         T0 + 24_500,
         [

@@ -41,9 +41,9 @@ async def _clean(test: Coroutine[Any, Any, None]) -> None:
 @pytest.fixture(autouse=True)
 def nobody_elses_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing here touches the store and the config of whoever runs the tests."""
-    for name in ("HEADGATE_CONFIG", "HEADGATE_STORE", "HEADGATE_AGENTS", "HEADGATE_REQUESTS"):
+    for name in ("FLEETGATE_CONFIG", "FLEETGATE_STORE", "FLEETGATE_AGENTS", "FLEETGATE_REQUESTS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HEADGATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FLEETGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from headgate.core.events import Event
-from headgate.gate.library.gate import Gate
-from headgate.log.memory import MemoryLog
-from headgate.log.protocol import Log, Position, SideWrite
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.events import Event
+from fleetgate.gate.library.gate import Gate
+from fleetgate.log.memory import MemoryLog
+from fleetgate.log.protocol import Log, Position, SideWrite
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.simulation.faults import FaultyLog
 
 CODER = "umans/coder"

@@ -16,9 +16,9 @@ from time import monotonic
 import aiohttp
 import pytest
 
-import headgate
-from headgate.gate.library.gate import Gate
-from headgate.testing import FakeProvider
+import fleetgate
+from fleetgate.gate.library.gate import Gate
+from fleetgate.testing import FakeProvider
 
 CLIENTS = 40
 CALL = {"model": "coder", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
@@ -42,7 +42,7 @@ async def client(gate: Gate, session: aiohttp.ClientSession, provider: FakeProvi
 async def fleet(folder: Path, provider: FakeProvider) -> AsyncIterator[Gate]:
     stop = asyncio.Event()
     async with (
-        headgate.open_gate(f"sqlite://{folder}/gate") as gate,
+        fleetgate.open_gate(f"sqlite://{folder}/gate") as gate,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         await gate.set_cap("umans", 20)
@@ -87,7 +87,7 @@ async def used(provider: FakeProvider, seconds: float, most: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif("HEADGATE_SOAK" not in os.environ, reason="a quarter of an hour: make soak")
+@pytest.mark.skipif("FLEETGATE_SOAK" not in os.environ, reason="a quarter of an hour: make soak")
 def test_p4_the_limit_is_followed_down_and_up_again_in_real_time(tmp_path: Path) -> None:
     async def play() -> None:
         with FakeProvider(limit=6, lag_s=0.4, latency_s=(0.4, 1.0), chunks=20, chunk_delay_s=(0.3, 0.7)) as provider:

@@ -8,11 +8,11 @@ from time import monotonic
 
 import pytest
 
-import headgate
-from headgate.core import events as ev
-from headgate.gate.library import background_tasks
-from headgate.gate.replica import replica
-from headgate.log.sqlite.log import SqliteLog
+import fleetgate
+from fleetgate.core import events as ev
+from fleetgate.gate.library import background_tasks
+from fleetgate.gate.replica import replica
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.library.helpers import (
     CODER,
     PATIENCE_S,
@@ -70,7 +70,7 @@ async def test_a_single_command_is_committed_at_once(store: str) -> None:
         await turns(2)
         assert len(log.commits) == begun + 1
         lease = await task
-        assert isinstance(lease, headgate.Leased)
+        assert isinstance(lease, fleetgate.Leased)
         await lease.release()
         assert len(log.commits) == begun + 2
 
@@ -129,7 +129,7 @@ async def test_Q2_a_timeout_is_kept_while_somebody_else_has_the_lock_and_names_i
     async with gate:
         await gate.set_cap("umans", 1)
         with LockHolder(rival(log)) as held:
-            with pytest.raises(headgate.NotAdmitted, match="lock") as told:
+            with pytest.raises(fleetgate.NotAdmitted, match="lock") as told:
                 async with gate.lease(CODER, timeout_s=0.05):
                     pass
             assert told.value.reason.code == "store_busy"
@@ -194,7 +194,7 @@ async def test_decisions_do_not_wait_for_upkeep_that_waits_for_the_disk(
     monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
     monkeypatch.setattr(replica, "_SNAPSHOT_EVERY", 1)
     monkeypatch.setattr(SqliteLog, "_checkpoint", slow_disk)
-    async with headgate.open_gate(sqlite) as gate:
+    async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0, on_429="step")
         await until(begun.is_set)
         try:
@@ -221,7 +221,7 @@ async def test_Q2_a_commit_that_fails_is_told_to_all_of_its_callers_and_the_next
             gate.set_cap("umans", 9, on_429="step"),
             return_exceptions=True,
         )
-        assert [type(one) for one in told] == [headgate.StoreError] * 3
+        assert [type(one) for one in told] == [fleetgate.StoreError] * 3
         assert [view.cap for view in await gate.status() if view.pool == "umans"] == [4]
         async with gate.lease(CODER):
             assert await in_flight(gate) == 1
@@ -233,7 +233,7 @@ async def test_Q2_a_lease_whose_commit_came_and_whose_answer_did_not_is_given_ba
     async with gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         log.arm(at="appended", kind="error")
-        with pytest.raises(headgate.StoreError):
+        with pytest.raises(fleetgate.StoreError):
             await gate.lease(CODER).acquire()
         await nothing_is_left(gate)
         async with gate.lease(CODER, timeout_s=5):
@@ -247,21 +247,21 @@ async def test_Q2_a_release_that_failed_is_made_good_as_soon_as_the_store_works_
         lease = gate.lease(CODER)
         await lease.acquire()
         log.arm(at="append", kind="error")
-        with pytest.raises(headgate.StoreError):
+        with pytest.raises(fleetgate.StoreError):
             await lease.release()
         await gate.set_cooldown("umans", 0)
         await nothing_is_left(gate)
 
 
 async def test_Q2_a_release_that_failed_is_made_good_when_the_gate_is_closed(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as other:
+    async with fleetgate.open_gate(sqlite) as other:
         gate, log = witnessed(sqlite)
         async with gate:
             await gate.set_cap("umans", 1)
             lease = gate.lease(CODER)
             await lease.acquire()
             log.arm(at="append", kind="error")
-            with pytest.raises(headgate.StoreError):
+            with pytest.raises(fleetgate.StoreError):
                 await lease.release()
         await nothing_is_left(other)
 
@@ -279,7 +279,7 @@ async def test_Q2_what_left_the_block_is_told_and_not_that_the_store_failed_then
 
         with pytest.raises(ZeroDivisionError):
             await leave_by(ZeroDivisionError)
-        with pytest.raises(headgate.StoreError):
+        with pytest.raises(fleetgate.StoreError):
             await leave_by(None)
 
         async def work() -> None:
@@ -311,7 +311,7 @@ async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
         for step in ("read", "was read", "read", "append"):
             log.arm(at=step, kind="error")
             if step == "append":
-                with pytest.raises(headgate.StoreError):
+                with pytest.raises(fleetgate.StoreError):
                     await gate.set_cap("umans", 1)
             await until(lambda: bool(log.failed_at))
         assert not task.done()
@@ -322,7 +322,7 @@ async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
 async def test_Q2_a_claim_that_failed_is_tried_again(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_tasks, "POLL_S", 0.05)
     gate, log = witnessed(sqlite)
-    async with gate, headgate.open_gate(sqlite) as other:
+    async with gate, fleetgate.open_gate(sqlite) as other:
         await gate.set_cap("umans", 1, cooldown_s=0)
         holder = other.lease(CODER)
         await holder.acquire()
@@ -340,7 +340,7 @@ async def test_a_gate_that_does_nothing_does_not_hoard_what_others_do(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
-    async with headgate.open_gate(sqlite) as idle, headgate.open_gate(sqlite) as busy:
+    async with fleetgate.open_gate(sqlite) as idle, fleetgate.open_gate(sqlite) as busy:
         for _ in range(20):
             async with busy.lease(CODER):
                 pass

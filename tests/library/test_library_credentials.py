@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import headgate
-from headgate.config.settings import Provider, Settings
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.gate.providers.credentials import Credentials
-from headgate.gate.replica.replica import Replica
-from headgate.log.sqlite.log import SqliteLog
+import fleetgate
+from fleetgate.config.settings import Provider, Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.library.helpers import CODER, in_line
 
 CONFIG = {"providers": {"umans": {"key_env": "UMANS_KEY"}}}
@@ -37,16 +37,16 @@ def test_b3_a_request_is_admitted_once_the_key_is_another_one(
     async def main() -> None:
         monkeypatch.setenv("UMANS_KEY", "one")
         refuse(tmp_path / "s")
-        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
-            assert isinstance(await gate.try_lease(CODER), headgate.Deferred)
-            with pytest.raises(headgate.NotAdmitted):
+        async with fleetgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+            assert isinstance(await gate.try_lease(CODER), fleetgate.Deferred)
+            with pytest.raises(fleetgate.NotAdmitted):
                 await gate.lease(CODER).__aenter__()
             monkeypatch.setenv("UMANS_KEY", "two")
             if wait:
                 async with gate.lease(CODER):
                     pass
             else:
-                assert not isinstance(await gate.try_lease(CODER), headgate.Deferred)
+                assert not isinstance(await gate.try_lease(CODER), fleetgate.Deferred)
 
     asyncio.run(main())
 
@@ -60,7 +60,7 @@ def test_b3_who_waits_enters_by_itself_once_the_key_is_another_one(
         log = SqliteLog(str(tmp_path / "s"))
         Replica(log, "other").decide([cmd.BackOff("other/model", "overloaded", 7_200_000)])
         log.close()
-        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+        async with fleetgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
 
             async def work() -> str:
                 async with gate.lease([CODER, "other/model"]) as lease:
@@ -79,13 +79,13 @@ def test_b3_a_login_that_a_program_says_was_refused_is_over_with_another_key(
 ) -> None:
     async def main() -> None:
         monkeypatch.setenv("UMANS_KEY", "one")
-        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+        async with fleetgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
             lease = await gate.try_lease(CODER)
-            assert not isinstance(lease, headgate.Deferred)
+            assert not isinstance(lease, fleetgate.Deferred)
             await lease.release("auth")
-            assert isinstance(await gate.try_lease(CODER), headgate.Deferred)
+            assert isinstance(await gate.try_lease(CODER), fleetgate.Deferred)
             monkeypatch.setenv("UMANS_KEY", "two")
-            assert not isinstance(await gate.try_lease(CODER), headgate.Deferred)
+            assert not isinstance(await gate.try_lease(CODER), fleetgate.Deferred)
 
     asyncio.run(main())
 
@@ -95,15 +95,15 @@ def test_b4_a_candidate_that_is_known_to_have_no_credentials_is_passed_over(
 ) -> None:
     async def main() -> None:
         monkeypatch.delenv("UMANS_KEY", raising=False)
-        async with headgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
+        async with fleetgate.open_gate(f"sqlite://{tmp_path / 's'}", CONFIG) as gate:
             async with gate.lease([CODER, "other/model"]) as lease:
                 assert lease.model == "other/model"
             async with gate.lease(CODER) as lease:
                 assert lease.model == CODER, "nobody else could do its work"
             refused = await gate.try_lease([CODER, "umans/other"])
-            assert isinstance(refused, headgate.Deferred)
+            assert isinstance(refused, fleetgate.Deferred)
             assert (refused.reason.code, "UMANS_KEY" in refused.reason.text) == ("no_credentials", True)
-            with pytest.raises(headgate.NotAdmitted, match="no candidate has credentials"):
+            with pytest.raises(fleetgate.NotAdmitted, match="no candidate has credentials"):
                 await gate.lease([CODER, "umans/other"]).__aenter__()
             monkeypatch.setenv("UMANS_KEY", "one")
             async with gate.lease([CODER, "other/model"]) as lease:

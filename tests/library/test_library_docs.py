@@ -12,10 +12,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-import headgate
-from headgate.core import events as ev
-from headgate.core.entities import Reason, Rule, Spec, Ticket
-from headgate.core.views.wait_reasons import CODES
+import fleetgate
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Reason, Rule, Spec, Ticket
+from fleetgate.core.views.wait_reasons import CODES
 
 DOCS = Path(__file__).parents[2] / "docs"
 LIBRARY = (DOCS / "library.md").read_text()
@@ -36,26 +36,26 @@ def test_an_example_of_the_library_page_prints_what_the_page_says(program: str, 
     assert (done.stdout, done.stderr, done.returncode) == (output, "", 0)
 
 
-@pytest.mark.parametrize("name", headgate.__all__)
+@pytest.mark.parametrize("name", fleetgate.__all__)
 def test_everything_that_is_exported_is_on_the_library_page(name: str) -> None:
-    assert getattr(headgate, name) is not None
+    assert getattr(fleetgate, name) is not None
     if name not in ("Gate", "Leased", "PoolView", "TicketView", "Reason"):  # what these are is told by their use
         assert re.search(rf"\b{name}\b", LIBRARY), f"docs/library.md does not mention {name}"
 
 
-@pytest.mark.parametrize("face", [headgate.Gate, headgate.sync.Gate])
+@pytest.mark.parametrize("face", [fleetgate.Gate, fleetgate.sync.Gate])
 def test_Y2_both_faces_have_every_method_with_the_same_arguments(face: type) -> None:
-    methods = [name for name in dir(headgate.Gate) if not name.startswith("_")]
+    methods = [name for name in dir(fleetgate.Gate) if not name.startswith("_")]
     assert {"lease", "try_lease", "set_cap", "events", "close"} <= set(methods)
     for name in methods:
         if name != "close":
             assert f"gate.{name}(" in LIBRARY, f"docs/library.md does not mention gate.{name}"
-        ours = inspect.signature(getattr(headgate.Gate, name)).parameters
+        ours = inspect.signature(getattr(fleetgate.Gate, name)).parameters
         theirs = inspect.signature(getattr(face, name)).parameters
         assert [*ours] == [*theirs] or "options" in theirs, name
 
 
-@pytest.mark.parametrize("name", [*inspect.signature(headgate.Gate.lease).parameters][1:])
+@pytest.mark.parametrize("name", [*inspect.signature(fleetgate.Gate.lease).parameters][1:])
 def test_every_argument_of_a_lease_is_on_the_library_page(name: str) -> None:
     assert f"| `{name}` |" in LIBRARY
 

@@ -10,15 +10,15 @@ import sys
 import threading
 from pathlib import Path
 
-import headgate
-from headgate.gate.wakeup import mailbox
+import fleetgate
+from fleetgate.gate.wakeup import mailbox
 from tests.library.helpers import CODER
 
 OPENINGS = 200
 
 STRICT = """
 import asyncio, sys, threading
-import headgate
+import fleetgate
 
 store = sys.argv[1]
 
@@ -26,11 +26,11 @@ async def work(gate, number):
     try:
         async with gate.lease("umans/coder", timeout_s=5 if number % 2 else 0.02, flow=str(number % 3)):
             await asyncio.sleep(0.005)
-    except headgate.NotAdmitted:
+    except fleetgate.NotAdmitted:
         pass
 
 async def main():
-    async with headgate.open_gate(store) as gate, headgate.open_gate(store) as other:
+    async with fleetgate.open_gate(store) as gate, fleetgate.open_gate(store) as other:
         await gate.set_cap("umans", 2, cooldown_s=0.01)
         tasks = [asyncio.create_task(work(one, number)) for number in range(30) for one in (gate, other)]
         await asyncio.sleep(0.05)
@@ -43,11 +43,11 @@ async def main():
         waiting = [asyncio.create_task(work(gate, 1)) for _ in range(4)]
         await asyncio.sleep(0)
     for end in await asyncio.gather(*waiting, return_exceptions=True):
-        assert end is None or isinstance(end, headgate.HeadgateError), repr(end)
+        assert end is None or isinstance(end, fleetgate.FleetgateError), repr(end)
 
 asyncio.run(main(), debug=True)
 
-with headgate.sync.open_gate(store) as gate:
+with fleetgate.sync.open_gate(store) as gate:
     threads = [threading.Thread(target=lambda: gate.lease("umans/coder").__enter__().release()) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -76,7 +76,7 @@ def _is_slowness(line: str) -> bool:
 
 async def test_openings_and_closings_leave_no_file_no_task_and_no_thread_behind(sqlite: str) -> None:
     async def once() -> None:
-        async with headgate.open_gate(sqlite) as gate, gate.lease(CODER):
+        async with fleetgate.open_gate(sqlite) as gate, gate.lease(CODER):
             pass
 
     async def until_alone() -> None:
@@ -100,7 +100,7 @@ async def test_openings_and_closings_leave_no_file_no_task_and_no_thread_behind(
 
 def test_openings_and_closings_of_the_other_face_leave_none_behind_either(sqlite: str) -> None:
     def once() -> None:
-        with headgate.sync.open_gate(sqlite) as gate, gate.lease(CODER):
+        with fleetgate.sync.open_gate(sqlite) as gate, gate.lease(CODER):
             pass
 
     once()
@@ -116,9 +116,9 @@ def test_openings_and_closings_of_the_other_face_leave_none_behind_either(sqlite
 async def test_openings_that_fail_leave_none_behind(tmp_path: Path) -> None:
     async def once() -> None:
         try:
-            async with headgate.open_gate(f"sqlite://{tmp_path}/store") as gate:
+            async with fleetgate.open_gate(f"sqlite://{tmp_path}/store") as gate:
                 await gate.set_cap("umans", 0)
-        except headgate.HeadgateError:
+        except fleetgate.FleetgateError:
             return
 
     await once()

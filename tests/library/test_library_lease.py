@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import headgate
-from headgate.core import events as ev
+import fleetgate
+from fleetgate.core import events as ev
 from tests.library.helpers import CODER, in_flight, in_line, nothing_is_left, witnessed
 
 
 async def test_Y1_a_lease_is_held_inside_the_block_and_given_back_after_it(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 4)
         async with gate.lease(CODER) as lease:
             assert lease.model == CODER
@@ -24,7 +24,7 @@ async def test_Y1_a_lease_is_held_inside_the_block_and_given_back_after_it(store
 
 
 async def test_Y1_a_request_waits_until_a_seat_is_free(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         entered: list[int] = []
 
@@ -38,7 +38,7 @@ async def test_Y1_a_request_waits_until_a_seat_is_free(store: str) -> None:
 
 
 async def test_Y1_A4_the_older_prompt_and_the_higher_priority_go_first(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         entered: list[str] = []
         now = time.time()
@@ -59,7 +59,7 @@ async def test_Y1_A4_the_older_prompt_and_the_higher_priority_go_first(store: st
 
 
 async def test_Y1_several_seats_are_taken_at_once(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 3)
         async with gate.lease(CODER, seats=3):
             assert await in_flight(gate) == 3
@@ -67,14 +67,14 @@ async def test_Y1_several_seats_are_taken_at_once(store: str) -> None:
 
 
 async def test_Y1_B5_with_any_the_next_candidate_is_taken_when_the_first_is_full(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER), gate.lease([CODER, "openai/gpt-5"], any=True) as other:
             assert other.model == "openai/gpt-5"
 
 
 async def test_Y1_agents_and_requests_are_counted_apart_and_agents_take_a_host_seat(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER), gate.lease(CODER, kind="agents"):
             pools = {(view.kind, view.pool): view.in_flight for view in await gate.status()}
@@ -91,10 +91,10 @@ async def test_Y1_A7_try_lease_answers_at_once_with_a_lease_or_the_reason(store:
         await gate.set_cap("umans", 1)
         held = await gate.try_lease(CODER)
         assert held
-        assert not isinstance(held, headgate.Deferred)
+        assert not isinstance(held, fleetgate.Deferred)
         assert held.model == CODER
         told = await gate.try_lease(CODER)
-        assert isinstance(told, headgate.Deferred)
+        assert isinstance(told, fleetgate.Deferred)
         assert not told
         assert told.reason.code == "concurrency_cap"
         assert told.reason.pool == "umans"
@@ -107,20 +107,20 @@ async def test_Y1_A7_try_lease_answers_at_once_with_a_lease_or_the_reason(store:
 
 
 async def test_Y1_a_lease_of_try_lease_may_be_used_as_a_block(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         got = await gate.try_lease(CODER)
-        assert isinstance(got, headgate.Leased)
+        assert isinstance(got, fleetgate.Leased)
         async with got as lease:
             assert lease.model == CODER
         assert await gate.try_lease(CODER)
 
 
 async def test_Y1_a_request_that_waits_longer_than_its_timeout_is_told_why_and_leaves_the_line(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
-            with pytest.raises(headgate.NotAdmitted, match=r"within 0.05 s: 1 of 1 seats of umans") as told:
+            with pytest.raises(fleetgate.NotAdmitted, match=r"within 0.05 s: 1 of 1 seats of umans") as told:
                 async with gate.lease(CODER, timeout_s=0.05):
                     pytest.fail("it was let in")
             assert told.value.reason.code == "concurrency_cap"
@@ -129,17 +129,17 @@ async def test_Y1_a_request_that_waits_longer_than_its_timeout_is_told_why_and_l
 
 
 async def test_Y1_a_timeout_that_is_not_reached_changes_nothing(store: str) -> None:
-    async with headgate.open_gate(store) as gate, gate.lease(CODER, timeout_s=30) as lease:
+    async with fleetgate.open_gate(store) as gate, gate.lease(CODER, timeout_s=30) as lease:
         assert lease.model == CODER
 
 
 @pytest.mark.parametrize("kind", ["requests", "agents"])
 async def test_Y1_without_any_time_to_wait_it_enters_where_there_is_room_and_else_not(store: str, kind: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, kind=kind, cooldown_s=0)
         async with gate.lease(CODER, kind=kind, timeout_s=0) as lease:
             assert lease.model == CODER
-            with pytest.raises(headgate.NotAdmitted, match=r"at once: 1 of 1 seats of umans") as told:
+            with pytest.raises(fleetgate.NotAdmitted, match=r"at once: 1 of 1 seats of umans") as told:
                 await gate.lease(CODER, kind=kind, timeout_s=0).acquire()
             assert told.value.reason.code == "concurrency_cap"
             assert await gate.queue() == []
@@ -147,19 +147,19 @@ async def test_Y1_without_any_time_to_wait_it_enters_where_there_is_room_and_els
 
 
 async def test_Y1_a_timeout_at_the_moment_of_the_grant_leaves_nothing_behind(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         for tenths in range(30):
             try:
                 async with gate.lease(CODER, timeout_s=tenths / 10_000):
                     assert await in_flight(gate) == 1
-            except headgate.NotAdmitted:
+            except fleetgate.NotAdmitted:
                 pass
         await nothing_is_left(gate)
 
 
 async def test_Y1_a_ticket_that_is_cancelled_tells_its_task(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
             waiter = asyncio.create_task(gate.lease(CODER).acquire())
@@ -167,20 +167,20 @@ async def test_Y1_a_ticket_that_is_cancelled_tells_its_task(store: str) -> None:
             (view,) = await gate.queue()
             assert view.position == 1
             await gate.cancel(view.ticket.id)
-            with pytest.raises(headgate.NotAdmitted, match="cancelled"):
+            with pytest.raises(fleetgate.NotAdmitted, match="cancelled"):
                 await waiter
         await nothing_is_left(gate)
 
 
 async def test_A10_a_lease_with_a_key_that_is_taken_is_not_entered(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         async with gate.lease(CODER, key="nightly"):
-            with pytest.raises(headgate.NotAdmitted, match="nightly") as told:
+            with pytest.raises(fleetgate.NotAdmitted, match="nightly") as told:
                 async with gate.lease(CODER, key="nightly"):
                     pytest.fail("two at once with one key")
             assert told.value.reason.code == "key_taken"
             refused = await gate.try_lease(CODER, key="nightly")
-            assert isinstance(refused, headgate.Deferred)
+            assert isinstance(refused, fleetgate.Deferred)
         async with gate.lease(CODER, key="nightly"):
             pass
 
@@ -190,10 +190,10 @@ async def test_A10_a_lease_with_a_key_that_is_taken_is_not_entered(store: str) -
 
 @pytest.mark.parametrize("outcome", ["fine", "", None, 5, "\ud800"])
 async def test_Q1_an_outcome_that_is_none_is_refused_and_the_lease_is_still_held(store: str, outcome: Any) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER) as lease:
-            with pytest.raises(headgate.BadRequest, match="valid are ok, rate_limited"):
+            with pytest.raises(fleetgate.BadRequest, match="valid are ok, rate_limited"):
                 await lease.release(outcome)
             assert await in_flight(gate) == 1
             await lease.release("server_error")
@@ -201,50 +201,50 @@ async def test_Q1_an_outcome_that_is_none_is_refused_and_the_lease_is_still_held
 
 
 async def test_Y1_a_lease_is_used_once(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         lease = gate.lease(CODER)
         async with lease:
-            with pytest.raises(headgate.HeadgateError, match="once"):
+            with pytest.raises(fleetgate.FleetgateError, match="once"):
                 async with lease:
                     pass
-        with pytest.raises(headgate.HeadgateError, match="once"):
+        with pytest.raises(fleetgate.FleetgateError, match="once"):
             async with lease:
                 pytest.fail("nobody was asked")
         tried = await gate.try_lease(CODER)
-        assert isinstance(tried, headgate.Leased)
+        assert isinstance(tried, fleetgate.Leased)
         await tried.release()
-        with pytest.raises(headgate.HeadgateError, match="once"):
+        with pytest.raises(fleetgate.FleetgateError, match="once"):
             async with tried:
                 pytest.fail("it was given back")
 
 
 async def test_Y1_a_model_of_a_lease_that_is_not_held_is_an_error(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
-        with pytest.raises(headgate.HeadgateError, match="not held"):
+    async with fleetgate.open_gate(store) as gate:
+        with pytest.raises(fleetgate.FleetgateError, match="not held"):
             _ = gate.lease(CODER).model
 
 
 async def test_Y1_a_gate_that_is_not_open_says_so(store: str) -> None:
-    gate = headgate.open_gate(store)
-    with pytest.raises(headgate.HeadgateError, match="async with"):
+    gate = fleetgate.open_gate(store)
+    with pytest.raises(fleetgate.FleetgateError, match="async with"):
         async with gate.lease(CODER):
             pass
-    with pytest.raises(headgate.HeadgateError, match="async with"):
+    with pytest.raises(fleetgate.FleetgateError, match="async with"):
         await gate.set_cap("umans", 1)
-    with pytest.raises(headgate.HeadgateError, match="async with"):
+    with pytest.raises(fleetgate.FleetgateError, match="async with"):
         await gate.status()
     async with gate:
-        with pytest.raises(headgate.HeadgateError, match="once"):
+        with pytest.raises(fleetgate.FleetgateError, match="once"):
             async with gate:
                 pass
-    with pytest.raises(headgate.HeadgateError, match="closed"):
+    with pytest.raises(fleetgate.FleetgateError, match="closed"):
         async with gate.lease(CODER):
             pass
-    with pytest.raises(headgate.HeadgateError, match="closed"):
+    with pytest.raises(fleetgate.FleetgateError, match="closed"):
         await gate.status()
-    with pytest.raises(headgate.HeadgateError, match="closed"):
+    with pytest.raises(fleetgate.FleetgateError, match="closed"):
         await gate.set_cap("umans", 1)
-    with pytest.raises(headgate.HeadgateError, match="once"):
+    with pytest.raises(fleetgate.FleetgateError, match="once"):
         async with gate:
             pass
     await gate.close()
@@ -289,22 +289,22 @@ async def test_Q1_a_request_that_cannot_be_is_refused_and_harms_nobody_else(
                 pass
 
         async def bad() -> None:
-            with pytest.raises(headgate.HeadgateError) as told:
+            with pytest.raises(fleetgate.FleetgateError) as told:
                 async with gate.lease(model, **options):
                     pytest.fail("it was let in")
-            assert isinstance(told.value, headgate.BadName | headgate.BadRequest)
-            with pytest.raises((headgate.BadName, headgate.BadRequest)):
+            assert isinstance(told.value, fleetgate.BadName | fleetgate.BadRequest)
+            with pytest.raises((fleetgate.BadName, fleetgate.BadRequest)):
                 await gate.try_lease(model, **options)
 
         await asyncio.gather(good(), bad(), good())
         await nothing_is_left(gate)
         assert log.count(ev.Granted) == 2
     if store != "memory://":
-        async with headgate.open_gate(store) as again:  # what was written can be read
+        async with fleetgate.open_gate(store) as again:  # what was written can be read
             assert len([event async for event in up_to_now(again)]) > 2
 
 
-async def up_to_now(gate: headgate.Gate) -> Any:
+async def up_to_now(gate: fleetgate.Gate) -> Any:
     last = None
     async with asyncio.timeout(20):
         async with gate.lease("end/of-it"):
@@ -341,10 +341,10 @@ BAD_SETTINGS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("resume", ("nobody",), {}),
     ("cancel", ("nobody",), {}),
     ("cancel", ("\ud800",), {}),
-    ("report", (headgate.RateLimited(),), {"pool": "nobody"}),
-    ("report", (headgate.RateLimited(),), {"lease": "nobody"}),
-    ("report", (headgate.RateLimited(retry_after_s=float("inf")),), {"pool": "umans"}),
-    ("report", (headgate.RateLimited(retry_after_s=1e300),), {"pool": "umans"}),
+    ("report", (fleetgate.RateLimited(),), {"pool": "nobody"}),
+    ("report", (fleetgate.RateLimited(),), {"lease": "nobody"}),
+    ("report", (fleetgate.RateLimited(retry_after_s=float("inf")),), {"pool": "umans"}),
+    ("report", (fleetgate.RateLimited(retry_after_s=1e300),), {"pool": "umans"}),
 ]
 
 
@@ -356,7 +356,7 @@ async def test_Q1_a_setting_that_cannot_be_is_refused_and_changes_nothing(
     async with gate:
         await gate.set_cap("umans", 2)
         before, commits = await gate.status(), len(log.commits)
-        with pytest.raises((headgate.BadName, headgate.BadRequest, headgate.NotFound)):
+        with pytest.raises((fleetgate.BadName, fleetgate.BadRequest, fleetgate.NotFound)):
             await getattr(gate, method)(*arguments, **options)
         assert await gate.status() == before
         assert len(log.commits) == commits

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-import headgate
-from headgate.core import events as ev
+import fleetgate
+from fleetgate.core import events as ev
 from tests.library.helpers import CODER, LockHolder, in_flight, in_line, nothing_is_left, rival, turns, until, witnessed
 
 
@@ -24,7 +24,7 @@ async def test_Y1_leaving_by_an_exception_releases_and_says_so_in_history(store:
 
 
 async def test_Y1_a_task_cancelled_inside_the_block_releases(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         entered = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def test_Y1_a_task_cancelled_in_line_leaves_it(store: str) -> None:
 
 
 async def test_Y1_a_task_cancelled_before_its_request_was_even_sent_leaves_nothing(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         task = asyncio.create_task(gate.lease(CODER).acquire())
         await turns(1)  # it has asked; the batch is not under way yet
@@ -89,7 +89,7 @@ async def test_Y1_a_task_cancelled_in_the_very_turn_of_its_grant_gives_it_back(s
 
 
 async def test_Y1_a_task_cancelled_while_it_releases_has_released(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
 
         async def work() -> None:
@@ -104,7 +104,7 @@ async def test_Y1_a_task_cancelled_while_it_releases_has_released(store: str) ->
 
 @pytest.mark.parametrize("free", [True, False], ids=["with a free seat", "behind others"])
 async def test_Y1_a_task_cancelled_at_whichever_turn_of_the_loop_leaves_nothing(store: str, free: bool) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         finished = False
         turn = 0
@@ -153,7 +153,7 @@ async def test_Y1_X4_a_storm_of_cancellations_leaks_nothing(store: str) -> None:
 async def test_Y1_a_grant_nobody_took_is_given_back_without_cooling_down(sqlite: str) -> None:
     """A ticket granted by another process and left before it is claimed was never used."""
     gate, log = witnessed(sqlite)
-    async with gate, headgate.open_gate(sqlite) as other:
+    async with gate, fleetgate.open_gate(sqlite) as other:
         await gate.set_cap("umans", 1, cooldown_s=30)
         holder = other.lease(CODER)
         await holder.acquire()
@@ -174,9 +174,9 @@ async def test_Y1_a_grant_nobody_took_is_given_back_without_cooling_down(sqlite:
 
 
 async def test_Y1_a_gate_that_is_closed_gives_back_what_it_holds(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as other:
+    async with fleetgate.open_gate(sqlite) as other:
         await other.set_cap("umans", 2)
-        gate = headgate.open_gate(sqlite)
+        gate = fleetgate.open_gate(sqlite)
         async with gate:
             await gate.lease(CODER).acquire()
             await gate.lease(CODER).acquire()
@@ -197,7 +197,7 @@ async def test_Y1_a_gate_closed_while_others_wait_tells_them(store: str) -> None
     await turns(1)
     await gate.close()
     told = await asyncio.gather(*waiters, late, return_exceptions=True)
-    assert [type(one) for one in told] == [headgate.HeadgateError] * 4
+    assert [type(one) for one in told] == [fleetgate.FleetgateError] * 4
     assert all("closed" in str(one) for one in told)
     await held.release()
     assert log.count(ev.Released) == log.count(ev.Granted)
@@ -205,17 +205,17 @@ async def test_Y1_a_gate_closed_while_others_wait_tells_them(store: str) -> None
 
 
 async def test_Y1_a_block_that_outlives_its_gate_ends_quietly(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER) as lease:
             await gate.close()
             assert lease.model == CODER
-            with pytest.raises(headgate.HeadgateError, match="closed"):
-                await lease.report(headgate.RateLimited())
+            with pytest.raises(fleetgate.FleetgateError, match="closed"):
+                await lease.report(fleetgate.RateLimited())
 
 
 async def test_Y1_two_who_close_at_once_both_find_it_closed(store: str) -> None:
-    gate = headgate.open_gate(store)
+    gate = fleetgate.open_gate(store)
     async with gate:
         await gate.set_cap("umans", 1)
         await asyncio.gather(gate.close(), gate.close())
@@ -234,15 +234,15 @@ async def test_Y1_a_task_cancelled_while_it_closes_still_gives_everything_back(s
             await closing
         held.let_go()
         await gate.close()
-    async with headgate.open_gate(sqlite) as other:
+    async with fleetgate.open_gate(sqlite) as other:
         await nothing_is_left(other)
 
 
 async def test_Y1_a_gate_that_cannot_be_opened_keeps_nothing_open(sqlite: str) -> None:
     gate, log = witnessed(sqlite)
     log.arm(at="read", kind="error")
-    with pytest.raises(headgate.StoreError):
+    with pytest.raises(fleetgate.StoreError):
         await gate.__aenter__()
     assert "close" in log.steps
-    with pytest.raises(headgate.HeadgateError, match="once"):
+    with pytest.raises(fleetgate.FleetgateError, match="once"):
         await gate.__aenter__()

@@ -7,19 +7,19 @@ from contextlib import aclosing
 
 import pytest
 
-import headgate
-from headgate.core import events as ev
-from headgate.core.views.pool_and_lease_views import PoolView
-from headgate.gate.library import background_tasks
+import fleetgate
+from fleetgate.core import events as ev
+from fleetgate.core.views.pool_and_lease_views import PoolView
+from fleetgate.gate.library import background_tasks
 from tests.library.helpers import CODER, LockHolder, in_flight, in_line, nothing_is_left, rival, turns, until, witnessed
 
 
-async def view_of(gate: headgate.Gate, pool: str = "umans") -> PoolView | None:
+async def view_of(gate: fleetgate.Gate, pool: str = "umans") -> PoolView | None:
     return next((view for view in await gate.status() if view.pool == pool), None)
 
 
 async def test_Y1_A12_a_cap_is_set_raised_and_removed_and_whoever_fits_enters_at_once(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         assert await view_of(gate) is None
         await gate.set_cap("umans", 1, cooldown_s=0.5, on_429="pause", max_hold_s=60, name="house")
         view = await view_of(gate)
@@ -39,7 +39,7 @@ async def test_Y1_A12_a_cap_is_set_raised_and_removed_and_whoever_fits_enters_at
 
 
 async def test_Y1_K2_K3_a_cooldown_is_set_by_itself_and_imposes_no_cap(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cooldown("umans", 30)
         assert await view_of(gate) is None
         await gate.set_cap("umans", 1)
@@ -49,30 +49,30 @@ async def test_Y1_K2_K3_a_cooldown_is_set_by_itself_and_imposes_no_cap(store: st
         assert view is not None
         assert (view.cooldown_ms, view.cooling, view.in_flight) == (30_000, 1, 0)
         told = await gate.try_lease(CODER)
-        assert isinstance(told, headgate.Deferred)
+        assert isinstance(told, fleetgate.Deferred)
         assert told.reason.code == "cooling"
 
 
 async def test_Y1_caps_of_agents_are_set_by_kind(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("host", 1, kind="agents")
         async with gate.lease(CODER, kind="agents"):
             told = await gate.try_lease(CODER, kind="agents")
-            assert isinstance(told, headgate.Deferred)
+            assert isinstance(told, fleetgate.Deferred)
             assert await gate.try_lease(CODER, kind="requests")
 
 
 async def test_N3_a_cap_on_requests_of_a_host_holds_for_the_library(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("host", 1)
         async with gate.lease(CODER):
             told = await gate.try_lease("openai/gpt-5")
-            assert isinstance(told, headgate.Deferred)
+            assert isinstance(told, fleetgate.Deferred)
             assert told.reason.pool == f"host:{gate.host}"
 
 
 async def test_Y1_the_queue_lists_everybody_by_position(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
             tasks = [asyncio.create_task(gate.lease(CODER, priority=number).acquire()) for number in (0, 5, 2)]
@@ -86,13 +86,13 @@ async def test_Y1_the_queue_lists_everybody_by_position(store: str) -> None:
 
 
 async def test_Y1_a_look_shows_what_was_asked_just_before_it(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         task = asyncio.create_task(gate.lease(CODER).acquire())
         await turns(1)
         assert await in_flight(gate) == 1
         lease = await task
-        assert isinstance(lease, headgate.Leased)
+        assert isinstance(lease, fleetgate.Leased)
         releasing = asyncio.create_task(lease.release())
         await turns(1)
         assert await in_flight(gate) == 0
@@ -101,30 +101,30 @@ async def test_Y1_a_look_shows_what_was_asked_just_before_it(store: str) -> None
 
 async def test_Y1_caps_of_a_config_are_in_force_and_may_be_a_mapping(sqlite: str) -> None:
     config = {"requests": {"umans": {"cap": 1, "cooldown": "0s"}}, "agents": {"host": 2}}
-    async with headgate.open_gate(sqlite, config) as gate:
+    async with fleetgate.open_gate(sqlite, config) as gate:
         view = await view_of(gate)
         assert view is not None
         assert (view.cap, view.source, view.cooldown_ms) == (1, "file", 0)
         await gate.set_cap("umans", 5)
-    async with headgate.open_gate(sqlite, config) as gate:
+    async with fleetgate.open_gate(sqlite, config) as gate:
         view = await view_of(gate)
         assert view is not None
         assert (view.cap, view.source) == (5, "run time")
 
 
 async def test_C6_a_config_that_is_wrong_names_the_key_and_opens_nothing(sqlite: str) -> None:
-    with pytest.raises(headgate.ConfigError, match="umans"):
-        headgate.open_gate(sqlite, {"requests": {"umans": {"cap": 0}}})
-    with pytest.raises(headgate.ConfigError):
-        headgate.open_gate("mysql://nowhere")
-    with pytest.raises(headgate.ConfigError):
-        headgate.open_gate(sqlite, "/nonexistent/config.toml")
+    with pytest.raises(fleetgate.ConfigError, match="umans"):
+        fleetgate.open_gate(sqlite, {"requests": {"umans": {"cap": 0}}})
+    with pytest.raises(fleetgate.ConfigError):
+        fleetgate.open_gate("mysql://nowhere")
+    with pytest.raises(fleetgate.ConfigError):
+        fleetgate.open_gate(sqlite, "/nonexistent/config.toml")
 
 
 # Events.
 
 
-async def take(gate: headgate.Gate, count: int, since: int | None = None) -> list[tuple[int, int, ev.Event]]:
+async def take(gate: fleetgate.Gate, count: int, since: int | None = None) -> list[tuple[int, int, ev.Event]]:
     found = []
     async with asyncio.timeout(20), aclosing(gate.events(since)) as events:
         async for event in events:
@@ -135,7 +135,7 @@ async def take(gate: headgate.Gate, count: int, since: int | None = None) -> lis
 
 
 async def test_Y1_events_are_told_in_order_and_resumed_from_any_of_them(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         for _ in range(3):
             async with gate.lease(CODER):
@@ -151,7 +151,7 @@ async def test_Y1_events_are_told_in_order_and_resumed_from_any_of_them(store: s
 
 
 async def test_Y1_without_since_events_begin_now_and_go_on(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         following = asyncio.create_task(take(gate, 2))
         also = asyncio.create_task(take(gate, 1))
@@ -164,7 +164,7 @@ async def test_Y1_without_since_events_begin_now_and_go_on(store: str) -> None:
 
 
 async def test_Y1_events_of_other_processes_are_told_too(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as gate, headgate.open_gate(sqlite) as other:
+    async with fleetgate.open_gate(sqlite) as gate, fleetgate.open_gate(sqlite) as other:
         following = asyncio.create_task(take(gate, 1))
         await turns(5)
         await other.set_cap("umans", 7)
@@ -206,10 +206,10 @@ async def test_Y1_nothing_is_told_before_it_is_committed(sqlite: str) -> None:
 
 
 async def test_Y1_the_stream_of_a_gate_that_is_closed_ends_with_an_error(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         following = asyncio.create_task(take(gate, 1))
         await turns(5)
-    with pytest.raises(headgate.HeadgateError, match="closed"):
+    with pytest.raises(fleetgate.FleetgateError, match="closed"):
         await following
 
 

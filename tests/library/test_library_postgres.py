@@ -9,11 +9,11 @@ from time import monotonic
 
 import pytest
 
-import headgate
-from headgate.gate.library import background_tasks
-from headgate.gate.library.gate import Gate
-from headgate.gate.liveness import host_beats, process_identity
-from headgate.log.protocol import StoreError
+import fleetgate
+from fleetgate.gate.library import background_tasks
+from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.liveness import host_beats, process_identity
+from fleetgate.log.protocol import StoreError
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 from tests.timed import within
@@ -25,7 +25,7 @@ SOON_S = 20.0  # by which something must have happened that nobody polls for
 
 @pytest.fixture
 def url(postgres: Server, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("HEADGATE_HOME", f"{tmp_path}/s")
+    monkeypatch.setenv("FLEETGATE_HOME", f"{tmp_path}/s")
     return fresh_store(postgres)
 
 
@@ -43,7 +43,7 @@ def on_machine(name: str) -> Iterator[None]:
 
 def open_on(url: str, machine: str) -> Gate:
     with on_machine(machine):
-        return headgate.open_gate(url, {})
+        return fleetgate.open_gate(url, {})
 
 
 def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,13 +58,13 @@ def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypa
                 await asyncio.sleep(0.01)
             await two.status()  # what was told when it began to listen is heard by now
             held = await one.lease("umans/coder").acquire()
-            assert not isinstance(held, headgate.Deferred)
+            assert not isinstance(held, fleetgate.Deferred)
             waiting = asyncio.ensure_future(two.lease("umans/coder", timeout_s=SOON_S).acquire())
             while not await one.queue():
                 await asyncio.sleep(0.01)
             await held.release()
             got = await waiting
-            assert not isinstance(got, headgate.Deferred)
+            assert not isinstance(got, fleetgate.Deferred)
             await got.release()
 
     asyncio.run(story())
@@ -144,12 +144,12 @@ def test_Q2_the_loop_goes_on_while_somebody_keeps_the_lock(url: str) -> None:
 
             ticking = asyncio.ensure_future(tick())
             with admin(url) as operator, operator.transaction():
-                operator.execute("SELECT 1 FROM headgate.namespaces FOR UPDATE")
+                operator.execute("SELECT 1 FROM fleetgate.namespaces FOR UPDATE")
                 asked = asyncio.ensure_future(gate.lease("umans/coder").acquire())
                 await asyncio.sleep(1.5)
                 assert not asked.done()
             got = await asyncio.wait_for(asked, SOON_S)
-            assert not isinstance(got, headgate.Deferred)
+            assert not isinstance(got, fleetgate.Deferred)
             await got.release()
             ticking.cancel()
             return worst
@@ -168,7 +168,7 @@ def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others
             await gate.set_cap("umans", 1)
             log = gate._log.connect()  # type: ignore[attr-defined]
             with closing(log), admin(url) as operator, operator.transaction():
-                operator.execute("SELECT * FROM headgate.namespaces FOR UPDATE")
+                operator.execute("SELECT * FROM fleetgate.namespaces FOR UPDATE")
                 waiting = asyncio.ensure_future(gate.lease("umans/coder").acquire())
                 until = monotonic() + SOON_S
                 while not gate._commits.busy:
@@ -179,7 +179,7 @@ def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others
                     await asyncio.sleep(0.05)
                 assert gate._commits.busy
             lease = await waiting
-            assert not isinstance(lease, headgate.Deferred)
+            assert not isinstance(lease, fleetgate.Deferred)
             await lease.release()
 
     asyncio.run(story())

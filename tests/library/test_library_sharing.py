@@ -13,25 +13,25 @@ from time import monotonic
 import msgspec
 import pytest
 
-import headgate
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.gate.library import background_tasks
-from headgate.gate.library.gate import Gate
-from headgate.gate.liveness import process_identity
-from headgate.gate.replica.lost_log_recovery import LOCAL_MS
-from headgate.gate.replica.replica import Replica
-from headgate.log.memory import MemoryLog, MemoryStore
-from headgate.log.sqlite.log import SqliteLog
-from headgate.testing import FakeClock
+import fleetgate
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.gate.library import background_tasks
+from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.replica.lost_log_recovery import LOCAL_MS
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.testing import FakeClock
 from tests.library.helpers import CODER, PATIENCE_S, Witness, in_flight, in_line, nothing_is_left, until
 from tests.simulation.stores import InSqlite
 from tests.timed import within
 
 
 async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as one, headgate.open_gate(sqlite) as two:
+    async with fleetgate.open_gate(sqlite) as one, fleetgate.open_gate(sqlite) as two:
         await one.set_cap("umans", 1, cooldown_s=0)
         took = []
         for _ in range(5):
@@ -43,17 +43,17 @@ async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
             await holder.release()
             lease = await waiter
             took.append(monotonic() - began)
-            assert isinstance(lease, headgate.Leased)
+            assert isinstance(lease, fleetgate.Leased)
             await lease.release()
         within(median(took), background_tasks.POLL_S / 2, f"by the poll, it seems: {took}")
 
 
 HOLD = """
 import asyncio, os, sys
-import headgate
+import fleetgate
 
 async def main():
-    async with headgate.open_gate(sys.argv[1]) as gate:
+    async with fleetgate.open_gate(sys.argv[1]) as gate:
         async with gate.lease("umans/coder"):
             print("holding", flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
@@ -81,7 +81,7 @@ async def go_on(process: asyncio.subprocess.Process) -> None:
 
 @pytest.mark.processes
 async def test_two_processes_hand_over_by_datagram_both_ways(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as gate:
+    async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         ours = gate.lease(CODER)
         await ours.acquire()
@@ -104,7 +104,7 @@ async def test_two_processes_hand_over_by_datagram_both_ways(sqlite: str) -> Non
 
 @pytest.mark.processes
 async def test_L2_a_killed_process_frees_its_library_leases_for_a_waiter_elsewhere(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as gate:
+    async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         process = await start(HOLD, sqlite)
         assert await line_of(process) == "holding"
@@ -126,7 +126,7 @@ async def test_L2_a_killed_process_frees_its_library_leases_for_a_waiter_elsewhe
 
 @pytest.mark.processes
 async def test_L2_a_process_killed_in_line_does_not_hold_it_up(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as gate:
+    async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         ours = gate.lease(CODER)
         await ours.acquire()
@@ -144,7 +144,7 @@ async def test_L2_a_process_killed_in_line_does_not_hold_it_up(sqlite: str) -> N
 
 @pytest.mark.processes
 async def test_L2_whoever_asks_without_waiting_is_not_refused_for_the_sake_of_the_dead(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as gate:
+    async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         process = await start(HOLD.replace('lease("umans/coder")', 'lease("umans/coder", key="nightly")'), sqlite)
         assert await line_of(process) == "holding"
@@ -152,7 +152,7 @@ async def test_L2_whoever_asks_without_waiting_is_not_refused_for_the_sake_of_th
         process.kill()
         await process.wait()
         got = await gate.try_lease(CODER)
-        assert isinstance(got, headgate.Leased)
+        assert isinstance(got, fleetgate.Leased)
         await got.release()
 
         process = await start(HOLD.replace('lease("umans/coder")', 'lease("umans/coder", key="nightly")'), sqlite)
@@ -182,10 +182,10 @@ async def test_A13_agents_started_elsewhere_are_looked_for_before_one_of_ours_en
     foreign = process_identity.identify(pid)
     assert foreign is not None
     try:
-        async with headgate.open_gate(sqlite, config) as gate:
+        async with fleetgate.open_gate(sqlite, config) as gate:
             async with gate.lease(CODER, kind="agents", timeout_s=20):
                 told = await gate.try_lease(CODER, kind="agents")
-                assert isinstance(told, headgate.Deferred)
+                assert isinstance(told, fleetgate.Deferred)
                 assert "1 by agents started outside" in told.reason.text
             os.kill(pid, signal.SIGKILL)
             await until(lambda: process_identity.is_gone(foreign))
@@ -240,7 +240,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
         operator = Replica(MemoryLog(store=store), "operator")
         operator.decide([cmd.Release(lease.id) if end == "released" else cmd.Reclaim(lease.id, "operator")])
         await two.status()
-        with pytest.raises(headgate.NotAdmitted, match=end):
+        with pytest.raises(fleetgate.NotAdmitted, match=end):
             await asyncio.wait_for(waiter, PATIENCE_S)
         await nothing_is_left(one)
 
@@ -268,7 +268,7 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
         await holder.release()
         await asyncio.wait_for(waiter, 20)
         lease = waiter.result()
-        assert isinstance(lease, headgate.Leased)
+        assert isinstance(lease, fleetgate.Leased)
         await lease.release()
         await nothing_is_left(gate)
 
@@ -342,7 +342,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
         gate._replica._engine = None  # as after a commit that failed
         await gate.status()
         assert await asyncio.wait_for(waiter, PATIENCE_S)
-        with pytest.raises(headgate.NotAdmitted, match="cancelled"):
+        with pytest.raises(fleetgate.NotAdmitted, match="cancelled"):
             await asyncio.wait_for(leaver, PATIENCE_S)
 
 
@@ -353,7 +353,7 @@ async def test_a_lease_in_our_name_that_we_do_not_hold_is_given_back(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.02)
-    async with headgate.open_gate(sqlite) as gate, headgate.open_gate(sqlite) as neighbour:
+    async with fleetgate.open_gate(sqlite) as gate, fleetgate.open_gate(sqlite) as neighbour:
         await gate.set_cap("umans", 3, on_429="step")
         kept = gate.lease(CODER)
         await kept.acquire()
@@ -368,7 +368,7 @@ async def test_a_lease_in_our_name_that_we_do_not_hold_is_given_back(
 
 
 async def test_a_cap_set_elsewhere_lets_in_whoever_waits_here(sqlite: str) -> None:
-    async with headgate.open_gate(sqlite) as gate:
+    async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1)
         await gate.lease(CODER).acquire()
         waiter = asyncio.create_task(gate.lease(CODER).acquire())

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import headgate
-from headgate.core import events as ev
-from headgate.log.sqlite.log import SqliteLog
+import fleetgate
+from fleetgate.core import events as ev
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.library.helpers import CODER, LockHolder
 
 
@@ -25,34 +25,34 @@ def until(true: Callable[[], object], within_s: float = 20.0) -> None:
         sleep(0.002)
 
 
-def in_flight(gate: headgate.sync.Gate) -> int:
+def in_flight(gate: fleetgate.sync.Gate) -> int:
     return next(view.in_flight for view in gate.status() if view.pool == "umans")
 
 
-def nothing_is_left(gate: headgate.sync.Gate) -> None:
+def nothing_is_left(gate: fleetgate.sync.Gate) -> None:
     until(lambda: not gate.queue() and not in_flight(gate))
 
 
 def test_Y2_a_lease_is_held_inside_the_block_and_given_back_after_it(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1, cooldown_s=0)
         with gate.lease(CODER) as lease:
             assert lease.model == CODER
             assert in_flight(gate) == 1
             told = gate.try_lease(CODER)
-            assert isinstance(told, headgate.Deferred)
+            assert isinstance(told, fleetgate.Deferred)
             assert told.reason.code == "concurrency_cap"
-            with pytest.raises(headgate.NotAdmitted), gate.lease(CODER, timeout_s=0.05):
+            with pytest.raises(fleetgate.NotAdmitted), gate.lease(CODER, timeout_s=0.05):
                 pytest.fail("it was let in")
         got = gate.try_lease(CODER)
-        assert isinstance(got, headgate.sync.Leased)
+        assert isinstance(got, fleetgate.sync.Leased)
         got.release()
         got.release()
         nothing_is_left(gate)
 
 
 def test_Y2_leaving_by_an_exception_releases(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         with pytest.raises(ZeroDivisionError), gate.lease(CODER):
             _ = 1 / 0
@@ -61,7 +61,7 @@ def test_Y2_leaving_by_an_exception_releases(store: str) -> None:
 
 def test_Y2_A1_many_threads_share_the_seats_and_never_more(store: str) -> None:
     inside, most, mutex = 0, 0, threading.Lock()
-    with headgate.sync.open_gate(store) as gate, ThreadPoolExecutor(24) as threads:
+    with fleetgate.sync.open_gate(store) as gate, ThreadPoolExecutor(24) as threads:
         gate.set_cap("umans", 3, cooldown_s=0)
 
         def work(number: int) -> int:
@@ -81,17 +81,17 @@ def test_Y2_A1_many_threads_share_the_seats_and_never_more(store: str) -> None:
 
 
 def test_Y2_caps_pauses_reports_and_the_line_are_managed_as_by_the_other_face(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 2, on_429="step")
         gate.set_cooldown("umans", 0)
         with gate.lease(CODER) as lease:
-            lease.report(headgate.RateLimited(retry_after_s=0.01))
-        gate.report(headgate.RateLimited(retry_after_s=0.01), pool="umans")
+            lease.report(fleetgate.RateLimited(retry_after_s=0.01))
+        gate.report(fleetgate.RateLimited(retry_after_s=0.01), pool="umans")
         (view,) = [view for view in gate.status() if view.pool == "umans"]
         assert (view.limit, view.auto_reduced_from) == (1, 2)
         gate.pause("umans", for_s=60)
         told = gate.try_lease(CODER)
-        assert isinstance(told, headgate.Deferred)
+        assert isinstance(told, fleetgate.Deferred)
         assert told.reason.code == "paused"
         waiter = threading.Thread(target=_expect_not_admitted, args=(gate,))
         waiter.start()
@@ -105,13 +105,13 @@ def test_Y2_caps_pauses_reports_and_the_line_are_managed_as_by_the_other_face(st
         assert [view for view in gate.status() if view.pool == "umans"] == []
 
 
-def _expect_not_admitted(gate: headgate.sync.Gate) -> None:
-    with pytest.raises(headgate.NotAdmitted), gate.lease(CODER):
+def _expect_not_admitted(gate: fleetgate.sync.Gate) -> None:
+    with pytest.raises(fleetgate.NotAdmitted), gate.lease(CODER):
         pass
 
 
 def test_Y2_events_are_read_in_a_loop_and_resumed(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         with gate.lease(CODER):
             pass
@@ -136,7 +136,7 @@ def test_Y2_threads_that_wait_when_the_gate_is_closed_are_told(store: str) -> No
         except BaseException as error:
             told.append(error)
 
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         gate.lease(CODER).__enter__()
         uses: list[Callable[[], Any]] = [gate.lease(CODER).__enter__ for _ in range(3)]
@@ -148,12 +148,12 @@ def test_Y2_threads_that_wait_when_the_gate_is_closed_are_told(store: str) -> No
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
-    assert [type(error) for error in told] == [headgate.HeadgateError] * 4
+    assert [type(error) for error in told] == [fleetgate.FleetgateError] * 4
     assert all("closed" in str(error) for error in told)
 
 
 def test_Y2_a_block_that_outlives_its_gate_ends_quietly(sqlite: str) -> None:
-    gate = headgate.sync.open_gate(sqlite)
+    gate = fleetgate.sync.open_gate(sqlite)
     with gate:
         gate.set_cap("umans", 1)
         lease = gate.lease(CODER)
@@ -161,12 +161,12 @@ def test_Y2_a_block_that_outlives_its_gate_ends_quietly(sqlite: str) -> None:
     lease.__exit__(None, None, None)
     lease.release()
     gate.close()
-    with headgate.sync.open_gate(sqlite) as other:
+    with fleetgate.sync.open_gate(sqlite) as other:
         nothing_is_left(other)
 
 
 def test_Y2_a_gate_that_is_not_open_says_so(store: str) -> None:
-    gate = headgate.sync.open_gate(store)
+    gate = fleetgate.sync.open_gate(store)
     gate.close()
     uses: list[Callable[[], Any]] = [
         lambda: gate.lease(CODER),
@@ -177,32 +177,32 @@ def test_Y2_a_gate_that_is_not_open_says_so(store: str) -> None:
         lambda: gate.pause("umans"),
         lambda: gate.resume("umans"),
         lambda: gate.cancel("x"),
-        lambda: gate.report(headgate.RateLimited(), pool="umans"),
+        lambda: gate.report(fleetgate.RateLimited(), pool="umans"),
         gate.status,
         gate.queue,
         lambda: next(gate.events()),
     ]
     for use in uses:
-        with pytest.raises(headgate.HeadgateError, match="not open"):
+        with pytest.raises(fleetgate.FleetgateError, match="not open"):
             use()
     with gate:
         lease = gate.lease(CODER)
-        with pytest.raises(headgate.HeadgateError, match="once"):
+        with pytest.raises(fleetgate.FleetgateError, match="once"):
             gate.__enter__()
     for use in [*uses, lease.__enter__]:
-        with pytest.raises(headgate.HeadgateError, match="closed"):
+        with pytest.raises(fleetgate.FleetgateError, match="closed"):
             use()
 
 
 def test_Y2_a_gate_that_cannot_be_opened_raises_why_and_leaves_no_thread(tmp_path: Any) -> None:
     (tmp_path / "file").write_text("")
     before = threading.active_count()
-    gate = headgate.sync.open_gate(f"sqlite://{tmp_path}/file")
-    with pytest.raises(headgate.StoreError, match="folder"):
+    gate = fleetgate.sync.open_gate(f"sqlite://{tmp_path}/file")
+    with pytest.raises(fleetgate.StoreError, match="folder"):
         gate.__enter__()
     until(lambda: threading.active_count() == before)
     gate.close()
-    with pytest.raises(headgate.ConfigError), headgate.sync.open_gate("mysql://nowhere"):
+    with pytest.raises(fleetgate.ConfigError), fleetgate.sync.open_gate("mysql://nowhere"):
         pass
 
 
@@ -227,7 +227,7 @@ def interrupted(after_s: float = 0.05) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
-def ask(gate: headgate.sync.Gate, way: str) -> None:
+def ask(gate: fleetgate.sync.Gate, way: str) -> None:
     if way == "lease":
         gate.lease(CODER).__enter__()
     else:
@@ -235,7 +235,7 @@ def ask(gate: headgate.sync.Gate, way: str) -> None:
 
 
 @contextmanager
-def busy_loop(gate: headgate.sync.Gate) -> Iterator[threading.Event]:
+def busy_loop(gate: fleetgate.sync.Gate) -> Iterator[threading.Event]:
     """The gate's own thread does nothing until the event is set."""
     reached, go_on = threading.Event(), threading.Event()
 
@@ -252,7 +252,7 @@ def busy_loop(gate: headgate.sync.Gate) -> Iterator[threading.Event]:
 
 
 def test_Y2_a_thread_interrupted_in_line_leaves_it(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         with gate.lease(CODER):
             with interrupted(), gate.lease(CODER):
@@ -263,7 +263,7 @@ def test_Y2_a_thread_interrupted_in_line_leaves_it(store: str) -> None:
 
 @pytest.mark.parametrize("way", ["lease", "try_lease"])
 def test_Y2_a_thread_interrupted_before_its_request_was_even_sent_leaves_nothing(store: str, way: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         with busy_loop(gate), interrupted():
             ask(gate, way)
@@ -276,7 +276,7 @@ def test_Y2_a_thread_interrupted_when_its_lease_had_just_been_granted_gives_it_b
 ) -> None:
     from concurrent.futures import Future
 
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         result = Future.result
 
@@ -292,7 +292,7 @@ def test_Y2_a_thread_interrupted_when_its_lease_had_just_been_granted_gives_it_b
 
 
 def test_Y2_a_thread_interrupted_while_it_releases_has_released(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         lease = gate.lease(CODER)
         lease.__enter__()
@@ -304,16 +304,16 @@ def test_Y2_a_thread_interrupted_while_it_releases_has_released(store: str) -> N
 def test_Y2_a_thread_interrupted_while_it_opens_a_gate_leaves_none_behind(sqlite: str) -> None:
     SqliteLog(sqlite.removeprefix("sqlite://")).close()
     before = threading.active_count()
-    gate = headgate.sync.open_gate(sqlite, {"requests": {"umans": 1}})
+    gate = fleetgate.sync.open_gate(sqlite, {"requests": {"umans": 1}})
     with LockHolder(SqliteLog(sqlite.removeprefix("sqlite://"))), interrupted(0.2):
         gate.__enter__()
     until(lambda: threading.active_count() == before)
-    with pytest.raises(headgate.HeadgateError, match="closed"):
+    with pytest.raises(fleetgate.FleetgateError, match="closed"):
         gate.status()
 
 
 def test_Y2_a_thread_interrupted_while_it_follows_events_may_follow_again(store: str) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         with interrupted():
             next(gate.events())
         gate.set_cap("umans", 1)
@@ -322,7 +322,7 @@ def test_Y2_a_thread_interrupted_while_it_follows_events_may_follow_again(store:
 
 @pytest.mark.parametrize("failure", [SystemExit, GeneratorExit])
 def test_Y2_whatever_ends_the_block_releases(store: str, failure: type[BaseException]) -> None:
-    with headgate.sync.open_gate(store) as gate:
+    with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         with pytest.raises(failure), gate.lease(CODER):
             raise failure

@@ -7,9 +7,9 @@ from time import monotonic
 
 import pytest
 
-import headgate
-from headgate.core import events as ev
-from headgate.gate.library import background_tasks
+import fleetgate
+from fleetgate.core import events as ev
+from fleetgate.gate.library import background_tasks
 from tests.library.helpers import CODER, in_flight, in_line, nothing_is_left, turns, witnessed
 from tests.timed import within
 
@@ -22,7 +22,7 @@ def without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_poll")
 async def test_K1_the_end_of_a_cooldown_wakes_a_waiter_without_any_other_traffic(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0.2)
         async with gate.lease(CODER):
             pass
@@ -35,11 +35,11 @@ async def test_K1_the_end_of_a_cooldown_wakes_a_waiter_without_any_other_traffic
 
 @pytest.mark.usefixtures("without_poll")
 async def test_P1_the_end_of_a_pause_wakes_a_waiter_without_any_other_traffic(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         await gate.pause("umans", for_s=0.2)
         told = await gate.try_lease(CODER)
-        assert isinstance(told, headgate.Deferred)
+        assert isinstance(told, fleetgate.Deferred)
         assert told.reason.code == "paused"
         assert told.reason.until is not None
         async with gate.lease(CODER, timeout_s=20):
@@ -49,7 +49,7 @@ async def test_P1_the_end_of_a_pause_wakes_a_waiter_without_any_other_traffic(st
 @pytest.mark.usefixtures("without_poll")
 async def test_K1_a_deadline_is_met_although_the_first_in_line_has_gone(sqlite: str) -> None:
     """Two gates wait for the same cooldown; the one that is to act is closed before it comes."""
-    async with headgate.open_gate(sqlite) as one, headgate.open_gate(sqlite) as two:
+    async with fleetgate.open_gate(sqlite) as one, fleetgate.open_gate(sqlite) as two:
         await one.set_cap("umans", 1, cooldown_s=0.3)
         holder = one.lease(CODER)
         await holder.acquire()
@@ -65,7 +65,7 @@ async def test_K1_a_deadline_is_met_although_the_first_in_line_has_gone(sqlite: 
 
 
 async def test_P1_a_pause_holds_back_newcomers_until_it_is_ended(store: str) -> None:
-    async with headgate.open_gate(store) as gate:
+    async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 2)
         async with gate.lease(CODER):
             await gate.pause("umans")
@@ -83,15 +83,15 @@ async def test_P1_P2_P3_a_rate_limit_pauses_the_pool_and_lowers_its_limit_once_f
     async with gate:
         await gate.set_cap("umans", 3, on_429="step")
         async with gate.lease(CODER) as one, gate.lease(CODER) as two:
-            await one.report(headgate.RateLimited(retry_after_s=30))
-            await two.report(headgate.RateLimited(retry_after_s=20))
+            await one.report(fleetgate.RateLimited(retry_after_s=30))
+            await two.report(fleetgate.RateLimited(retry_after_s=20))
             (view,) = [view for view in await gate.status() if view.pool == "umans"]
             assert (view.limit, view.cap, view.auto_reduced, view.auto_reduced_from) == (2, 3, True, 3)
             assert view.paused_until is not None
             assert view.pause_cause == "rate_limited"
             assert log.count(ev.Reduced) == 1
-            assert isinstance(await gate.try_lease(CODER), headgate.Deferred)
-        await gate.report(headgate.RateLimited(retry_after_s=0), pool="umans")
+            assert isinstance(await gate.try_lease(CODER), fleetgate.Deferred)
+        await gate.report(fleetgate.RateLimited(retry_after_s=0), pool="umans")
         (view,) = [view for view in await gate.status() if view.pool == "umans"]
         assert view.limit == 1, "a report that names no lease is a new incident"
         await gate.set_cap("umans", 3)
@@ -107,8 +107,8 @@ async def test_L5_a_lease_held_too_long_is_taken_back_once_and_its_late_release_
             async with gate.lease(CODER, timeout_s=20) as next_one:
                 assert await in_flight(gate) == 1
                 assert next_one.id != late.id
-            with pytest.raises(headgate.NotFound):
-                await late.report(headgate.RateLimited())
+            with pytest.raises(fleetgate.NotFound):
+                await late.report(fleetgate.RateLimited())
         reclaimed = [event for events in log.commits for event in events if isinstance(event, ev.Reclaimed)]
         assert [(event.id, event.cause) for event in reclaimed] == [(late.id, "overstayed")]
         assert log.count(ev.Released) == 1

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import headgate
-import headgate.sync
-from headgate.testing import FakeProvider
+import fleetgate
+import fleetgate.sync
+from fleetgate.testing import FakeProvider
 from tests.library.helpers import CODER, in_line, until
 
 
@@ -34,7 +34,7 @@ class Upstream:
 
 async def test_y3_g1_a_function_of_the_program_answers_and_one_enters_for_each_answer(store: str) -> None:
     upstream = Upstream(2)
-    async with headgate.open_gate(store, usage={"umans": upstream}) as gate:
+    async with fleetgate.open_gate(store, usage={"umans": upstream}) as gate:
         await gate.set_cap("umans", 2, cooldown_s=0, on_429="step", usage_gate=True)
         entered: list[int] = []
         hold = asyncio.Event()
@@ -65,13 +65,13 @@ async def test_y3_g1_a_function_of_the_program_answers_and_one_enters_for_each_a
 
 @pytest.mark.parametrize("count", ["three", float("nan"), -1, None, True, RuntimeError("no"), TimeoutError()])
 async def test_g4_a_function_that_fails_never_raises_and_holds_nobody(store: str, count: object) -> None:
-    async with headgate.open_gate(store, usage={"umans": Upstream(count)}) as gate:
+    async with fleetgate.open_gate(store, usage={"umans": Upstream(count)}) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0, usage_gate=True)
         async with gate.lease(CODER):
             waiter = asyncio.create_task(gate.lease(CODER).acquire())
             await in_line(gate, 1)
         lease = await waiter
-        assert isinstance(lease, headgate.Leased)
+        assert isinstance(lease, fleetgate.Leased)
         (view,) = [view for view in await gate.status() if view.pool == "umans"]
         assert view.upstream is not None
         assert view.upstream.error
@@ -92,7 +92,7 @@ async def test_g1_the_service_asks_the_provider_over_http(store: str, monkeypatc
                 }
             },
         }
-        async with headgate.open_gate(store, config) as gate:
+        async with fleetgate.open_gate(store, config) as gate:
             async with gate.lease(CODER):
                 waiter = asyncio.create_task(gate.lease(CODER).acquire())
                 await in_line(gate, 1)
@@ -100,13 +100,13 @@ async def test_g1_the_service_asks_the_provider_over_http(store: str, monkeypatc
             assert not waiter.done()
             provider.count.others = 0
             lease = await waiter
-            assert isinstance(lease, headgate.Leased)
+            assert isinstance(lease, fleetgate.Leased)
             await lease.release()
 
 
 def test_y3_y2_the_same_for_synchronous_programs(store: str) -> None:
     upstream = Upstream(0)
-    with headgate.sync.open_gate(store, usage={"umans": upstream}) as gate:
+    with fleetgate.sync.open_gate(store, usage={"umans": upstream}) as gate:
         gate.set_cap("umans", 1, cooldown_s=0, usage_gate=True)
         with gate.lease(CODER):
             pass

@@ -27,24 +27,24 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.config.file import load
-from headgate.core import commands as cmd
-from headgate.core.engine import Engine
-from headgate.core.entities import Lease, Spec
-from headgate.core.events import Event
-from headgate.core.invariants import check_invariants
-from headgate.core.state.state import State
-from headgate.gate.liveness import process_identity
-from headgate.gate.request_ids import new_id
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import START, open_log
-from headgate.log.clock import boot_ms
+from fleetgate.config.file import load
+from fleetgate.core import commands as cmd
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Lease, Spec
+from fleetgate.core.events import Event
+from fleetgate.core.invariants import check_invariants
+from fleetgate.core.state.state import State
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import START, open_log
+from fleetgate.log.clock import boot_ms
 
 T = TypeVar("T")
 
 PATIENCE_S = 60.0  # with what comes at once on a quiet machine
 
-HEADGATE = [str(Path(sys.executable).with_name("headgate"))]
+FLEETGATE = [str(Path(sys.executable).with_name("fleetgate"))]
 PYTHON = [sys.executable, "-ISE"]  # as bare as it gets: a sleeper should cost little
 
 SLEEPER = """
@@ -132,7 +132,7 @@ class Fleet:
     def __init__(self, config: str = "", home: str = "s", store: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hg-", dir="/tmp"))
         self.home = self.folder / home
-        self._stored = {"HEADGATE_STORE": store} if store else {}
+        self._stored = {"FLEETGATE_STORE": store} if store else {}
         self.config = self.folder / "config.toml"
         self.record = self.folder / "record"
         (self.folder / "sleeper.py").write_text(SLEEPER)
@@ -161,7 +161,7 @@ class Fleet:
 
     @property
     def store(self) -> str:
-        return self._stored.get("HEADGATE_STORE", f"sqlite://{self.home}")
+        return self._stored.get("FLEETGATE_STORE", f"sqlite://{self.home}")
 
     @property
     def gate(self) -> DirectGate:
@@ -231,9 +231,9 @@ class Fleet:
     # Processes.
 
     def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        ours = ("HEADGATE_", "AIDEVOPS_", "PYTHONDONTWRITEBYTECODE")
+        ours = ("FLEETGATE_", "AIDEVOPS_", "PYTHONDONTWRITEBYTECODE")
         base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        own = {"HEADGATE_HOME": str(self.home), "HEADGATE_CONFIG": str(self.config)}
+        own = {"FLEETGATE_HOME": str(self.home), "FLEETGATE_CONFIG": str(self.config)}
         return base | own | self._stored | dict(more or {})
 
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
@@ -243,23 +243,23 @@ class Fleet:
         return run
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
-        """Start `headgate run` with these arguments."""
-        return self.start([*HEADGATE, "run", *arguments], env)
+        """Start `fleetgate run` with these arguments."""
+        return self.start([*FLEETGATE, "run", *arguments], env)
 
     def done(self, *arguments: str, env: Mapping[str, str] | None = None, within_s: float = PATIENCE_S) -> Run:
-        """`headgate run` to its end."""
+        """`fleetgate run` to its end."""
         run = self.run(*arguments, env=env)
         run.wait(within_s)
         return run
 
     def json(self, *arguments: str) -> Any:
         """What a listing command says with --json."""
-        run = self.start([*HEADGATE, *arguments, "--json"])
+        run = self.start([*FLEETGATE, *arguments, "--json"])
         assert run.wait() == 0, run
         return msgspec.json.decode(run.out)
 
     def waiting(self, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
-        """`headgate run`, once it stands in line."""
+        """`fleetgate run`, once it stands in line."""
         run = self.run(*arguments, env=env)
         self.until(lambda: self.waits(run) or run.code is not None, what=f"a place in line of {run.pid}")
         assert run.code is None, run
@@ -338,7 +338,7 @@ class Fleet:
 
     def processes(self) -> list[int]:
         """Every living process that was started in this fleet's environment."""
-        mark = f"HEADGATE_CONFIG={self.config}".encode()
+        mark = f"FLEETGATE_CONFIG={self.config}".encode()
         found = []
         for name in os.listdir("/proc"):  # noqa: PTH208 - names of processes, not of files
             try:

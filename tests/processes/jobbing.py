@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.jobs import job_store, state_machine, submit
-from headgate.jobs.job_record import JobSpec
-from headgate.jobs.job_store import JobView
-from tests.processes.fleet import HEADGATE, PATIENCE_S, Fleet, Run, children_of
+from fleetgate.jobs import job_store, state_machine, submit
+from fleetgate.jobs.job_record import JobSpec
+from fleetgate.jobs.job_store import JobView
+from tests.processes.fleet import FLEETGATE, PATIENCE_S, Fleet, Run, children_of
 
 
 class Jobs:
@@ -18,12 +18,12 @@ class Jobs:
 
     def cli(self, *arguments: str, code: int = 0, within_s: float = PATIENCE_S) -> Run:
         """A command to its end, which must be this one."""
-        run = self.fleet.start([*HEADGATE, *arguments])
+        run = self.fleet.start([*FLEETGATE, *arguments])
         assert run.wait(within_s) == code, run
         return run
 
     def submit(self, *arguments: str) -> str:
-        """`headgate submit`; the id."""
+        """`fleetgate submit`; the id."""
         return self.cli("submit", *arguments).out.strip()
 
     def quickly(self, *argv: str, **said: Any) -> str:
@@ -36,7 +36,7 @@ class Jobs:
         return [each.id for each in submit.submit(gate, specs)]
 
     def worker(self, hands: int, *options: str) -> Run:
-        return self.fleet.start([*HEADGATE, "worker", "-n", str(hands), *options])
+        return self.fleet.start([*FLEETGATE, "worker", "-n", str(hands), *options])
 
     def view(self, ident: str) -> JobView:
         return job_store.view(self.fleet.gate, ident)
@@ -54,14 +54,14 @@ class Jobs:
 
     def hand_of(self, ident: str) -> int:
         """The pid of the hand that runs a job."""
-        from headgate.gate.liveness import process_identity
+        from fleetgate.gate.liveness import process_identity
 
         pid = process_identity.pid_of(self.fleet.state.leases[ident].ticket.holder)
         assert pid is not None
         return pid
 
     def child_of(self, ident: str) -> int:
-        from headgate.gate.liveness import process_identity
+        from fleetgate.gate.liveness import process_identity
 
         pid = process_identity.pid_of(self.fleet.state.leases[ident].child)
         assert pid is not None

@@ -1,4 +1,4 @@
-"""`headgate acquire` between processes: shells take seats, die, and are followed by others (SPEC L2, L4, A9, C3)."""
+"""`fleetgate acquire` between processes: shells take seats, die, and are followed by others (SPEC L2, L4, A9, C3)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.liveness import process_identity
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness import process_identity
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 
 pytestmark = pytest.mark.processes
 
@@ -22,19 +22,19 @@ ONE = "[agents]\nhost = 1\n"
 
 
 def acquire(fleet: Fleet, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
-    return fleet.start([*HEADGATE, "acquire", *arguments], env)
+    return fleet.start([*FLEETGATE, "acquire", *arguments], env)
 
 
 def command(fleet: Fleet, *arguments: str) -> Run:
-    """Any headgate command, to its end."""
-    run = fleet.start([*HEADGATE, *arguments])
+    """Any fleetgate command, to its end."""
+    run = fleet.start([*FLEETGATE, *arguments])
     run.wait()
     return run
 
 
 def shell(fleet: Fleet, script: str, program: str = "sh") -> Run:
     """A shell with a script that acquires; what it prints tells what it got."""
-    return fleet.start([program, "-c", script], {"PATH": f"{Path(HEADGATE[0]).parent}:{os.environ['PATH']}"})
+    return fleet.start([program, "-c", script], {"PATH": f"{Path(FLEETGATE[0]).parent}:{os.environ['PATH']}"})
 
 
 def sleeper(fleet: Fleet) -> Run:
@@ -62,10 +62,10 @@ def test_l4_the_lease_of_a_shell_ends_when_the_shell_dies_and_a_waiter_in_anothe
     fleet: Fleet, program: str
 ):
     fleet.configure(ONE)
-    first = shell(fleet, "id=$(headgate acquire) && echo $id; sleep 600; echo over", program)
+    first = shell(fleet, "id=$(fleetgate acquire) && echo $id; sleep 600; echo over", program)
     ident = id_of(fleet, first)
     assert process_identity.pid_of(fleet.state.leases[ident].lives_with) == first.pid
-    second = shell(fleet, "id=$(headgate acquire -q --pid $$) && echo $id; sleep 600; echo over", program)
+    second = shell(fleet, "id=$(fleetgate acquire -q --pid $$) && echo $id; sleep 600; echo over", program)
     fleet.until(lambda: fleet.in_line() == 1)
     kill(first)  # its sleep lives on: the lease is the shell's
     heir = id_of(fleet, second)
@@ -76,7 +76,7 @@ def test_l4_the_lease_of_a_shell_ends_when_the_shell_dies_and_a_waiter_in_anothe
     assert fleet.is_empty()
 
 
-def test_l4_a_lease_outlives_the_headgate_that_asked_for_it(fleet: Fleet):
+def test_l4_a_lease_outlives_the_fleetgate_that_asked_for_it(fleet: Fleet):
     fleet.configure(ONE)
     owner = sleeper(fleet)
     asked = acquire(fleet, "--pid", str(owner.pid))

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headgate.testing.fleet import Fleet, FleetError, ProviderProcess
+from fleetgate.testing.fleet import Fleet, FleetError, ProviderProcess
 from tests.timed import within
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-DEMO = [sys.executable, "-m", "headgate.testing.demo"]
-PROVIDER = [sys.executable, "-m", "headgate.testing.provider"]
-AGENT = [sys.executable, "-m", "headgate.testing.agent"]
+DEMO = [sys.executable, "-m", "fleetgate.testing.demo"]
+PROVIDER = [sys.executable, "-m", "fleetgate.testing.provider"]
+AGENT = [sys.executable, "-m", "fleetgate.testing.agent"]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -49,7 +49,7 @@ def rows_of(text: str) -> dict[str, list[str]]:
     return {label: values for label, *values in cells}
 
 
-def test_without_headgate_agents_are_refused_and_fail(tmp_path: Path):
+def test_without_fleetgate_agents_are_refused_and_fail(tmp_path: Path):
     done = run(tmp_path, "--only", "without")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = rows_of(done.stdout)
@@ -61,7 +61,7 @@ def test_without_headgate_agents_are_refused_and_fail(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_with_headgate_nothing_is_refused_nothing_fails_and_three_run_at_once(tmp_path: Path):
+def test_with_fleetgate_nothing_is_refused_nothing_fails_and_three_run_at_once(tmp_path: Path):
     began = time.monotonic()
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -116,7 +116,7 @@ def test_a_fleet_that_ends_takes_agents_with_it_that_outlived_their_wrapper(tmp_
 
 def test_a_provider_whose_parent_is_killed_ends_by_itself(tmp_path: Path):
     code = (
-        "from headgate.testing.fleet import ProviderProcess\n"
+        "from fleetgate.testing.fleet import ProviderProcess\n"
         "with ProviderProcess() as provider:\n"
         "    print(provider.url, flush=True)\n"
         "    input()"

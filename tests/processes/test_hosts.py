@@ -1,6 +1,6 @@
 """Several hosts on one store: each judges its own processes, and the others by their beats.
 
-The hosts of these tests are processes with another HEADGATE_HOST, which see nothing of each other, as the processes of
+The hosts of these tests are processes with another FLEETGATE_HOST, which see nothing of each other, as the processes of
 two containers that share a folder. Times are a tenth of what they are in earnest, or less.
 """
 
@@ -10,9 +10,9 @@ import signal
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.liveness import process_identity
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness import process_identity
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 
 pytestmark = pytest.mark.processes
 
@@ -20,11 +20,11 @@ BEAT_S = 1.0  # lost after 4.5 s: a busy machine may keep a node from beating fo
 
 
 def host(name: str, beat_s: float = BEAT_S) -> dict[str, str]:
-    return {"HEADGATE_HOST": name, "HEADGATE_TEST_BEAT_S": str(beat_s)}
+    return {"FLEETGATE_HOST": name, "FLEETGATE_TEST_BEAT_S": str(beat_s)}
 
 
 def start_node(fleet: Fleet, name: str) -> Run:
-    run = fleet.start([*HEADGATE, "node"], env=host(name))
+    run = fleet.start([*FLEETGATE, "node"], env=host(name))
     fleet.until(lambda: "listens" in run.err or run.code is not None, what="a node that listens")
     return run
 

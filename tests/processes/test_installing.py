@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Of the large part it makes an empty one, and then it has had enough.
 FAILS_IN_THE_MIDDLE = """#!/bin/sh
 case "$*" in
-*" build/__native_headgate.c "*)
+*" build/__native_fleetgate.c "*)
     while [ "$1" != -o ]; do shift; done
     exec cc -fPIC -x c -c /dev/null -o "$2" ;;
 */core/line.c*) echo "out of memory" >&2; exit 1 ;;
@@ -44,21 +44,21 @@ def test_a_compiler_that_fails_in_the_middle_leaves_a_package_that_works(sources
     compiler = sources.parent / "cc"
     compiler.write_text(FAILS_IN_THE_MIDDLE)
     compiler.chmod(0o755)
-    made = _wheel(sources, CC=str(compiler), HEADGATE_COMPILE="")
+    made = _wheel(sources, CC=str(compiler), FLEETGATE_COMPILE="")
     assert made.returncode == 0, made.stdout + made.stderr
-    assert "headgate: the core is not compiled, and is slower" in made.stdout + made.stderr
+    assert "fleetgate: the core is not compiled, and is slower" in made.stdout + made.stderr
     (wheel,) = sources.parent.glob("out/*.whl")
     with zipfile.ZipFile(wheel) as packed:
         assert not [name for name in packed.namelist() if name.endswith(".so")]
         packed.extractall(sources.parent / "installed")
-    run = [sys.executable, "-m", "headgate", "simulate", "A1", "--policy", "adapt"]
+    run = [sys.executable, "-m", "fleetgate", "simulate", "A1", "--policy", "adapt"]
     env = {**os.environ, "PYTHONPATH": str(sources.parent / "installed")}
     played = subprocess.run(run, cwd=sources.parent, env=env, capture_output=True, text=True, timeout=120, check=True)
     assert "adapt" in played.stdout
 
 
 def test_whoever_insists_is_told_that_it_cannot_be_compiled(sources: Path):
-    made = _wheel(sources, CC="false", HEADGATE_COMPILE="1")
+    made = _wheel(sources, CC="false", FLEETGATE_COMPILE="1")
     assert made.returncode != 0
     assert "the core is not compiled" not in made.stdout + made.stderr
     assert not list(sources.parent.glob("out/*.whl"))

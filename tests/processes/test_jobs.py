@@ -12,13 +12,13 @@ from time import sleep, time
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.gate.wakeup import mailbox
-from headgate.jobs import job_store, output_files
-from headgate.jobs.output_files import Reader
-from tests.processes.fleet import HEADGATE, Fleet, Run, children_of, is_alive, kill_if_there
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.jobs import job_store, output_files
+from fleetgate.jobs.output_files import Reader
+from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
 pytestmark = pytest.mark.processes
@@ -67,8 +67,8 @@ def test_j2_a_job_and_a_run_stand_in_one_line_the_older_first(jobs: Jobs):
 
 def test_a6_without_a_worker_a_job_says_how_to_start_one(jobs: Jobs):
     run = jobs.cli("submit", "--", "true")
-    assert run.err.startswith("headgate: queued, position 1 of 1 for host:")
-    assert run.err.endswith(": no worker runs that could take it; start one with `headgate worker`\n")
+    assert run.err.startswith("fleetgate: queued, position 1 of 1 for host:")
+    assert run.err.endswith(": no worker runs that could take it; start one with `fleetgate worker`\n")
     assert jobs.cli("jobs").out.split()[6:13] == [run.out.strip(), "queued", "1", "of", "1", "true", "no_worker"]
 
 
@@ -96,13 +96,14 @@ def test_j1_the_job_is_on_disk_before_its_id_is_printed(jobs: Jobs):
         pytest.skip("strace is not installed, which tells what is written when")
     trace = jobs.fleet.folder / "trace"
     command = ["strace", "-f", "-s", "100", "-e", "trace=write,fsync,fdatasync,pwrite64", "-o", str(trace)]
-    run = jobs.fleet.start([*command, *HEADGATE, "submit", "--", "true"])
+    run = jobs.fleet.start([*command, *FLEETGATE, "submit", "--", "true"])
     if run.wait() != 0 and "ptrace" in run.err:
         pytest.skip("strace may not trace here, which tells what is written when")
     ident = run.out.strip()
     lines = trace.read_text().splitlines()
     printed = next(at for at, line in enumerate(lines) if f'write(1, "{ident}' in line)
-    # All but the mark beside the database, which is no more than a hint (log/sqlite/replacement_mark.py): its line is padded.
+    # All but the mark beside the database, which is no more than a hint (log/sqlite/replacement_mark.py): its line is
+    # padded.
     written = [at for at, line in enumerate(lines[:printed]) if "pwrite64(" in line and "      " not in line]
     synced = [at for at, line in enumerate(lines[:printed]) if "fdatasync(" in line or "fsync(" in line]
     assert written, "nothing was written before the id was printed"
@@ -175,8 +176,8 @@ def test_j4_wait_exits_as_the_job_did(jobs: Jobs):
 
 
 def test_j3_a_real_failure_spends_its_retries_with_pauses_and_says_so_once_and_logs_f_follows(jobs: Jobs):
-    job = jobs.quickly("sh", "-c", "echo $HEADGATE_ATTEMPT; exit 3", retries=1, name="flaky")
-    follow = jobs.fleet.start([*HEADGATE, "logs", "-f", job])
+    job = jobs.quickly("sh", "-c", "echo $FLEETGATE_ATTEMPT; exit 3", retries=1, name="flaky")
+    follow = jobs.fleet.start([*FLEETGATE, "logs", "-f", job])
     jobs.worker(1)
     jobs.fleet.until(lambda: jobs.view(job).job.failures == 1)
     view = jobs.view(job)
@@ -272,7 +273,7 @@ def test_j5_a_job_to_be_confirmed_is_held_and_runs_when_approved(jobs: Jobs):
     jobs.worker(1)
     view = jobs.until(job, "held")
     assert view.reason is not None
-    assert "headgate approve" in view.reason.text
+    assert "fleetgate approve" in view.reason.text
     assert not jobs.fleet.state.leases
     jobs.cli("approve", "careful")
     assert jobs.ended(job).state == "succeeded"
@@ -290,7 +291,7 @@ def test_j4_output_comes_back_byte_for_byte_whatever_it_was(jobs: Jobs):
     jobs.worker(1)
     jobs.ended(job)
     printed = jobs.fleet.folder / "printed"
-    run = jobs.fleet.start(["sh", "-c", f"exec {HEADGATE[0]} logs {job} >{printed}"])
+    run = jobs.fleet.start(["sh", "-c", f"exec {FLEETGATE[0]} logs {job} >{printed}"])
     assert (run.wait(), run.err) == (0, "oops\n")
     assert printed.read_bytes() == raw
     marked = jobs.cli("logs", "--marked", "--stream", "err", job)
@@ -357,7 +358,7 @@ def say(record): print(json.dumps(record, separators=(",", ":")), flush=True)
 def test_j3_a_job_hit_by_rate_limits_keeps_its_retries_and_its_age_and_ends_on_the_fallback(jobs: Jobs):
     body = LIMITED + (
         f"calls = Path({str(jobs.fleet.folder / 'calls')!r})\n"
-        "calls.open('a').write(os.environ['HEADGATE_MODEL'] + '\\n')\n"
+        "calls.open('a').write(os.environ['FLEETGATE_MODEL'] + '\\n')\n"
         "number = len(calls.read_text().splitlines())\n"
         "say(limited if number <= 3 else work)\nsys.exit(number <= 3)"
     )

@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.gate.liveness import process_identity
-from headgate.jobs import job_store, state_machine
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.gate.liveness import process_identity
+from fleetgate.jobs import job_store, state_machine
 from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import PYTHON, Fleet, Run, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs, hands_of
 
 pytestmark = pytest.mark.processes
 
-SOAK = bool(os.environ.get("HEADGATE_SOAK"))
+SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
 FAR = [pytest.mark.postgres, pytest.mark.skipif(not SOAK, reason="two minutes of it: make soak")]
 JOBS, SECONDS = (200, 120) if SOAK else (24, 6)
 WORKERS, HANDS, CAP = 4, 2, 5
@@ -52,8 +52,8 @@ def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once
 ) -> None:
     """On PostgreSQL the node that lends them their connections is killed as well, and these by themselves."""
     url = fresh_store(request.getfixturevalue("postgres")) if where == "postgres" else ""
-    seed = int(os.environ.get("HEADGATE_SEED") or time.time())
-    print(f"HEADGATE_SEED={seed}")
+    seed = int(os.environ.get("FLEETGATE_SEED") or time.time())
+    print(f"FLEETGATE_SEED={seed}")
     chance = random.Random(seed)
     with Fleet(f"[agents]\nhost = {CAP}\n", store=url) as fleet:
         fleet.gate.decide([cmd.SetRule(Rule("agents", "host", cap=CAP))])
@@ -111,7 +111,7 @@ def kill_node_or_connections(chance: random.Random, fleet: Fleet) -> None:
         with admin(fleet.store) as operator:
             operator.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name LIKE 'headgate %' AND pid != pg_backend_pid()"
+                "WHERE application_name LIKE 'fleetgate %' AND pid != pg_backend_pid()"
             )
 
 

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.events import Returned
-from headgate.log.protocol import START
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.events import Returned
+from fleetgate.log.protocol import START
+from fleetgate.log.sqlite.log import SqliteLog
 
 pytestmark = pytest.mark.processes
 
 PRELUDE = """
 import os, sys
-from headgate.core.errors import HeadgateError
-from headgate.core.events import Returned
-from headgate.log.protocol import START, LogReplaced, SideWrite, StoreError
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.events import Returned
+from fleetgate.log.protocol import START, LogReplaced, SideWrite, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -297,7 +297,7 @@ for line in sys.stdin:
         tell(process, id)
         assert heard(process) == f"committed {number}"
 
-    files = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
+    files = ("fleetgate.db", "fleetgate.db-wal", "fleetgate.db-shm")
     if way == "folder replaced":
         folder.rename(tmp_path / "old")
         shutil.copytree(backup, folder)
@@ -332,7 +332,7 @@ child = os.fork()
 if child == 0:
     try:
         log.lock()
-    except HeadgateError as error:
+    except FleetgateError as error:
         say(error)
     os._exit(0)
 os.waitpid(child, 0)
@@ -361,7 +361,7 @@ print(subprocess.run([sys.executable, "-c", child], close_fds=False, capture_out
 def on_own_disk(folder: Path, options: str, then: str = "") -> tuple[str, ...]:
     """What to put before a command to run it with a small disk of its own at `folder`."""
     folder.mkdir()
-    mount = f"mount -t tmpfs -o {options} headgate-test '{folder}' {then}"
+    mount = f"mount -t tmpfs -o {options} fleetgate-test '{folder}' {then}"
     own = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--mount", "--map-root-user")
     before = (*own, "sh", "-c", f'{mount} && exec "$@"', "sh")
     if shutil.which("unshare") is None or subprocess.run([*before, "true"], capture_output=True).returncode:
@@ -434,7 +434,7 @@ except StoreError as error:
     folder = tmp_path / "disk"
     said = finish(start(script, folder, before=on_own_disk(folder, "ro")))
     assert "read-only file system" in said
-    assert "HEADGATE_STORE" in said
+    assert "FLEETGATE_STORE" in said
 
 
 def test_Q2_a_file_system_that_becomes_read_only_is_told_and_got_over(tmp_path: Path, start: Start) -> None:
@@ -476,7 +476,7 @@ except StoreError as error:
     before = sorted(path.name for path in folder.iterdir())
     said = finish(start(script, folder))
     assert "Permission denied" in said
-    assert f"make {folder} and what is in it writable for this user, or set HEADGATE_STORE" in said
+    assert f"make {folder} and what is in it writable for this user, or set FLEETGATE_STORE" in said
     assert sorted(path.name for path in folder.iterdir()) == before
 
 

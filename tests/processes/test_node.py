@@ -12,15 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.node import discovery, protocol
-from tests.processes.fleet import HEADGATE, Fleet, Run, is_alive, rss_mb
+from fleetgate.core import events as ev
+from fleetgate.gate.node import discovery, protocol
+from tests.processes.fleet import FLEETGATE, Fleet, Run, is_alive, rss_mb
 
 pytestmark = pytest.mark.processes
 
 
 def start_node(fleet: Fleet, *options: str) -> Run:
-    run = fleet.start([*HEADGATE, "node", *options])
+    run = fleet.start([*FLEETGATE, "node", *options])
     fleet.until(lambda: "listens" in run.err or run.code is not None, what="a node that listens")
     assert run.code is None, run
     return run
@@ -59,7 +59,7 @@ def test_l2_a_run_that_waits_through_a_node_has_neither_store_nor_connection(fle
     run = fleet.waiting("--", "true")
     fleet.until(lambda: "position 1" in run.err, what="a word of where it stands")
     fleet.until(lambda: sum("socket" in name for name in open_files(run)) == 1, what="no socket but the mailbox")
-    assert not any("headgate.db" in name for name in open_files(run))
+    assert not any("fleetgate.db" in name for name in open_files(run))
     assert rss_mb(run.pid) < 25
     fleet.free(held)
     assert run.wait() == 0
@@ -86,7 +86,7 @@ def test_l2_another_node_takes_the_place_of_a_killed_one(fleet: Fleet) -> None:
     start_node(fleet).signal(signal.SIGKILL)
     start_node(fleet)
     assert fleet.done("--", "true").code == 0
-    second = fleet.start([*HEADGATE, "node"])
+    second = fleet.start([*FLEETGATE, "node"])
     assert second.wait() == 0
     assert "another node" in second.err
 
@@ -127,10 +127,10 @@ def test_r3_refusals_and_time_limits_through_a_node(fleet: Fleet) -> None:
 def test_l4_acquire_and_release_through_a_node(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
     start_node(fleet)
-    taken = fleet.start([*HEADGATE, "acquire", "--pid", str(os.getpid())])
+    taken = fleet.start([*FLEETGATE, "acquire", "--pid", str(os.getpid())])
     assert taken.wait() == 0
     assert list(fleet.state.leases) == [taken.out.strip()]
-    assert fleet.start([*HEADGATE, "release", taken.out.strip()]).wait() == 0
+    assert fleet.start([*FLEETGATE, "release", taken.out.strip()]).wait() == 0
     assert fleet.is_empty()
 
 
@@ -222,16 +222,16 @@ def test_r9_a_session_is_remembered_through_a_node(fleet: Fleet) -> None:
 
 def test_r1_the_service_is_the_node_of_its_host(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
-    service = fleet.start([*HEADGATE, "serve", "--port", "0"])
+    service = fleet.start([*FLEETGATE, "serve", "--port", "0"])
     fleet.until(lambda: "serves at" in service.err, what="a service")
     fleet.until(lambda: Path(socket_path(fleet)).exists(), what="a socket")
     held = fleet.occupy()
     run = fleet.waiting("--", "true")
     fleet.until(lambda: "position 1" in run.err, what="a word of where it stands")
-    assert not any("headgate.db" in name for name in open_files(run))
+    assert not any("fleetgate.db" in name for name in open_files(run))
     fleet.free(held)
     assert run.wait() == 0
-    second = fleet.start([*HEADGATE, "node"])
+    second = fleet.start([*FLEETGATE, "node"])
     assert second.wait() == 0
     assert "another node" in second.err
     service.signal(signal.SIGTERM)

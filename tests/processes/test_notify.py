@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
-from headgate.notify.delivery import Teller
-from tests.processes.fleet import HEADGATE, Fleet
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.notify.delivery import Teller
+from tests.processes.fleet import FLEETGATE, Fleet
 from tests.processes.jobbing import Jobs
 
 pytestmark = pytest.mark.processes
@@ -91,7 +91,7 @@ def test_t1_a_flaky_webhook_gets_every_message_once_and_in_order(fleet: Fleet, h
     hook.flaky = True
     configured(fleet, f'url = "{hook.url}"\nevents = ["failed", "login", "recovered"]')
     jobs = Jobs(fleet)
-    teller = fleet.start([*HEADGATE, "notify", "run"])
+    teller = fleet.start([*FLEETGATE, "notify", "run"])
     fleet.until(lambda: (fleet.home / "notify.json").exists())
     bad = jobs.quickly("sh", "-c", "exit 3", retries=0, name="nightly")
     jobs.worker(1)
@@ -147,10 +147,10 @@ def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
             fleet,
             f'name = "hook"\nurl = "{hook.url}"',
             f'name = "mail"\nurl = "mailto://127.0.0.1:{port}?from=me@example.org&to=you@example.org&mode=insecure"',
-            f'name = "command"\ncommand = ["sh", "-c", "cat >{said}; echo $HEADGATE_TEXT >>{said}"]',
+            f'name = "command"\ncommand = ["sh", "-c", "cat >{said}; echo $FLEETGATE_TEXT >>{said}"]',
             'name = "broken"\nurl_env = "NOT_THERE"',
         )
-        run = fleet.start([*HEADGATE, "notify", "test"])
+        run = fleet.start([*FLEETGATE, "notify", "test"])
         assert run.wait() == 69, run
     finally:
         server.shutdown()
@@ -158,17 +158,17 @@ def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
     assert [line.split(":")[0] for line in run.out.splitlines()] == ["hook", "mail", "command"]
     assert "broken: $NOT_THERE is not set" in run.err
     assert hook.kinds == ["test"]
-    assert b"a test message of headgate" in Mail.got[0]
+    assert b"a test message of fleetgate" in Mail.got[0]
     assert said.read_text().endswith("it works\n")
-    one = fleet.start([*HEADGATE, "notify", "test", "hook"])
+    one = fleet.start([*FLEETGATE, "notify", "test", "hook"])
     assert one.wait() == 0
-    bad = fleet.start([*HEADGATE, "notify", "test", "nobody"])
+    bad = fleet.start([*FLEETGATE, "notify", "test", "nobody"])
     assert bad.wait() == 64
     assert "valid are hook, mail, command, broken" in bad.err
 
 
 def test_t1_without_anybody_to_tell_notify_says_how_to_add_one(fleet: Fleet):
-    run = fleet.start([*HEADGATE, "notify", "test"])
+    run = fleet.start([*FLEETGATE, "notify", "test"])
     assert run.wait() == 64
     assert "[[notify]]" in run.err
 
@@ -176,7 +176,7 @@ def test_t1_without_anybody_to_tell_notify_says_how_to_add_one(fleet: Fleet):
 def test_notify_run_alone_tells_that_a_job_expired_and_jobs_lists_it(fleet: Fleet, hook: Hook):
     configured(fleet, f'url = "{hook.url}"\nevents = ["queued", "expired"]')
     jobs = Jobs(fleet)
-    fleet.start([*HEADGATE, "notify", "run"])
+    fleet.start([*FLEETGATE, "notify", "run"])
     fleet.until(lambda: (fleet.home / "notify.json").exists())
     job = jobs.submit("--expires", "1s", "--name", "nightly", "--", "true")
     fleet.until(lambda: hook.kinds == ["queued", "expired"], what=f"both were told, not {hook.kinds}")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, state_of
+from tests.processes.fleet import FLEETGATE, Fleet, Run, kill_if_there, state_of
 
 pytestmark = pytest.mark.processes
 
@@ -26,14 +26,14 @@ def adopted(fleet: Fleet) -> list[str]:
 def damage(fleet: Fleet) -> None:
     """A store that cannot be used."""
     fleet.home.mkdir(exist_ok=True)
-    (fleet.home / "headgate.db").write_bytes(b"this is no database" * 100)
+    (fleet.home / "fleetgate.db").write_bytes(b"this is no database" * 100)
 
 
 def test_r3_without_a_store_a_run_exits_69_with_a_sentence(fleet: Fleet) -> None:
     damage(fleet)
     run = fleet.done("--", *fleet.sleeper("a", 0.1))
     assert run.code == 69
-    assert "headgate.db" in run.err
+    assert "fleetgate.db" in run.err
     assert not fleet.lives()
 
 
@@ -43,7 +43,7 @@ def test_q2_fail_open_goes_ahead_and_is_counted_when_the_store_is_back(fleet: Fl
     run = fleet.run("--fail-open", "--status-file", "status.json", "--", *fleet.sleeper("a", 8, code=3))
     fleet.until(lambda: fleet.has_started("a"), what="the agent, without a seat")
     assert "going ahead without a seat (--fail-open)" in run.err
-    (fleet.home / "headgate.db").unlink()
+    (fleet.home / "fleetgate.db").unlink()
     fleet.until(lambda: "is counted from now on" in run.err, what="a word that it is counted")
     assert adopted(fleet) == ["failed_open"]
     refused = fleet.done("--no-wait", "--", "true")
@@ -92,7 +92,7 @@ def far(server: Server) -> Iterator[Fleet]:
 
 
 def run_on(fleet: Fleet, name: str, seconds: float | Path, *options: str, away_s: float = 60) -> Run:
-    env = {"HEADGATE_TEST_BEAT_S": "1", "HEADGATE_TEST_AWAY_S": str(away_s)}
+    env = {"FLEETGATE_TEST_BEAT_S": "1", "FLEETGATE_TEST_AWAY_S": str(away_s)}
     return fleet.run(*options, "--", *fleet.sleeper(name, seconds), env=env)
 
 
@@ -117,7 +117,7 @@ def processes_of(word: str, fleet: Fleet) -> list[int]:
             environ = (path / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if word.encode() in line and f"HEADGATE_STORE={fleet.store}".encode() in environ:
+        if word.encode() in line and f"FLEETGATE_STORE={fleet.store}".encode() in environ:
             found.append(int(path.name))
     return found
 
@@ -151,11 +151,11 @@ def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_
     assert [life.name for life in reached.lives()] == ["before", "goes"]
 
 
-# `headgate run` that stops when it has a seat and a child that waits, and has not yet said whose seat it is.
+# `fleetgate run` that stops when it has a seat and a child that waits, and has not yet said whose seat it is.
 BEFORE_ITS_CLAIM = """
 import os, signal, sys
-from headgate.cli import run
-from headgate.cli.main import main
+from fleetgate.cli import run
+from fleetgate.cli.main import main
 prepare = run.Child.prepare
 once = [signal.SIGSTOP]
 
@@ -175,7 +175,7 @@ def test_q2_a_run_with_a_seat_whose_agent_has_not_begun_bears_with_a_restart_of_
     far: Fleet, server: Server
 ) -> None:
     argv = [sys.executable, "-c", BEFORE_ITS_CLAIM, "run", "--", *far.sleeper("one", 0.1)]
-    run = far.start(argv, {"HEADGATE_TEST_BEAT_S": "1", "HEADGATE_TEST_AWAY_S": "60"})
+    run = far.start(argv, {"FLEETGATE_TEST_BEAT_S": "1", "FLEETGATE_TEST_AWAY_S": "60"})
     far.until(lambda: state_of(run.pid) == "T", what="a run with a child that waits")
     far.close_gate()
     server.stop(signal.SIGINT)
@@ -227,7 +227,7 @@ def test_q2_fail_open_while_the_server_is_away(far: Fleet, server: Server) -> No
 
 @pytest.mark.postgres
 def test_q2_a_node_without_a_server_and_without_anybody_to_serve_ends(far: Fleet, server: Server) -> None:
-    node = far.start([*HEADGATE, "node", "--idle", "2"])
+    node = far.start([*FLEETGATE, "node", "--idle", "2"])
     far.until(lambda: "listens" in node.err, what="a node")
     far.close_gate()
     server.stop(signal.SIGINT)

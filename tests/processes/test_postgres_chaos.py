@@ -1,7 +1,7 @@
 """Three hosts on one PostgreSQL, and all that can be killed is: the agents' own record says that no cap broke.
 
-Two kinds of agents at once: `headgate run` through the nodes of their hosts, and programs that go to the store
-themselves and hold a seat for milliseconds. HEADGATE_SOAK makes it longer.
+Two kinds of agents at once: `fleetgate run` through the nodes of their hosts, and programs that go to the store
+themselves and hold a seat for milliseconds. FLEETGATE_SOAK makes it longer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import admin, migrate
 from tests.processes.fleet import Fleet, Run, kill_if_there, rss_mb
@@ -28,7 +28,7 @@ from tests.processes.test_postgres_hosts import MODEL, cap, connections, host, n
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 
-SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
+SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 HOSTS = "abc"
 SEATS = 5
 BEAT_S = 4.0  # lost after 18 s: longer than any host is without a node, also on a busy machine
@@ -40,12 +40,12 @@ _MARGIN_MS = 5  # between the clocks of the server and of those who write down
 CALLER = """
 import os, sys
 from time import monotonic, monotonic_ns, sleep
-from headgate.core import commands as cmd
-from headgate.core.entities import Lease, Spec
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.gate.request_ids import new_id
-from headgate.log import open_log
-from headgate.log.protocol import StoreError
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease, Spec
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.request_ids import new_id
+from fleetgate.log import open_log
+from fleetgate.log.protocol import StoreError
 
 url, record = sys.argv[1:]
 file = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -114,7 +114,7 @@ class Callers:
 
     def start(self) -> None:
         argv = [sys.executable, "-c", CALLER, self._fleet.store, str(self._record)]
-        self.alive.append(subprocess.Popen(argv, env=self._fleet.env({"HEADGATE_TEST_BEAT_S": str(BEAT_S)})))
+        self.alive.append(subprocess.Popen(argv, env=self._fleet.env({"FLEETGATE_TEST_BEAT_S": str(BEAT_S)})))
 
     def kill(self, caller: subprocess.Popen[bytes]) -> None:
         self.killed[caller.pid] = time.monotonic_ns()  # it may have run on: that would only hide its own seat
@@ -236,7 +236,7 @@ class Chaos:
             if self.left[name] and alive < 8:
                 self.left[name] -= 1
                 sleeper = self.fleet.sleeper(f"{name}{self.left[name]}", self.random.uniform(0.2, 1.5))
-                env = {**host(self.fleet, name, BEAT_S), "HEADGATE_TEST_AWAY_S": "60"}  # on a busy machine all is slow
+                env = {**host(self.fleet, name, BEAT_S), "FLEETGATE_TEST_AWAY_S": "60"}  # on a busy machine all is slow
                 self.runs[name].append(self.fleet.run(*MODEL, "--", *sleeper, env=env))
 
     def _kill_run(self) -> None:
@@ -258,7 +258,7 @@ class Chaos:
         with admin(self.fleet.store) as conn:
             conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name LIKE 'headgate%' AND pid != pg_backend_pid()"
+                "WHERE application_name LIKE 'fleetgate%' AND pid != pg_backend_pid()"
             )
 
     def _kill_host(self) -> None:

@@ -1,6 +1,6 @@
 """A host whose network to the database is cut: its agents go on, or are ended before others get their seats.
 
-DESIGN.md, "Liveness". Times are scaled down by HEADGATE_TEST_BEAT_S: ended after three beats, lost after 4.5.
+DESIGN.md, "Liveness". Times are scaled down by FLEETGATE_TEST_BEAT_S: ended after three beats, lost after 4.5.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import events as ev
+from fleetgate.core import events as ev
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
 from tests.processes.fleet import Fleet
@@ -42,7 +42,7 @@ def server_port(fleet: Fleet) -> int:
 def over(relay: Relay, fleet: Fleet, beat_s: float) -> dict[str, str]:
     """The environment of a host that reaches the server by the relay alone."""
     store = fleet.store.replace(f"127.0.0.1:{server_port(fleet)}", f"127.0.0.1:{relay.port}")
-    return {**host(fleet, "far", beat_s), "HEADGATE_STORE": store}
+    return {**host(fleet, "far", beat_s), "FLEETGATE_STORE": store}
 
 
 def test_l2_with_on_cutoff_end_an_agent_of_a_host_that_is_cut_off_is_ended(fleet: Fleet, relay: Relay) -> None:
@@ -54,7 +54,7 @@ def test_l2_with_on_cutoff_end_an_agent_of_a_host_that_is_cut_off_is_ended(fleet
     assert 'run.on_cutoff = "end"' in far.err
 
 
-@pytest.mark.skipif(not os.environ.get("HEADGATE_SOAK"), reason="takes 20 s: make soak")
+@pytest.mark.skipif(not os.environ.get("FLEETGATE_SOAK"), reason="takes 20 s: make soak")
 def test_a1_with_on_cutoff_end_no_seat_is_lent_while_the_agent_of_a_host_that_is_cut_off_runs(
     fleet: Fleet, relay: Relay
 ) -> None:

@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.jobs import job_store
-from headgate.log.postgres import PostgresLog
+from fleetgate.core import events as ev
+from fleetgate.jobs import job_store
+from fleetgate.log.postgres import PostgresLog
 from tests.postgres_server import USER, NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 from tests.processes.jobbing import Jobs
 from tests.processes.test_postgres_hosts import MODEL, adopted, cap, host
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 
-SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
+SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 BEAT_S = 4.0  # nobody enters for 4 s after a loss, and a host is lost after 18 s
 SEATS = 3
 HOSTS = "abc"
@@ -94,7 +94,7 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_no
     forgotten = pair.run("forgotten", "b", end)
     jobs = Jobs(fleet)
     job = jobs.quickly(*fleet.sleeper("job", end), models=("p/m",), any_host=True)
-    worker = fleet.start([*HEADGATE, "worker", "-n", "1"], env=host(fleet, "c", BEAT_S))
+    worker = fleet.start([*FLEETGATE, "worker", "-n", "1"], env=host(fleet, "c", BEAT_S))
     fleet.until(lambda: len(fleet.notes("start")) == 4, what="an agent and a job that it does not know of")
     waiting = [pair.run(f"waiting-{where}", where, 0.1) for where in "ac"]
     fleet.until(lambda: fleet.in_line() == 2, what="two in line")
@@ -118,7 +118,7 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_no
     assert adopted(fleet) == ["log_lost"] * 2, "somebody was counted twice"
     assert fleet.events_of(ev.Recovering)
     assert not [event for _, event in fleet.events_of(ev.Reclaimed) if event.silent]
-    told = fleet.start([*HEADGATE, "history"])
+    told = fleet.start([*FLEETGATE, "history"])
     assert told.wait() == 0
     assert "nobody enters for a few seconds" in told.out
     assert "the store had lost its lease" in told.out

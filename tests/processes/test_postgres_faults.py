@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec
-from headgate.core.events import Returned
-from headgate.gate.liveness import process_identity
-from headgate.gate.replica.replica import Replica
-from headgate.log.postgres import PostgresLog, connection, sql
-from headgate.log.postgres import log as postgres_log
-from headgate.log.postgres.listener import reaches
-from headgate.log.postgres.url import parse
-from headgate.log.protocol import START, LogReplaced, StoreError, TransactionLost
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.events import Returned
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.postgres import PostgresLog, connection, sql
+from fleetgate.log.postgres import log as postgres_log
+from fleetgate.log.postgres.listener import reaches
+from fleetgate.log.postgres.url import parse
+from fleetgate.log.protocol import START, LogReplaced, StoreError, TransactionLost
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 from tests.timed import within
@@ -287,8 +287,8 @@ def test_Q2_when_the_server_is_gone_with_the_answer_the_sentence_says_that_nobod
 
 HOLDER = """
 import sys
-from headgate.log.postgres import PostgresLog
-from headgate.log.protocol import START, StoreError
+from fleetgate.log.postgres import PostgresLog
+from fleetgate.log.protocol import START, StoreError
 log = PostgresLog(sys.argv[1])
 log.lock()
 log.begin()
@@ -468,7 +468,7 @@ def test_Q2_a_failover_that_lost_commits_is_noticed(url: str, opened: Callable[[
     position = log.append(START, log.now(), [Returned(id="a")], None)
     log.unlock()
     with admin(url) as operator:
-        operator.execute("DELETE FROM headgate.log WHERE id = %s", (position.id,))
+        operator.execute("DELETE FROM fleetgate.log WHERE id = %s", (position.id,))
     with pytest.raises(LogReplaced):
         log.read(position)
     log.lock()

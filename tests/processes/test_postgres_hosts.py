@@ -1,6 +1,6 @@
 """Several hosts on one PostgreSQL: each has a node that its first command starts, and one connection for all who wait.
 
-A host is a name (HEADGATE_HOST) with a state folder of its own. Times are scaled down by HEADGATE_TEST_BEAT_S.
+A host is a name (FLEETGATE_HOST) with a state folder of its own. Times are scaled down by FLEETGATE_TEST_BEAT_S.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from urllib.request import Request, urlopen
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.gate.replica.replica import Replica
-from headgate.log import open_log
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, backup, fresh_store
-from tests.processes.fleet import HEADGATE, Fleet, Run, kill_if_there, rss_mb
+from tests.processes.fleet import FLEETGATE, Fleet, Run, kill_if_there, rss_mb
 from tests.timed import within
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
@@ -46,7 +46,7 @@ def cap(fleet: Fleet, seats: int) -> None:
 def host(fleet: Fleet, name: str, beat_s: float = BEAT_S) -> dict[str, str]:
     home = fleet.folder / f"home-{name}"
     home.mkdir(exist_ok=True)
-    return {"HEADGATE_HOST": name, "HEADGATE_HOME": str(home), "HEADGATE_TEST_BEAT_S": str(beat_s)}
+    return {"FLEETGATE_HOST": name, "FLEETGATE_HOME": str(home), "FLEETGATE_TEST_BEAT_S": str(beat_s)}
 
 
 def agent(fleet: Fleet, name: str, where: str, seconds: float | Path, beat_s: float = BEAT_S) -> Run:
@@ -62,7 +62,7 @@ def nodes(fleet: Fleet, where: str) -> list[int]:
             environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"node" in line and f"HEADGATE_HOST={where}".encode() in environ:
+        if b"node" in line and f"FLEETGATE_HOST={where}".encode() in environ:
             found.append(pid)
     return found
 
@@ -70,7 +70,7 @@ def nodes(fleet: Fleet, where: str) -> list[int]:
 def connections(fleet: Fleet) -> int:
     with admin(fleet.store) as conn:
         row = conn.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'headgate%' AND pid != pg_backend_pid()"
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fleetgate%' AND pid != pg_backend_pid()"
         ).fetchone()
     return int(row[0]) if row else 0
 
@@ -173,14 +173,14 @@ def test_q2_a_database_restored_under_running_agents_lends_no_seat_twice(fleet: 
 
 
 def test_q2_drain_lets_nobody_new_start_on_a_host(fleet: Fleet) -> None:
-    assert fleet.start([*HEADGATE, "drain", "a"]).wait() == 0
+    assert fleet.start([*FLEETGATE, "drain", "a"]).wait() == 0
     held_back = agent(fleet, "a", "a", 0.1)
     assert agent(fleet, "b", "b", 0.1).wait(30) == 0
     fleet.until(lambda: "drained" in held_back.err, what="a reason")
-    status = fleet.start([*HEADGATE, "status"])
+    status = fleet.start([*FLEETGATE, "status"])
     assert status.wait() == 0
     assert "a is drained" in status.out
-    assert fleet.start([*HEADGATE, "drain", "a", "--end"]).wait() == 0
+    assert fleet.start([*FLEETGATE, "drain", "a", "--end"]).wait() == 0
     assert held_back.wait(30) == 0
 
 
@@ -190,7 +190,7 @@ def test_q2_drain_lets_nobody_new_start_on_a_host(fleet: Fleet) -> None:
 def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(fleet: Fleet, postgres: Server, store: str) -> None:
     """One that nobody listens for, an unknown host, an unknown user: none of it is worth waiting for."""
     server = postgres.url("postgres", tcp=True).partition("@")[2]
-    nowhere = {"HEADGATE_STORE": store.format(server=server), **host(fleet, "a")}
+    nowhere = {"FLEETGATE_STORE": store.format(server=server), **host(fleet, "a")}
     began = time.monotonic()
     run = fleet.done("--", "true", env=nowhere)
     took_s = time.monotonic() - began
@@ -201,11 +201,11 @@ def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(fleet: Fleet,
 
 def test_a_password_in_the_url_is_in_no_command_line_and_no_log(fleet: Fleet) -> None:
     where = host(fleet, "a")
-    run = fleet.done("--", "true", env={**where, "HEADGATE_STORE": fleet.store + "&password=s3cret"})
+    run = fleet.done("--", "true", env={**where, "FLEETGATE_STORE": fleet.store + "&password=s3cret"})
     assert run.code == 0, run
     for pid in nodes(fleet, "a"):
         assert b"s3cret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    for path in Path(where["HEADGATE_HOME"]).rglob("*"):
+    for path in Path(where["FLEETGATE_HOME"]).rglob("*"):
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
 
 
@@ -213,8 +213,8 @@ def test_h2_any_service_answers_for_any_pool_and_tells_of_what_others_decided(fl
     services, addresses = [], []
     for where in "ab":
         env = host(fleet, where)
-        services.append(fleet.start([*HEADGATE, "serve", "--port", "0"], env=env))
-        address = Path(env["HEADGATE_HOME"]) / "serve.json"
+        services.append(fleet.start([*FLEETGATE, "serve", "--port", "0"], env=env))
+        address = Path(env["FLEETGATE_HOME"]) / "serve.json"
         fleet.until(address.exists, what="a service")
         addresses.append(msgspec.json.decode(address.read_bytes())["url"])
     with urlopen(Request(f"{addresses[1]}/v1/events"), timeout=30) as stream:
@@ -251,14 +251,14 @@ def test_caps_of_a_machines_own_file_that_are_not_in_force_are_said_with_what_ap
     fleet.configure('[agents]\nhost = 5\n"*/m" = 2\n"p/*" = 1\n"umans" = 3\n')
     where = host(fleet, "a")
     told = "not in force: the caps on p/*, umans in "
-    apply = f"headgate config apply {fleet.config}"
+    apply = f"fleetgate config apply {fleet.config}"
     run = fleet.done("--", "true", env=where)
     assert run.code == 0
     assert run.err.count(told) == 1
     assert apply in run.err
 
     def call(*command: str) -> Run:
-        said = fleet.start([*HEADGATE, *command], where)
+        said = fleet.start([*FLEETGATE, *command], where)
         said.wait()
         return said
 
@@ -276,7 +276,7 @@ def test_q2_another_server_behind_the_same_address_is_noticed_until_something_is
     log = open_log(fleet.store)
     assert not log.replaced()
     with admin(fleet.store) as conn:
-        changed = conn.execute("UPDATE headgate.side SET value = 'another' WHERE tbl = 'store'")
+        changed = conn.execute("UPDATE fleetgate.side SET value = 'another' WHERE tbl = 'store'")
         assert changed.rowcount >= 1
     assert log.replaced()
     replica = Replica(log, "somebody")

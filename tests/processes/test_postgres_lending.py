@@ -20,19 +20,19 @@ from urllib.request import Request, urlopen
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec
-from headgate.core.events import Returned
-from headgate.gate.node import client as node_client
-from headgate.gate.node import connection_pool, pooled_connection, protocol
-from headgate.gate.replica.replica import Replica
-from headgate.log.postgres import PostgresLog
-from headgate.log.protocol import START, TransactionLost
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.events import Returned
+from fleetgate.gate.node import client as node_client
+from fleetgate.gate.node import connection_pool, pooled_connection, protocol
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.postgres import PostgresLog
+from fleetgate.log.protocol import START, TransactionLost
 from tests.lending_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 from tests.processes.test_postgres_hosts import connections, host, nodes
 from tests.timed import within
 
@@ -56,7 +56,7 @@ def kill_backends(node: LendingNode) -> None:
     with admin(node.url) as operator:
         operator.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-            "WHERE application_name LIKE 'headgate %' AND datname = current_database() AND pid != pg_backend_pid()"
+            "WHERE application_name LIKE 'fleetgate %' AND datname = current_database() AND pid != pg_backend_pid()"
         )
 
 
@@ -112,7 +112,7 @@ def test_l2_a_commit_whose_answer_the_node_did_not_pass_on_is_looked_up_by_its_i
 
     def lose(self: node_client.NodeLink, call: protocol.Call, within_s: float = 5.0) -> protocol.Answer:
         answer = real(self, call, within_s)
-        if isinstance(call, protocol.Say) and "INSERT INTO headgate.log" in call.text and not lost:
+        if isinstance(call, protocol.Say) and "INSERT INTO fleetgate.log" in call.text and not lost:
             lost.append(call)
             self.close()
             raise node_client.NodeGone("it died with the answer")
@@ -228,7 +228,7 @@ def without_driver(fleet: Fleet) -> dict[str, str]:
 
 
 def said(fleet: Fleet, *arguments: str, code: int = 0) -> str:
-    run = fleet.start([*HEADGATE, *arguments], env=without_driver(fleet))
+    run = fleet.start([*FLEETGATE, *arguments], env=without_driver(fleet))
     assert run.wait(30) == code, run
     return run.out
 
@@ -239,7 +239,7 @@ def tended(log: PostgresLog) -> bool:
 
 def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
     """A node, and one who has borrowed a connection of it."""
-    node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
+    node = fleet.start([*FLEETGATE, "node"], env=host(fleet, "a"))
     fleet.until(lambda: "listens at " in node.err, what="a node")
     log = pooled_connection.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
     replica = Replica(log, "h|b|1|1|1")
@@ -275,7 +275,7 @@ def test_q2_who_asks_a_node_that_waits_for_the_store_waits_with_it(
     monkeypatch.setattr(node_client, "PROBE_S", 0.2)
     _, log, replica = asking_through_a_node(fleet)
     with admin(fleet.store) as operator, operator.transaction():
-        operator.execute("SELECT 1 FROM headgate.namespaces FOR UPDATE")
+        operator.execute("SELECT 1 FROM fleetgate.namespaces FOR UPDATE")
         thread = Thread(target=lambda: replica.decide([cmd.Acquire("mine", SPEC, replica.me)]))
         thread.start()
         thread.join(1.5)
@@ -287,9 +287,9 @@ def test_q2_who_asks_a_node_that_waits_for_the_store_waits_with_it(
 
 
 def test_c3_listings_and_changes_go_through_the_node_and_need_no_connection(fleet: Fleet) -> None:
-    refused = fleet.start([*HEADGATE, "status"], env=without_driver(fleet))
+    refused = fleet.start([*FLEETGATE, "status"], env=without_driver(fleet))
     assert refused.wait(30) == 69, "without a node it must have needed the driver"
-    node = fleet.start([*HEADGATE, "node"], env=host(fleet, "a"))
+    node = fleet.start([*FLEETGATE, "node"], env=host(fleet, "a"))
     fleet.until(lambda: "listens" in node.err, what="a node")
     holder = fleet.run("-m", "p/m", "--", "sleep", "60", env=host(fleet, "a"))
     fleet.until(lambda: fleet.holds(holder), what="a lease")
@@ -320,7 +320,7 @@ def test_c3_listings_and_changes_go_through_the_node_and_need_no_connection(flee
 
 def test_j2_a_worker_of_many_hands_has_the_connections_of_one_node_also_after_that_was_killed(fleet: Fleet) -> None:
     own = connections(fleet)
-    worker = fleet.start([*HEADGATE, "worker", "-n", str(HANDS)], env=host(fleet, "a"))
+    worker = fleet.start([*FLEETGATE, "worker", "-n", str(HANDS)], env=host(fleet, "a"))
     marks = [fleet.folder / f"job{number}" for number in range(8)]
     for mark in marks[:4]:
         _submitted(fleet, str(mark))
@@ -339,15 +339,15 @@ def test_j2_a_worker_of_many_hands_has_the_connections_of_one_node_also_after_th
 
 
 def _submitted(fleet: Fleet, mark: str) -> None:
-    run = fleet.start([*HEADGATE, "submit", "--", "touch", mark], env=host(fleet, "a"))
+    run = fleet.start([*FLEETGATE, "submit", "--", "touch", mark], env=host(fleet, "a"))
     assert run.wait(30) == 0, run
 
 
 def test_h2_a_service_runs_jobs_on_postgresql_and_tells_what_they_print(fleet: Fleet) -> None:
     """The service is the node of its workers; their output is in the store's own folder."""
     env = host(fleet, "a")
-    home = Path(env["HEADGATE_HOME"])
-    service = fleet.start([*HEADGATE, "serve", "--port", "0", "--workers", "2"], env=env)
+    home = Path(env["FLEETGATE_HOME"])
+    service = fleet.start([*FLEETGATE, "serve", "--port", "0", "--workers", "2"], env=env)
     fleet.until((home / "serve.json").exists, what="a service")
     url = msgspec.json.decode((home / "serve.json").read_bytes())["url"]
     token = (home / "token").read_text().strip()

@@ -1,4 +1,6 @@
-"""Those who wait, and those who run, when their gate is moved by `headgate store copy` (docs/postgres.md, "Moving")."""
+"""Those who wait, and those who run, when their gate is moved by `fleetgate store copy` (docs/postgres.md,
+"Moving").
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from urllib.request import urlopen
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log import open_log
-from headgate.log.postgres.url import parse
-from headgate.log.sqlite.moved_store import close_for_good
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log import open_log
+from fleetgate.log.postgres.url import parse
+from fleetgate.log.sqlite.moved_store import close_for_good
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
-from tests.processes.fleet import HEADGATE, Fleet
+from tests.processes.fleet import FLEETGATE, Fleet
 
 pytestmark = [pytest.mark.postgres, pytest.mark.processes]
 
@@ -43,15 +45,15 @@ def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
 ) -> None:
     new = fresh_store(postgres)
     if through == "a node":
-        node = fleet.start([*HEADGATE, "node"])
+        node = fleet.start([*FLEETGATE, "node"])
         fleet.until(lambda: "listens" in node.err, what="a node")
     door = fleet.folder / "door"
-    script = f'while [ ! -e {door} ]; do sleep 0.05; done; echo "$HEADGATE_STORE"'
+    script = f'while [ ! -e {door} ]; do sleep 0.05; done; echo "$FLEETGATE_STORE"'
     runs = fleet.run("-m", "p/m", "--", "sh", "-c", script)
     fleet.until(lambda: fleet.holds(runs), what="a lease")
-    waits = fleet.waiting("-m", "p/m", "--", "sh", "-c", 'echo "$HEADGATE_STORE"')
+    waits = fleet.waiting("-m", "p/m", "--", "sh", "-c", 'echo "$FLEETGATE_STORE"')
     fleet.close_gate()
-    copied = fleet.start([*HEADGATE, "store", "copy", fleet.store, new])
+    copied = fleet.start([*FLEETGATE, "store", "copy", fleet.store, new])
     assert copied.wait(60) == 0, copied
     fleet.until(lambda: "going on there" in waits.err, within_s=60, what="one that went on there")
     door.touch()
@@ -74,11 +76,11 @@ def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
 @pytest.mark.parametrize("fleet", ["sqlite", "postgresql"], indirect=True)
 def test_l2_the_service_goes_where_its_gate_was_moved_to_and_its_port_stays(fleet: Fleet, postgres: Server) -> None:
     new = fresh_store(postgres)
-    service = fleet.start([*HEADGATE, "serve", "--port", "0"])
+    service = fleet.start([*FLEETGATE, "serve", "--port", "0"])
     fleet.until(lambda: "serves at " in service.err, what="a service")
     url = service.err.split("serves at ")[1].split()[0]
     fleet.close_gate()
-    copied = fleet.start([*HEADGATE, "store", "copy", fleet.store, new])
+    copied = fleet.start([*FLEETGATE, "store", "copy", fleet.store, new])
     assert copied.wait(60) == 0, copied
     fleet.until(lambda: service.err.count("serves at ") == 2, within_s=60, what="a service of the new gate")
     gate = DirectGate(open_log(new))
@@ -92,16 +94,16 @@ def test_l2_the_service_goes_where_its_gate_was_moved_to_and_its_port_stays(flee
 
 
 def test_q2_who_cannot_go_there_says_what_to_do(fleet: Fleet) -> None:
-    service = fleet.start([*HEADGATE, "serve", "--port", "0"])
+    service = fleet.start([*FLEETGATE, "serve", "--port", "0"])
     fleet.until(lambda: "serves at " in service.err, what="a service")
     fleet.occupy("p/m")
     waits = fleet.waiting("-m", "p/m", "--", "true")
-    worker = fleet.start([*HEADGATE, "worker", "-n", "1"])
+    worker = fleet.start([*FLEETGATE, "worker", "-n", "1"])
     fleet.until(lambda: "worker with" in worker.err, what="a worker")
     nowhere = parse("postgresql://me:secret@127.0.0.1:1/x?sslmode=prefer&namespace=blue").usable
     close_for_good(str(fleet.home), nowhere)
     assert waits.wait(60) == 69, waits
-    assert "set HEADGATE_STORE to it" in waits.err
+    assert "set FLEETGATE_STORE to it" in waits.err
     assert "start this anew" in waits.err
     assert "postgresql://me@127.0.0.1:1/x?sslmode=prefer&namespace=blue" in waits.err
     assert "secret" not in waits.err

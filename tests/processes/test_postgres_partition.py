@@ -1,7 +1,7 @@
 """Hosts whose wire to the database is cut: packets vanish, and nobody is told (SPEC L2, Q2; DESIGN.md, "Liveness").
 
 Each host is a network namespace, and the database is at a bridge between them. In the suite times are scaled down by
-HEADGATE_TEST_BEAT_S, so that a host is called lost after seconds; with HEADGATE_SOAK (`make soak`) they are the real
+FLEETGATE_TEST_BEAT_S, so that a host is called lost after seconds; with FLEETGATE_SOAK (`make soak`) they are the real
 ones: 45 s, and a cut of 60 s.
 """
 
@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.log.host_beats import TABLE
+from fleetgate.core import events as ev
+from fleetgate.log.host_beats import TABLE
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 from tests.processes.network import HUB, Network, NoNetwork
 from tests.processes.test_postgres_hosts import MODEL, adopted, cap, host
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres, pytest.mark.timeout(400)]
 
-SOAK = bool(os.environ.get("HEADGATE_SOAK"))
+SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
 REAL_BEAT_S = 10.0
 PATIENCE_S = 120
 
@@ -37,7 +37,7 @@ class World(NamedTuple):
     url: str  # by TCP, from the hosts
 
     def run(self, name: str, where: str, seconds: float | Path, beat_s: float) -> Run:
-        env = {**host(self.fleet, where, beat_s), "HEADGATE_STORE": self.url}
+        env = {**host(self.fleet, where, beat_s), "FLEETGATE_STORE": self.url}
         with self.network.hosts[where].inside():
             return self.fleet.run(*MODEL, "--", *self.fleet.sleeper(name, seconds), env=env)
 
@@ -51,7 +51,7 @@ class World(NamedTuple):
         return found
 
     def history(self) -> str:
-        told = self.fleet.start([*HEADGATE, "history"])
+        told = self.fleet.start([*FLEETGATE, "history"])
         assert told.wait(PATIENCE_S) == 0, told
         return told.out
 

@@ -1,4 +1,4 @@
-"""Those who wait directly, as `headgate run` does, on a store that many machines share."""
+"""Those who wait directly, as `fleetgate run` does, on a store that many machines share."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.engine import Engine
-from headgate.core.entities import Lease, Rule, Spec
-from headgate.gate.liveness import host_beats, process_identity
-from headgate.gate.replica import replica
-from headgate.gate.replica.replica import Decided
-from headgate.gate.slots import waiter as slots_waiter
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.gate.slots.slot_gate import Left
-from headgate.gate.slots.waiter import Waiter
-from headgate.gate.wakeup import mailbox as wakeup_mailbox
-from headgate.gate.wakeup import other_hosts
-from headgate.log import open_log
-from headgate.log.postgres import sql as sql
-from headgate.log.postgres.connection import Link
-from headgate.log.postgres.log import TAIL_COMMITS
-from headgate.log.protocol import Commit, StoreError
+from fleetgate.core import commands as cmd
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Lease, Rule, Spec
+from fleetgate.gate.liveness import host_beats, process_identity
+from fleetgate.gate.replica import replica
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.slots import waiter as slots_waiter
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.slots.slot_gate import Left
+from fleetgate.gate.slots.waiter import Waiter
+from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
+from fleetgate.gate.wakeup import other_hosts
+from fleetgate.log import open_log
+from fleetgate.log.postgres import sql as sql
+from fleetgate.log.postgres.connection import Link
+from fleetgate.log.postgres.log import TAIL_COMMITS
+from fleetgate.log.protocol import Commit, StoreError
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
 from tests.timed import within

@@ -7,16 +7,16 @@ import signal
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.jobs import job_store
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from fleetgate.core import events as ev
+from fleetgate.jobs import job_store
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 from tests.processes.jobbing import Jobs
 from tests.processes.test_hosts import BEAT_S, host
 from tests.processes.test_hosts import start_node as start_node_of
 
 pytestmark = pytest.mark.processes
 
-DATABASE = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
+DATABASE = ("fleetgate.db", "fleetgate.db-wal", "fleetgate.db-shm")
 
 
 def back_up(fleet: Fleet) -> None:
@@ -33,7 +33,7 @@ def restore(fleet: Fleet) -> None:
 
 
 def start_node(fleet: Fleet) -> Run:
-    run = fleet.start([*HEADGATE, "node"])
+    run = fleet.start([*FLEETGATE, "node"])
     fleet.until(lambda: "listens" in run.err or run.code is not None, what="a node that listens")
     return run
 
@@ -73,7 +73,7 @@ def test_l3_what_a_person_took_back_is_not_claimed_again(fleet: Fleet) -> None:
     run = fleet.run("--", *fleet.sleeper("a", 4))
     fleet.until(lambda: fleet.has_started("a"), what="the agent")
     (ident,) = fleet.state.leases
-    assert fleet.start([*HEADGATE, "release", ident, "--force"]).wait() == 0
+    assert fleet.start([*FLEETGATE, "release", ident, "--force"]).wait() == 0
     assert run.wait() == 0  # it looked several times meanwhile
     assert not adopted(fleet)
 

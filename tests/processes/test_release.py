@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from headgate.core import events as ev
-from tests.processes.fleet import HEADGATE, Fleet, Run
+from fleetgate.core import events as ev
+from tests.processes.fleet import FLEETGATE, Fleet, Run
 from tests.processes.jobbing import Jobs
 
 pytestmark = pytest.mark.processes
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.processes
 def agent(fleet: Fleet) -> str:
     """The lease of an agent that runs until the file `go` is there."""
     fleet.configure("[agents]\nhost = 1\n")
-    fleet.start([*HEADGATE, "run", "--", *fleet.sleeper("one", fleet.folder / "go")])
+    fleet.start([*FLEETGATE, "run", "--", *fleet.sleeper("one", fleet.folder / "go")])
     fleet.until(lambda: fleet.has_started("one"))
     return next(iter(fleet.state.leases))
 
 
 def release(fleet: Fleet, *words: str) -> Run:
-    run = fleet.start([*HEADGATE, "release", *words])
+    run = fleet.start([*FLEETGATE, "release", *words])
     run.wait()
     return run
 
@@ -49,7 +49,7 @@ def test_force_takes_the_slot_says_what_it_breaks_and_history_says_who(fleet: Fl
 
 def test_an_agent_gives_its_own_slot_back(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
-    script = f'{HEADGATE[0]} release "$HEADGATE_LEASE" && {HEADGATE[0]} run --no-wait -- true'
+    script = f'{FLEETGATE[0]} release "$FLEETGATE_LEASE" && {FLEETGATE[0]} run --no-wait -- true'
     run = fleet.done("--", "sh", "-c", script)
     assert run.code == 0, run
     (given, *_) = [event for _, event in fleet.events_of(ev.Released)]
@@ -64,19 +64,19 @@ def test_the_slot_of_a_running_job_is_not_given_back_for_it(fleet: Fleet):
     fleet.until(lambda: fleet.has_started("job"))
     run = release(fleet, ident)
     assert run.code == 64
-    assert f"headgate cancel {ident}" in run.err
+    assert f"fleetgate cancel {ident}" in run.err
     (fleet.folder / "go").touch()
     assert jobs.ended(ident).state == "succeeded"
 
 
 def test_a_lease_of_acquire_is_given_back_by_its_script_and_by_who_called_it(fleet: Fleet):
-    script = f'id=$({HEADGATE[0]} acquire --pid $$) && {HEADGATE[0]} release "$id"'
+    script = f'id=$({FLEETGATE[0]} acquire --pid $$) && {FLEETGATE[0]} release "$id"'
     assert fleet.start(["sh", "-c", script]).wait() == 0
     child = fleet.start(fleet.sleeper("script", fleet.folder / "go"))
-    got = fleet.start([*HEADGATE, "acquire", "--pid", str(child.pid)])
+    got = fleet.start([*FLEETGATE, "acquire", "--pid", str(child.pid)])
     assert got.wait() == 0
     assert release(fleet, got.out.strip()).code == 0
-    got = fleet.start([*HEADGATE, "acquire", "--pid", str(child.pid)])
+    got = fleet.start([*FLEETGATE, "acquire", "--pid", str(child.pid)])
     assert got.wait() == 0
-    other = fleet.start(["sh", "-c", f"{HEADGATE[0]} release {got.out.strip()}; exit $?"])
+    other = fleet.start(["sh", "-c", f"{FLEETGATE[0]} release {got.out.strip()}; exit $?"])
     assert other.wait() == 64

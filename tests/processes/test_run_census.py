@@ -1,4 +1,4 @@
-"""Agents started outside Headgate (SPEC A13): counted where they are, never touched, gone when they are gone."""
+"""Agents started outside Fleetgate (SPEC A13): counted where they are, never touched, gone when they are gone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from headgate.core import events as ev
-from tests.processes.fleet import HEADGATE, Fleet, Run, is_alive
+from fleetgate.core import events as ev
+from tests.processes.fleet import FLEETGATE, Fleet, Run, is_alive
 from tests.processes.jobbing import Jobs
 from tests.timed import within
 
@@ -61,7 +61,7 @@ def test_a13_six_foreign_opus_agents_keep_opus_out_and_not_sonnet(fleet: Fleet, 
     assert reason["code"] == "opus_concurrency_cap"
     assert reason["pool"] == "anthropic/claude-opus-*"
     assert "6 of 4 seats" in reason["text"]
-    assert "6 by agents started outside Headgate" in reason["text"]
+    assert "6 by agents started outside Fleetgate" in reason["text"]
     assert not (fleet.folder / "ran").exists()
     assert fleet.done("--no-wait", "-m", SONNET, "--", "true").code == 0
     assert agents.counted() == {OPUS: 6}
@@ -102,7 +102,7 @@ def test_a13_agents_under_a_lease_and_their_children_are_not_foreign(fleet: Flee
         refused = fleet.done("--no-wait", "--json", "-m", OPUS, "--", "true")
         text = json.loads(refused.out)["reason"]["text"]
         assert "4 of 4 seats" in text
-        assert "outside Headgate" not in text
+        assert "outside Fleetgate" not in text
         fleet.until(lambda: not cache_is_fresh(fleet))  # and once more, with a new look at the machine
     assert agents.counted() == {}
     (fleet.folder / "stop").touch()
@@ -116,7 +116,7 @@ def cache_is_fresh(fleet: Fleet) -> bool:
 
 
 def test_a13_runs_that_wait_in_line_with_the_same_command_line_are_not_foreign(fleet: Fleet, agents: Agents):
-    """Five run or wait; one that came from a shell, and one under `timeout`: all are Headgate's."""
+    """Five run or wait; one that came from a shell, and one under `timeout`: all are Fleetgate's."""
     runs = [fleet.run("--", *agents.command(OPUS)) for _ in range(4)]
     fleet.until(lambda: len(agents.started()) == 4)
     runs += [fleet.waiting("--", *agents.command(OPUS)) for _ in range(3)]
@@ -153,7 +153,7 @@ def test_a13_an_agent_whose_wrapper_was_killed_is_not_foreign_but_still_leased(f
 def dispatched(fleet: Fleet, *options: str) -> str:
     candidate = fleet.folder / "candidate"
     candidate.write_text(json.dumps({"command": ["true"], "model": OPUS}) + "\n")
-    run = fleet.start([*HEADGATE, "dispatch", "--candidates", str(candidate), *options])
+    run = fleet.start([*FLEETGATE, "dispatch", "--candidates", str(candidate), *options])
     assert run.wait() == 0, run
     return run.out
 
@@ -186,10 +186,10 @@ def test_a13_a_starting_worker_counts_foreign_agents_before_it_runs_its_first_jo
 
 def test_a13_capacity_counts_foreign_agents_that_nobody_has_told_of(fleet: Fleet, agents: Agents):
     foreign = agents.foreign(OPUS, 6)
-    told = fleet.start([*HEADGATE, "capacity", "-m", OPUS])
+    told = fleet.start([*FLEETGATE, "capacity", "-m", OPUS])
     assert told.wait() == 75, told
     for run in foreign:
         run.signal(signal.SIGKILL)
         run.wait()
-    told = fleet.start([*HEADGATE, "capacity", "-m", OPUS])
+    told = fleet.start([*FLEETGATE, "capacity", "-m", OPUS])
     assert told.wait() == 0, told

@@ -1,6 +1,6 @@
 """kill -9 of anything at any point (SPEC L2, A1): no cap is exceeded, no seat leaks, nobody else notices.
 
-`HEADGATE_TEST_SEED` repeats a run, `HEADGATE_SOAK` (a number of rounds) makes it a long one.
+`FLEETGATE_TEST_SEED` repeats a run, `FLEETGATE_SOAK` (a number of rounds) makes it a long one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import time
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.liveness import process_identity
-from headgate.log.clock import boot_ms
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness import process_identity
+from fleetgate.log.clock import boot_ms
 from tests.processes.fleet import Fleet, Run, is_alive
 from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
-SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
-SEED = int(os.environ.get("HEADGATE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
+SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
+SEED = int(os.environ.get("FLEETGATE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 SEATS = 3
 
 
@@ -38,7 +38,7 @@ class Chaos:
     """Forty runs of sleepers, and the deaths among them."""
 
     def __init__(self, fleet: Fleet, seed: int, runs: int = 40) -> None:
-        print(f"HEADGATE_TEST_SEED={seed}")
+        print(f"FLEETGATE_TEST_SEED={seed}")
         self.fleet = fleet
         self.random = random.Random(seed)
         fleet.configure(f"[agents]\nhost = {SEATS}\n")
@@ -202,8 +202,8 @@ def test_l2_a_grant_to_one_that_was_killed_in_line_goes_to_the_next_at_once(flee
 
 # --- kill -9 of one wrapper at every stage of its run
 
-# `headgate run` that kills itself -9 when it is about to call (or has just returned from) the n-th function of
-# Headgate that it comes to, or one of a given name.
+# `fleetgate run` that kills itself -9 when it is about to call (or has just returned from) the n-th function of
+# Fleetgate that it comes to, or one of a given name.
 SUICIDE = """
 import os, signal, sys
 
@@ -214,7 +214,7 @@ left = budget
 def profile(frame, event, arg):
     global left
     code = frame.f_code
-    if "/headgate/" not in code.co_filename or event not in ("call", "return"):
+    if "/fleetgate/" not in code.co_filename or event not in ("call", "return"):
         return
     if name and (code.co_qualname != name or event != when):
         return
@@ -222,9 +222,9 @@ def profile(frame, event, arg):
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-os.register_at_fork(after_in_child=lambda: sys.setprofile(None))  # before Headgate's own
-from headgate.cli import asking, run, run_options  # noqa: not of interest
-from headgate.cli.main import main
+os.register_at_fork(after_in_child=lambda: sys.setprofile(None))  # before Fleetgate's own
+from fleetgate.cli import asking, run, run_options  # noqa: not of interest
+from fleetgate.cli.main import main
 sys.setprofile(profile)
 main(sys.argv[3:])
 """
@@ -287,7 +287,7 @@ class Victim:
         elif code == 0:
             raise AssertionError(f"{where}: exit 0 and nothing was run")
         fleet.check_log()
-        with sqlite3.connect(f"file:{fleet.home}/headgate.db?mode=ro", uri=True) as database:
+        with sqlite3.connect(f"file:{fleet.home}/fleetgate.db?mode=ro", uri=True) as database:
             assert database.execute("PRAGMA quick_check").fetchall() == [("ok",)]
         database.close()
         within(took_s, 3, f"killed {where}: the next had to wait\n{fleet.dump()}")
@@ -308,7 +308,7 @@ def test_l2_a_wrapper_killed_at_any_stage_leaks_nothing(fleet: Fleet, stage: str
 @pytest.mark.timeout(600 if SOAK else 120)
 def test_l2_a_wrapper_killed_before_any_function_leaks_nothing(fleet: Fleet):
     """Not only at the stages that somebody thought of."""
-    print(f"HEADGATE_TEST_SEED={SEED}")
+    print(f"FLEETGATE_TEST_SEED={SEED}")
     victim = Victim(fleet)
     chosen = random.Random(SEED)
     most = {True: 2500, False: 1700}  # more than there are
@@ -323,12 +323,12 @@ def test_l2_a_wrapper_killed_before_any_function_leaks_nothing(fleet: Fleet):
     assert died > 5
 
 
-# `headgate run` whose child is killed while it still waits for leave, before its pid could be read.
+# `fleetgate run` whose child is killed while it still waits for leave, before its pid could be read.
 CHILD_DIES = """
 import os, signal, sys
-from headgate.cli import run
-from headgate.cli.main import main
-from headgate.runner.child import Child
+from fleetgate.cli import run
+from fleetgate.cli.main import main
+from fleetgate.runner.child import Child
 
 prepare = Child.prepare
 

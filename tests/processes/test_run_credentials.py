@@ -1,4 +1,4 @@
-"""`headgate run` and credentials that change or are missing (SPEC B3, B4): real processes, made-up agents."""
+"""`fleetgate run` and credentials that change or are missing (SPEC B3, B4): real processes, made-up agents."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
 from tests.processes.fleet import Fleet
 
 pytestmark = pytest.mark.processes
@@ -70,7 +70,7 @@ def test_b3_who_waits_in_line_enters_by_itself_after_a_new_login(fleet: Fleet) -
     configured(fleet)
     assert fleet.done("-m", OPUS, "--", *refused_agent(fleet)).code == 75
     fleet.gate.decide([cmd.BackOff(GPT, "overloaded", 3_600_000)])
-    run = fleet.waiting("-m", f"{OPUS},{GPT}", "--", "sh", "-c", "echo $HEADGATE_MODEL", env={"MY_KEY": "k"})
+    run = fleet.waiting("-m", f"{OPUS},{GPT}", "--", "sh", "-c", "echo $FLEETGATE_MODEL", env={"MY_KEY": "k"})
     os.utime(fleet.folder / "auth.json")
     for _ in range(3):
         before = last_look(fleet)
@@ -85,7 +85,7 @@ def test_r3_who_waits_for_one_candidate_is_not_sent_away_for_the_others_refused_
     configured(fleet)
     assert fleet.done("-m", OPUS, "--", *refused_agent(fleet)).code == 75
     fleet.gate.decide([cmd.BackOff(GPT, "overloaded", 7_200_000)])  # later than the other one ends
-    run = fleet.waiting("-m", f"{OPUS},{GPT}", "--", "sh", "-c", "echo $HEADGATE_MODEL", env={"MY_KEY": "k"})
+    run = fleet.waiting("-m", f"{OPUS},{GPT}", "--", "sh", "-c", "echo $FLEETGATE_MODEL", env={"MY_KEY": "k"})
     for _ in range(3):
         before = last_look(fleet)
         fleet.until(lambda seen=before: last_look(fleet) != seen, what="another look")  # type: ignore[misc]
@@ -96,7 +96,7 @@ def test_r3_who_waits_for_one_candidate_is_not_sent_away_for_the_others_refused_
 
 def test_b4_candidates_without_credentials_are_passed_over_and_it_is_said(fleet: Fleet) -> None:
     configured(fleet)
-    echo = ("--", "sh", "-c", "echo $HEADGATE_MODEL")
+    echo = ("--", "sh", "-c", "echo $FLEETGATE_MODEL")
     run = fleet.done("-m", f"{GPT},{OPUS}", *echo)
     assert (run.code, run.out) == (0, f"{OPUS}\n")
     assert f"passed over {GPT}: the variable MY_KEY is not set: export it" in run.err

@@ -9,29 +9,29 @@ import time
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Spec
-from headgate.gate.liveness import process_identity
-from headgate.gate.request_ids import new_id
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Spec
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.request_ids import new_id
 from tests.processes.fleet import PYTHON, Fleet, Run, cpu_s, rss_mb
 from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
-CROWD = int(os.environ.get("HEADGATE_TEST_CROWD", "60"))
+CROWD = int(os.environ.get("FLEETGATE_TEST_CROWD", "60"))
 SEATS = 2
 
-# Waits in line for a model call's seat, as a script of Headgate's own would, and says when it got it.
+# Waits in line for a model call's seat, as a script of Fleetgate's own would, and says when it got it.
 CALLER = """
 import sys
-from headgate.cli.acquire_slot import ask, read_request
-from headgate.cli.open_gate import load_config, open_gate
-from headgate.cli.run_options import RunOptions
-from headgate.config.environment import Environment
-from headgate.core import commands as cmd
-from headgate.core.entities import Lease
-from headgate.log.clock import boot_ms
+from fleetgate.cli.acquire_slot import ask, read_request
+from fleetgate.cli.open_gate import load_config, open_gate
+from fleetgate.cli.run_options import RunOptions
+from fleetgate.config.environment import Environment
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease
+from fleetgate.log.clock import boot_ms
 
 loaded = load_config()
 gate = open_gate(loaded)

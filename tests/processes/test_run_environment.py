@@ -1,4 +1,4 @@
-"""What the environment and the config file say to `headgate run` (SPEC C2-C4, R1, R7, R8)."""
+"""What the environment and the config file say to `fleetgate run` (SPEC C2-C4, R1, R7, R8)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from headgate.core import events as ev
+from fleetgate.core import events as ev
 from tests.processes.fleet import Fleet, Run
 from tests.timed import within
 
@@ -59,9 +59,9 @@ def test_c3_the_opus_cap_of_the_environment_may_also_be_lower(fleet: Fleet):
     assert fleet.done("--no-wait", "-m", "anthropic/claude-sonnet-4-6", "--", "true", env=env).code == 0
 
 
-def test_c3_headgate_agents_sets_caps_for_those_who_have_it(fleet: Fleet):
+def test_c3_fleetgate_agents_sets_caps_for_those_who_have_it(fleet: Fleet):
     """Over the built-in three; and a selector that nothing else caps."""
-    env = {"HEADGATE_AGENTS": "host=5, openai/*=1"}
+    env = {"FLEETGATE_AGENTS": "host=5, openai/*=1"}
     sleepers(fleet, 3)
     refused = fleet.done("--no-wait", "--json", "--", "true")
     assert refused.code == 75
@@ -78,12 +78,12 @@ def test_c3_headgate_agents_sets_caps_for_those_who_have_it(fleet: Fleet):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("HEADGATE_AGENTS", "host"),
-        ("HEADGATE_AGENTS", "host=0"),
-        ("HEADGATE_AGENTS", "host=5,host=6"),
+        ("FLEETGATE_AGENTS", "host"),
+        ("FLEETGATE_AGENTS", "host=0"),
+        ("FLEETGATE_AGENTS", "host=5,host=6"),
         ("AIDEVOPS_OPUS_CONCURRENCY_CAP", "many"),
-        ("HEADGATE_BYPASS", "perhaps"),
-        ("HEADGATE_MODELS", "opus"),
+        ("FLEETGATE_BYPASS", "perhaps"),
+        ("FLEETGATE_MODELS", "opus"),
     ],
 )
 def test_q1_a_bad_variable_is_named_and_nothing_is_run(fleet: Fleet, name: str, value: str):
@@ -100,8 +100,8 @@ def test_q1_a_bad_variable_is_named_and_nothing_is_run(fleet: Fleet, name: str, 
 def test_c3_a_bypass_runs_at_once_and_is_recorded(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
     fleet.occupy()
-    command = ["sh", "-c", "echo model=$HEADGATE_MODEL; sleep 0.4; exit 6", "{model}"]
-    run = fleet.done("-m", OPUS, "--status-file", "status.json", "--", *command, env={"HEADGATE_BYPASS": "1"})
+    command = ["sh", "-c", "echo model=$FLEETGATE_MODEL; sleep 0.4; exit 6", "{model}"]
+    run = fleet.done("-m", OPUS, "--status-file", "status.json", "--", *command, env={"FLEETGATE_BYPASS": "1"})
     assert run.code == 6, run
     assert run.out == f"model={OPUS}\n"
     ((_, bypassed),) = fleet.events_of(ev.Bypassed)
@@ -115,7 +115,7 @@ def test_c3_a_bypass_runs_at_once_and_is_recorded(fleet: Fleet):
 
 
 def test_c3_a_bypass_runs_also_where_there_is_no_store(fleet: Fleet):
-    env = {"HEADGATE_BYPASS": "1", "HEADGATE_HOME": "/proc/nowhere"}
+    env = {"FLEETGATE_BYPASS": "1", "FLEETGATE_HOME": "/proc/nowhere"}
     run = fleet.done("--", "sh", "-c", "exit 6", env=env)
     assert run.code == 6
     assert "bypass not recorded" in run.err
@@ -126,7 +126,7 @@ def test_c3_a_bypass_runs_also_where_there_is_no_store(fleet: Fleet):
 
 def agent(fleet: Fleet, name: str) -> str:
     """An agent of that name, which says what it was started with."""
-    return fleet.script(name, '#!/bin/sh\necho "$HEADGATE_MODEL|$HEADGATE_LEASE|$*"\n')
+    return fleet.script(name, '#!/bin/sh\necho "$FLEETGATE_MODEL|$FLEETGATE_LEASE|$*"\n')
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_r1_else_the_model_comes_from_the_environment_and_then_from_the_file(fle
     first = fleet.done("--", script, "run", "hi").out
     assert first.startswith("anthropic/claude-sonnet-4-6|")
     assert first.endswith("|run --model anthropic/claude-sonnet-4-6 hi\n"), "the agent was not told"
-    assert fleet.done("--", script, env={"HEADGATE_MODELS": "google/gemini-2.5-pro"}).out.startswith("google/gemini")
+    assert fleet.done("--", script, env={"FLEETGATE_MODELS": "google/gemini-2.5-pro"}).out.startswith("google/gemini")
     assert fleet.done("--", script, env={"AIDEVOPS_HEADLESS_MODELS": "openai/o3"}).out.startswith("openai/o3|")
-    assert fleet.done("--", script, env={"HEADGATE_PROVIDERS": "openai"}).out.startswith("openai/gpt-5|")
+    assert fleet.done("--", script, env={"FLEETGATE_PROVIDERS": "openai"}).out.startswith("openai/gpt-5|")
     barred = fleet.done("-m", "x/y", "--", script, env={"AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST": "openai"})
     assert barred.code == 64
     assert "AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST" in barred.err
@@ -250,7 +250,7 @@ def test_r7_wrap_goes_before_the_command_unless_it_is_disabled(fleet: Fleet):
     box = fleet.script("box", "#!/bin/sh\necho boxed; exec $*\n")
     fleet.configure(f'[run]\nwrap = ["{box}"]\n')
     assert fleet.done("--", "echo", "out").out == "boxed\nout\n"
-    assert fleet.done("--", "echo", "out", env={"HEADGATE_SANDBOX_DISABLED": "1"}).out == "out\n"
+    assert fleet.done("--", "echo", "out", env={"FLEETGATE_SANDBOX_DISABLED": "1"}).out == "out\n"
 
 
 def test_r7_the_child_inherits_the_environment_and_the_folder(fleet: Fleet):

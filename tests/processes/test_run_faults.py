@@ -1,4 +1,4 @@
-"""`headgate run` when the store fails (SPEC Q2): a clear message, nothing lost, recovery by itself.
+"""`fleetgate run` when the store fails (SPEC Q2): a clear message, nothing lost, recovery by itself.
 
 An agent that runs is never in danger from this: whatever happens to the store, its own exit code is returned.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.fleet import HEADGATE, Fleet, Run, cpu_s, state_of
+from tests.processes.fleet import FLEETGATE, Fleet, Run, cpu_s, state_of
 
 pytestmark = pytest.mark.processes
 
@@ -144,11 +144,11 @@ def test_q2_a_file_that_may_not_grow_is_a_full_disk(fleet: Fleet):
     """The same where nothing can be mounted: a limit on the size of files."""
     fleet.configure(ONE)
     assert fleet.done("--", "true").code == 0
-    wal = fleet.home / "headgate.db-wal"
+    wal = fleet.home / "fleetgate.db-wal"
     limit = wal.stat().st_size
     limited = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     start = "os.execv(sys.argv[1], sys.argv[1:])"
-    run = fleet.start([sys.executable, "-c", f"{limited}; {start}", *HEADGATE, "run", "--", "true"])
+    run = fleet.start([sys.executable, "-c", f"{limited}; {start}", *FLEETGATE, "run", "--", "true"])
     assert run.wait() == 69, run
     assert "Traceback" not in run.err
     assert str(fleet.home) in run.err
@@ -160,7 +160,7 @@ def test_q2_on_a_read_only_disk_a_run_exits_69_and_names_the_way_out(fleet: Flee
     disk.make("ro")
     run = fleet.done("--", "touch", "ran")
     assert run.code == 69, run
-    assert says_once(run, str(fleet.home), "HEADGATE_STORE")
+    assert says_once(run, str(fleet.home), "FLEETGATE_STORE")
     assert not (fleet.folder / "ran").exists()
     disk.make("rw")
     assert fleet.done("--", "true").code == 0
@@ -168,7 +168,7 @@ def test_q2_on_a_read_only_disk_a_run_exits_69_and_names_the_way_out(fleet: Flee
 
 def test_q2_a_folder_that_cannot_be_made_is_a_sentence(fleet: Fleet):
     (fleet.folder / "file").write_text("not a folder")
-    run = fleet.done("--", "true", env={"HEADGATE_HOME": str(fleet.folder / "file")})
+    run = fleet.done("--", "true", env={"FLEETGATE_HOME": str(fleet.folder / "file")})
     assert run.code == 69, run
     assert says_once(run, str(fleet.folder / "file"))
 
@@ -190,7 +190,7 @@ def damage(path: Path, how: str) -> None:
 
 def settle(fleet: Fleet) -> Path:
     """Bring everything into the database file itself, and leave nothing open."""
-    path = fleet.home / "headgate.db"
+    path = fleet.home / "fleetgate.db"
     fleet.close_gate()
     database = sqlite3.connect(path)
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -209,7 +209,7 @@ def test_q2_a_damaged_database_is_told_and_left_as_it_is(fleet: Fleet, how: str)
     found = path.read_bytes()
     run = fleet.done("--status-file", "status.json", "--", "touch", "ran")
     assert run.code == 69, run
-    assert says_once(run, str(path), "damaged", "headgate doctor")
+    assert says_once(run, str(path), "damaged", "fleetgate doctor")
     assert not (fleet.folder / "ran").exists()
     assert path.read_bytes() == found, "the damaged file was changed"
     # And the way out that the sentence names works.
@@ -227,8 +227,8 @@ def test_q2_a_database_damaged_while_a_run_waits_is_told_and_can_be_left(fleet: 
     broken = fleet.folder / "broken"
     broken.write_bytes(b"this is not a database\n" * 500)
     for suffix in ("-wal", "-shm"):
-        Path(f"{fleet.home}/headgate.db{suffix}").unlink()
-    broken.replace(fleet.home / "headgate.db")
+        Path(f"{fleet.home}/fleetgate.db{suffix}").unlink()
+    broken.replace(fleet.home / "fleetgate.db")
     fleet.until(lambda: says_once(run, "damaged", "still trying"))
     assert rests(run), run
     run.signal(signal.SIGINT)
@@ -246,7 +246,7 @@ def delete(fleet: Fleet, what: str) -> None:
         shutil.rmtree(fleet.folder / "moved")
     else:
         for suffix in ("", "-wal", "-shm"):
-            Path(f"{fleet.home}/headgate.db{suffix}").unlink()
+            Path(f"{fleet.home}/fleetgate.db{suffix}").unlink()
 
 
 @pytest.mark.parametrize("what", ["database", "folder"])
@@ -287,7 +287,7 @@ def test_q2_an_agent_outlasts_the_loss_of_the_database_and_keeps_its_exit_code(f
 
 HOLDER = """
 import os, signal, sys
-from headgate.log import open_log
+from fleetgate.log import open_log
 log = open_log("sqlite://" + sys.argv[1])
 log.lock()
 log.begin()
@@ -372,6 +372,6 @@ def test_q2_a_run_that_waits_for_the_lock_can_be_left_at_once(fleet: Fleet, name
 def test_q2_a_bypass_is_not_held_up_by_the_lock(fleet: Fleet):
     assert fleet.done("--", "true").code == 0
     holder = stopped_holder(fleet)
-    run = fleet.run("--", *fleet.sleeper("one", 0, code=3), env={"HEADGATE_BYPASS": "1"})
+    run = fleet.run("--", *fleet.sleeper("one", 0, code=3), env={"FLEETGATE_BYPASS": "1"})
     assert run.wait() == 3, run
     assert says_once(run, "bypass not recorded", str(holder.pid))

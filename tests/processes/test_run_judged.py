@@ -80,7 +80,7 @@ def test_b1_a_refused_login_benches_the_account(fleet: Fleet) -> None:
 def test_b5_an_agent_refused_before_any_activity_is_tried_on_the_next_candidate(fleet: Fleet) -> None:
     limited = api_error(429, "Too Many Requests")
     body = (
-        f"refused = os.environ['HEADGATE_MODEL'] == {OPUS!r}\n"
+        f"refused = os.environ['FLEETGATE_MODEL'] == {OPUS!r}\n"
         f"print(json.dumps({limited!r} if refused else {WORK!r}))\nsys.exit(refused)"
     )
     program = agent(fleet, "opencode", body)
@@ -116,7 +116,7 @@ def test_r2_output_passes_byte_for_byte_and_in_order(fleet: Fleet) -> None:
 
 _COPY = """
 import subprocess, sys
-argv = [sys.executable, "-m", "headgate", "run", "-q", "--", sys.argv[1]]
+argv = [sys.executable, "-m", "fleetgate", "run", "-q", "--", sys.argv[1]]
 done = subprocess.run(argv, capture_output=True)
 assert done.returncode == 0, done
 assert done.stdout == bytes(range(256)) * 4000 + b"end", len(done.stdout)

@@ -1,4 +1,4 @@
-"""`headgate run` in line: how it leaves, what it says, what it exits with (SPEC R1-R3, A8-A10, O5, O6)."""
+"""`fleetgate run` in line: how it leaves, what it says, what it exits with (SPEC R1-R3, A8-A10, O5, O6)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.gate.liveness import process_identity
-from tests.processes.fleet import HEADGATE, Fleet, children_of, is_alive, kill_if_there
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness import process_identity
+from tests.processes.fleet import FLEETGATE, Fleet, children_of, is_alive, kill_if_there
 from tests.timed import within
 
 pytestmark = pytest.mark.processes
@@ -80,7 +80,7 @@ def test_r2_an_impatient_person_leaves_the_line_just_once(full: Fleet):
 
 
 def test_r2_nohup_stays_nohup_in_line(full: Fleet):
-    run = full.start(["nohup", *HEADGATE, "run", "--", "true"])
+    run = full.start(["nohup", *FLEETGATE, "run", "--", "true"])
     full.until(lambda: full.waits(run))
     run.signal(signal.SIGHUP)
     full.free(*full.state.leases)
@@ -136,7 +136,7 @@ def test_r3_no_wait_exits_75_at_once_and_says_why_in_json(full: Fleet):
 def test_r3_no_wait_without_json_is_a_sentence_on_stderr_and_nothing_on_stdout(full: Fleet):
     run = full.done("--no-wait", "--", "true")
     assert (run.code, run.out) == (75, "")
-    assert re.fullmatch(r"headgate: not admitted: .* are taken \(concurrency_cap\)\n", run.err), run.err
+    assert re.fullmatch(r"fleetgate: not admitted: .* are taken \(concurrency_cap\)\n", run.err), run.err
 
 
 def test_r3_a_wait_that_is_over_exits_75_and_leaves_the_line(full: Fleet):
@@ -267,7 +267,7 @@ def test_r3_what_cannot_run_gives_its_seat_back(fleet: Fleet, command: str, code
     fleet.configure(ONE)
     run = fleet.done("--status-file", "status.json", "--", command)
     assert run.code == code
-    assert run.err.startswith("headgate: cannot run "), run.err
+    assert run.err.startswith("fleetgate: cannot run "), run.err
     assert run.err.count("\n") == 1
     assert fleet.is_empty()
     told = status(fleet)
@@ -286,7 +286,7 @@ def test_r2_pipes_pass_byte_for_byte(fleet: Fleet):
     data = bytes(range(256)) * 4096
     source = fleet.folder / "data"
     source.write_bytes(data)
-    run = fleet.start(["sh", "-c", f"{HEADGATE[0]} run -- cat < data > copy"])
+    run = fleet.start(["sh", "-c", f"{FLEETGATE[0]} run -- cat < data > copy"])
     assert run.wait() == 0
     assert (fleet.folder / "copy").read_bytes() == data
 
@@ -315,7 +315,7 @@ def test_r1_without_a_terminal_waiting_is_told_in_plain_lines(full: Fleet):
     assert run.out == "out\n"
     lines = run.err.splitlines()
     assert lines[-1] == "err"
-    assert all(line.startswith("headgate: sh -c") and " waits, position 1 of 1 for " in line for line in lines[:-1]), (
+    assert all(line.startswith("fleetgate: sh -c") and " waits, position 1 of 1 for " in line for line in lines[:-1]), (
         lines
     )
     assert len(lines) == 2, "the same is told over and over"
@@ -377,7 +377,7 @@ def closed(run: str, files: str) -> list[str]:
 
 @pytest.mark.parametrize("files", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_r3_with_closed_files_the_code_is_still_the_agents(fleet: Fleet, files: str):
-    run = fleet.start(closed(f"{HEADGATE[0]} run -- sh -c 'exit 5'", files))
+    run = fleet.start(closed(f"{FLEETGATE[0]} run -- sh -c 'exit 5'", files))
     run.wait()
     assert (fleet.folder / "code").read_text() == "5\n", run
     assert fleet.done("--no-wait", "--", "true").code == 0
@@ -385,7 +385,7 @@ def test_r3_with_closed_files_the_code_is_still_the_agents(fleet: Fleet, files: 
 
 
 def test_r3_with_closed_files_waiting_is_waiting(full: Fleet):
-    run = full.start(closed(f"{HEADGATE[0]} run -- sh -c 'exit 5'", "<&- >&- 2>&-"))
+    run = full.start(closed(f"{FLEETGATE[0]} run -- sh -c 'exit 5'", "<&- >&- 2>&-"))
     full.until(lambda: full.in_line() == 1)
     full.free(*full.state.leases)
     run.wait()
@@ -394,9 +394,9 @@ def test_r3_with_closed_files_waiting_is_waiting(full: Fleet):
 
 @pytest.mark.parametrize("code", [0, 5])
 def test_r1_a_run_whose_reader_has_left_waits_and_runs_all_the_same(full: Fleet, code: int):
-    """`headgate run … 2>&1 | head -1`: nobody hears what it says, and that must not keep the agent from running."""
+    """`fleetgate run … 2>&1 | head -1`: nobody hears what it says, and that must not keep the agent from running."""
     reader, writer = os.pipe()
-    argv = [*HEADGATE, "run", "--status-file", "status.json", "--", *full.sleeper("one", 0, code)]
+    argv = [*FLEETGATE, "run", "--status-file", "status.json", "--", *full.sleeper("one", 0, code)]
     process = subprocess.Popen(argv, env=full.env(), cwd=full.folder, stdout=subprocess.DEVNULL, stderr=writer)
     os.close(reader)
     os.close(writer)

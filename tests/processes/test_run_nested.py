@@ -8,7 +8,7 @@ from shlex import join
 
 import pytest
 
-from tests.processes.fleet import HEADGATE, Fleet
+from tests.processes.fleet import FLEETGATE, Fleet
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +22,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def inner(*arguments: str) -> tuple[str, str, str]:
-    return "sh", "-c", join([*HEADGATE, "run", *arguments])
+    return "sh", "-c", join([*FLEETGATE, "run", *arguments])
 
 
 def test_an_inner_run_that_could_never_enter_is_refused_at_once_with_what_works(fleet: Fleet) -> None:
@@ -32,7 +32,7 @@ def test_an_inner_run_that_could_never_enter_is_refused_at_once_with_what_works(
     assert "start the outer one with --supervisor, or say --share-slot here" in run.err
     told = json.loads(fleet.done("--", *inner("--no-wait", "--json", "--", "true")).out)
     assert told["reason"]["code"] == "nested"
-    three_deep = join([*HEADGATE, "run", "--supervisor", "--", "sh", "-c", join([*HEADGATE, "run", "--", "true"])])
+    three_deep = join([*FLEETGATE, "run", "--supervisor", "--", "sh", "-c", join([*FLEETGATE, "run", "--", "true"])])
     assert fleet.done("--", "sh", "-c", three_deep).code == 75, "the outermost one has the slot"
     fleet.check_log()
 
@@ -48,14 +48,14 @@ def test_an_inner_run_enters_beside_one_that_only_delegates(fleet: Fleet) -> Non
 
 
 def test_an_inner_run_that_shares_the_slot_of_the_outer_one_runs_in_it(fleet: Fleet) -> None:
-    run = fleet.done("-m", OPUS, "--", *inner("--share-slot", "-m", OPUS, "--", "printenv", "HEADGATE_MODEL"))
+    run = fleet.done("-m", OPUS, "--", *inner("--share-slot", "-m", OPUS, "--", "printenv", "FLEETGATE_MODEL"))
     assert (run.code, run.out) == (0, f"{OPUS}\n")
     assert fleet.done("--", *inner("--share-slot", "--", "sh", "-c", "exit 7")).code == 7
 
 
 def test_two_inner_runs_share_a_slot_one_after_the_other(fleet: Fleet) -> None:
-    one = join([*HEADGATE, "run", "--share-slot", "--", *fleet.sleeper("one", 1.0)])
-    two = join([*HEADGATE, "run", "--share-slot", "--", *fleet.sleeper("two", 0.1)])
+    one = join([*FLEETGATE, "run", "--share-slot", "--", *fleet.sleeper("one", 1.0)])
+    two = join([*FLEETGATE, "run", "--share-slot", "--", *fleet.sleeper("two", 0.1)])
     assert fleet.done("--", "sh", "-c", f"{one} & {two} & wait").code == 0
     assert len(fleet.lives()) == 2
     assert fleet.most_at_once() == 1

@@ -1,4 +1,4 @@
-"""`headgate run --session` (SPEC R9) and what else a run tells while it goes on (R3, R5, B2): real processes, made-up
+"""`fleetgate run --session` (SPEC R9) and what else a run tells while it goes on (R3, R5, B2): real processes, made-up
 agents that print what the real ones do."""
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.gate import agent_sessions
-from tests.processes.fleet import HEADGATE, Fleet, Run, Terminal, is_alive
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.gate import agent_sessions
+from tests.processes.fleet import FLEETGATE, Fleet, Run, Terminal, is_alive
 
 pytestmark = pytest.mark.processes
 
@@ -132,7 +132,7 @@ def test_r9_a_stale_session_is_forgotten_even_if_the_fresh_run_fails(agents: Age
 def test_r9_where_stdout_and_stderr_are_one_a_stale_session_is_seen_too(agents: Agents) -> None:
     agents.run()
     agents.file("gone").touch()
-    argv = [*HEADGATE, "run", "--session", "issue-7", "-m", OPUS, "--", *agents.command("claude")]
+    argv = [*FLEETGATE, "run", "--session", "issue-7", "-m", OPUS, "--", *agents.command("claude")]
     run = agents.fleet.start(["sh", "-c", '"$@" 2>&1', "sh", *argv])
     assert run.wait() == 0, run
     assert len(agents.calls()) == 3
@@ -238,7 +238,7 @@ def test_r9_a_terminal_is_not_read_so_nothing_is_remembered_but_what_is_known_is
     agents.fleet.gate.decide([], side=[agent_sessions.remember(where, "known")])
     with Terminal(agents.fleet) as terminal:
         for key in ("issue-8", "new"):
-            terminal.line(" ".join([*HEADGATE, "run", "--session", key, "-m", OPUS, "--", *agents.command("claude")]))
+            terminal.line(" ".join([*FLEETGATE, "run", "--session", key, "-m", OPUS, "--", *agents.command("claude")]))
             terminal.wait("a terminal is not read")
             terminal.wait(Terminal.PROMPT)
     assert [call[1:3] for call in agents.calls()[1:]] == [["--resume", "known"], ["-p", "--output-format"]]

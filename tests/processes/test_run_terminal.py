@@ -1,4 +1,4 @@
-"""`headgate run` on a real terminal (SPEC R1, R2): one line while it waits, and then as if it were not there."""
+"""`fleetgate run` on a real terminal (SPEC R1, R2): one line while it waits, and then as if it were not there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.liveness.process_identity import describe
-from tests.processes.fleet import HEADGATE, Fleet, Terminal, is_alive, state_of
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness.process_identity import describe
+from tests.processes.fleet import FLEETGATE, Fleet, Terminal, is_alive, state_of
 
 pytestmark = [
     pytest.mark.processes,
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
-RUN = f"{HEADGATE[0]} run"
+RUN = f"{FLEETGATE[0]} run"
 
 # Counts the SIGINTs that it gets.
 COUNTER = """
@@ -79,7 +79,7 @@ def test_r1_the_line_fits_the_terminal_and_the_position_is_on_it_whatever_the_co
         assert "\n" not in drawn
         assert "\x07" not in drawn
         lines = drawn.split("\r\x1b[K")[1:]
-        assert all(len(line) < 80 and line.startswith("headgate: echo fix the") for line in lines), lines
+        assert all(len(line) < 80 and line.startswith("fleetgate: echo fix the") for line in lines), lines
 
 
 def test_r1_plain_lines_are_lines_whatever_the_command_is(fleet: Fleet):
@@ -165,11 +165,11 @@ def test_r2_ctrl_z_and_fg_stop_and_continue_the_child_which_keeps_its_seat(fleet
         fleet.until(fleet.is_empty)
 
 
-def test_r2_a_shell_under_headgate_has_the_terminal_and_job_control(fleet: Fleet):
+def test_r2_a_shell_under_fleetgate_has_the_terminal_and_job_control(fleet: Fleet):
     with Terminal(fleet) as terminal:
         terminal.line(f"PS1='inner''> ' {RUN} -- bash --norc --noprofile --noediting -i; echo code=$?")
         terminal.wait("inner> ")
-        terminal.line("test -t 0 && test -t 1 && test -t 2 && echo terminal=$HEADGATE_LEASE")
+        terminal.line("test -t 0 && test -t 1 && test -t 2 && echo terminal=$FLEETGATE_LEASE")
         (lease,) = fleet.state.leases
         assert f"terminal={lease}" in terminal.wait(r"terminal=\w+\r\n")
         terminal.line("sleep 30")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.gate.liveness import process_identity
-from headgate.testing import FakeProvider, Fault
+from fleetgate.core import events as ev
+from fleetgate.gate.liveness import process_identity
+from fleetgate.testing import FakeProvider, Fault
 from tests.processes.fleet import Fleet, Run, kill_if_there
 
 pytestmark = pytest.mark.processes

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from tests.processes.fleet import HEADGATE, Fleet, Terminal
+from tests.processes.fleet import FLEETGATE, Fleet, Terminal
 
 pytestmark = pytest.mark.processes
 
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
-RUN = f"{HEADGATE[0]} run"
+RUN = f"{FLEETGATE[0]} run"
 REFUSED = r"""
 import datetime, json, os, re, sys
 folder = os.path.join(os.environ["HOME"], ".claude", "projects", re.sub(r"[^A-Za-z0-9]", "-", os.getcwd()))

@@ -101,7 +101,7 @@ def test_R3_what_cannot_run_exits_126_or_127_with_a_sentence(tmp_path, command, 
 def test_R3_arguments_that_are_too_long_exit_126():
     body = """
 import os, sys
-from headgate.runner.child import CannotRun, Child
+from fleetgate.runner.child import CannotRun, Child
 child = Child.prepare(["true", "x" * 10_000_000], os.environ, own_group=True)
 try:
     child.start()
@@ -307,8 +307,8 @@ def test_L5_a_child_that_ends_in_time_has_not_overstayed(tmp_path):
 def test_supervise_calls_back_on_ticks_and_readable_files_and_survives_a_closed_one():
     body = """
 import os
-from headgate.runner.child import Child
-from headgate.runner.supervisor import supervise
+from fleetgate.runner.child import Child
+from fleetgate.runner.supervisor import supervise
 mail, post = os.pipe()
 ticks, letters = [], []
 
@@ -334,9 +334,9 @@ print(end.code, len(ticks) >= 6, letters)
 def test_supervise_leaves_handlers_mask_and_wakeup_as_they_were():
     body = """
 import os, signal
-from headgate.runner.child import Child
-from headgate.runner.supervisor import supervise
-from headgate.runner import heard
+from fleetgate.runner.child import Child
+from fleetgate.runner.supervisor import supervise
+from fleetgate.runner import heard
 
 def facts():
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -371,8 +371,8 @@ print("same")
 def test_R2_a_signal_that_comes_before_anybody_listens_is_passed_on(own_group):
     body = f"""
 import os
-from headgate.runner.child import Child
-from headgate.runner.supervisor import supervise
+from fleetgate.runner.child import Child
+from fleetgate.runner.supervisor import supervise
 child = Child.prepare(["sleep", "1000"], os.environ, own_group={own_group})
 child.start()
 os.kill(os.getpid(), 15)
@@ -385,8 +385,8 @@ print(supervise(child).code)
 def test_supervise_notices_a_child_that_was_killed_while_it_waited():
     body = """
 import os, time
-from headgate.runner.child import Child
-from headgate.runner.supervisor import supervise
+from fleetgate.runner.child import Child
+from fleetgate.runner.supervisor import supervise
 child = Child.prepare(["true"], os.environ, own_group=True)
 os.kill(child.pid, 9)
 os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -401,7 +401,7 @@ print(supervise(child).code)
 
 STEPS = """
 import os, signal, sys
-from headgate.runner import child as module
+from fleetgate.runner import child as module
 
 me, die_at, folder = os.getpid(), int(sys.argv[1]), sys.argv[2]
 ledger = os.open(folder + "/ledger", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -472,7 +472,7 @@ def test_L2_a_wrapper_killed_at_any_step_leaves_a_child_that_runs_or_one_that_ne
 
 MOMENTS = """
 import os, sys
-from headgate.runner.child import Child
+from fleetgate.runner.child import Child
 child = Child.prepare(["sh", "-c", "echo > ran; exec sleep 1000"], os.environ, own_group=True)
 os.write(1, b"%d\\n" % child.pid)
 os.close(os.open("committed", os.O_CREAT))
@@ -522,7 +522,7 @@ def test_L2_a_wrapper_killed_while_the_child_runs_leaves_it_running(tmp_path):
 def test_L2_an_abandoned_child_never_runs_and_is_reaped_even_if_it_is_stopped(tmp_path):
     body = """
 import os, signal
-from headgate.runner.child import Child
+from fleetgate.runner.child import Child
 child = Child.prepare(["touch", "ran"], os.environ, own_group=True)
 os.kill(child.pid, signal.SIGSTOP)
 child.abandon()

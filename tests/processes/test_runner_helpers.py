@@ -1,6 +1,6 @@
 """What the tests of the runner share: a small wrapper program, children to put under it, and waiting for things.
 
-The wrapper is `headgate run` without the gate. It is told what to do by its environment, so that its argv is the
+The wrapper is `fleetgate run` without the gate. It is told what to do by its environment, so that its argv is the
 child's. Its last words, `END code=… overstayed=… foreground=…`, go to the file WRAPPER_END.
 """
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 WRAPPER = """
 import os, sys, time
-from headgate.runner import heard, supervise as supervising
-from headgate.runner.child import CannotRun, Child
-from headgate.runner.terminal_foreground import has_terminal
+from fleetgate.runner import heard, supervise as supervising
+from fleetgate.runner.child import CannotRun, Child
+from fleetgate.runner.terminal_foreground import has_terminal
 
 given = {name: os.environ.pop(name, "") for name in list(os.environ) if name.startswith("WRAPPER_")}
 

@@ -1,6 +1,6 @@
 """A child whose output is read on the way: nobody behind it can tell, and an agent that hangs is ended (SPEC R2, R5).
 
-The wrapper is `headgate run` without the gate. Its argv is the child's; its last words go to a file, as JSON.
+The wrapper is `fleetgate run` without the gate. Its argv is the child's; its last words go to a file, as JSON.
 """
 
 import errno
@@ -33,10 +33,10 @@ pytestmark = [
 
 WRAPPER = """
 import hashlib, json, os, sys
-from headgate.runner import supervise as supervising
-from headgate.runner.child import Child, tappable
-from headgate.runner.early_stop import Ending
-from headgate.runner.terminal_foreground import has_terminal
+from fleetgate.runner import supervise as supervising
+from fleetgate.runner.child import Child, tappable
+from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.terminal_foreground import has_terminal
 
 given = json.loads(os.environ.pop("WRAPPER"))
 supervising.KILL_AFTER_S = given.get("kill_after_s", 10)

@@ -211,7 +211,7 @@ def test_R2_an_interactive_shell_keeps_its_terminal_and_its_job_control(any_scre
 
 
 def test_R2_an_interactive_shell_under_a_wrapper_that_leads_the_session_has_job_control(open_screen):
-    screen = open_screen(wrapped(*BASH))  # as in `ssh -t host headgate run -- bash`
+    screen = open_screen(wrapped(*BASH))  # as in `ssh -t host fleetgate run -- bash`
     screen.answer("sleep 1000", "sleep 1000\r\n")
     wait_for(lambda: any("sleep" in name_of(pid) and in_foreground(pid) for pid in screen.session()))
     screen.type(CTRL_Z)

@@ -1,4 +1,4 @@
-"""`headgate simulate` on several processors: Ctrl-C ends it at once, however long the runs are."""
+"""`fleetgate simulate` on several processors: Ctrl-C ends it at once, however long the runs are."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sigma = 0.4
 @pytest.mark.parametrize("whom", ["everybody, as a terminal does", "the command alone"])
 def test_ctrl_c_ends_all_runs_at_once(whom: str, tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(SCENARIO)
-    argv = [sys.executable, "-m", "headgate", "simulate", "long.toml", "--policy", "adapt", "--seeds=4", "--jobs=2"]
+    argv = [sys.executable, "-m", "fleetgate", "simulate", "long.toml", "--policy", "adapt", "--seeds=4", "--jobs=2"]
     process = subprocess.Popen(argv, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE, text=True)
     try:
         us = psutil.Process(process.pid)

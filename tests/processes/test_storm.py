@@ -2,7 +2,7 @@
 
 All of them compete for the same few slots. Each holder takes one of as many file locks as there are slots, and the
 kernel drops such a lock at the instant its process dies: a holder that finds no lock free is the proof that the cap was
-exceeded. `HEADGATE_SOAK` makes the storm ten minutes long, `HEADGATE_TEST_SEED` repeats one.
+exceeded. `FLEETGATE_SOAK` makes the storm ten minutes long, `FLEETGATE_TEST_SEED` repeats one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.jobs import job_store, state_machine
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.jobs import job_store, state_machine
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
-from tests.processes.fleet import HEADGATE, Fleet, Run, is_alive, kill_if_there
+from tests.processes.fleet import FLEETGATE, Fleet, Run, is_alive, kill_if_there
 from tests.processes.jobbing import Jobs
 
 pytestmark = pytest.mark.processes
 
-SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
-STORM_S = float(os.environ.get("HEADGATE_STORM_S", "600" if SOAK else "6"))
-SEED = int(os.environ.get("HEADGATE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
+SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
+STORM_S = float(os.environ.get("FLEETGATE_STORM_S", "600" if SOAK else "6"))
+SEED = int(os.environ.get("FLEETGATE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 SLOTS = 4
 MODEL = "umans/coder"
 KINDS = ("run", "acquire", "library", "http", "job")
@@ -65,22 +65,22 @@ def hold():
 """
 
 LIBRARY = f"""{HOLD}
-import headgate.sync
-from headgate import HeadgateError
+import fleetgate.sync
+from fleetgate import FleetgateError
 
 while True:
     try:
-        with headgate.sync.open_gate() as gate:
+        with fleetgate.sync.open_gate() as gate:
             while True:
                 with gate.lease("{MODEL}", kind="agents"):
                     hold()
-    except HeadgateError:
+    except FleetgateError:
         time.sleep(0.1)  # the store is away
 """
 
 CLIENT = f"""{HOLD}
 import http.client, json
-home = os.environ["HEADGATE_HOME"]
+home = os.environ["FLEETGATE_HOME"]
 
 def ask(path, body):
     while True:
@@ -123,7 +123,7 @@ class Storm:
     """The processes of all five kinds, and the kills among them."""
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
-        print(f"HEADGATE_TEST_SEED={seed}")
+        print(f"FLEETGATE_TEST_SEED={seed}")
         self.fleet, self.jobs = fleet, Jobs(fleet)
         self.random = random.Random(seed)
         fleet.seats = SLOTS
@@ -182,7 +182,7 @@ class Storm:
             runs.append(start())
 
     def _start(self, *arguments: str) -> Run:
-        return self.fleet.start([*HEADGATE, *arguments])
+        return self.fleet.start([*FLEETGATE, *arguments])
 
     def _program(self, text: str, name: str) -> Run:
         return self.fleet.start([sys.executable, "-c", text, str(self.fleet.record), str(SLOTS), name])
@@ -190,7 +190,7 @@ class Storm:
     def _acquire(self) -> Run:
         """A script that holds a slot for as long as it lives, and releases nothing itself."""
         script = f'"$0" acquire -q -m {MODEL} --pid $$ >&2 || exit 0; exec "$@"'
-        return self.fleet.start(["sh", "-c", script, *HEADGATE, *self._sleeper("acquire")])
+        return self.fleet.start(["sh", "-c", script, *FLEETGATE, *self._sleeper("acquire")])
 
     def _sleeper(self, kind: str) -> list[str]:
         return self.fleet.sleeper(f"{kind}-{self.random.randrange(1 << 30)}", self.random.uniform(0.05, 0.5))

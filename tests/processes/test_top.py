@@ -1,4 +1,4 @@
-"""`headgate top` on a real terminal: what is seen, what keys do, and that the terminal is given back (SPEC A9, Q1)."""
+"""`fleetgate top` on a real terminal: what is seen, what keys do, and that the terminal is given back (SPEC A9, Q1)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.read_only_gate import opened
-from headgate.cli.top import loop
-from headgate.cli.top.terminal import Display
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.gate.liveness import process_identity
-from tests.processes.fleet import HEADGATE, Fleet, Terminal, state_of
+from fleetgate.cli.read_only_gate import opened
+from fleetgate.cli.top import loop
+from fleetgate.cli.top.terminal import Display
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.gate.liveness import process_identity
+from tests.processes.fleet import FLEETGATE, Fleet, Terminal, state_of
 
 pytestmark = pytest.mark.processes
 
-TOP = f"{HEADGATE[0]} top"
+TOP = f"{FLEETGATE[0]} top"
 ENTER, LEAVE = r"\x1b\[\?1049h", r"\x1b\[\?1049l"
 CTRL_C, CTRL_Z = "\x03", "\x1a"
 
@@ -156,10 +156,10 @@ def test_a_process_that_was_stopped_from_elsewhere_takes_the_terminal_again(flee
 
 def test_an_error_of_ours_gives_the_terminal_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch):
     """In this process, where something can be broken: half-way through, drawing fails."""
-    monkeypatch.setenv("HEADGATE_HOME", str(fleet.home))
-    monkeypatch.setenv("HEADGATE_CONFIG", str(fleet.config))
+    monkeypatch.setenv("FLEETGATE_HOME", str(fleet.home))
+    monkeypatch.setenv("FLEETGATE_CONFIG", str(fleet.config))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("headgate.cli.open_gate._explain_waits", lambda gate: None)
+    monkeypatch.setattr("fleetgate.cli.open_gate._explain_waits", lambda gate: None)
 
     def broken(*_: object) -> None:
         raise RuntimeError("drawing is broken")
@@ -180,10 +180,10 @@ def test_an_error_of_ours_gives_the_terminal_back(fleet: Fleet, monkeypatch: pyt
 
 
 def test_without_a_terminal_nothing_is_drawn(fleet: Fleet):
-    run = fleet.start([*HEADGATE, "top"])
+    run = fleet.start([*FLEETGATE, "top"])
     assert run.wait() == 64
     assert run.out == ""
-    assert "headgate top --once" in run.err
+    assert "fleetgate top --once" in run.err
     with Terminal(fleet) as terminal:
         terminal.line(f"TERM=dumb {TOP}; echo code=$?")
         assert "\x1b[?1049h" not in terminal.wait("code=64")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Lease, Reason, Rule, Spec
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.state.snapshot_format import Snapshot
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Lease, Reason, Rule, Spec
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.state.snapshot_format import Snapshot
+from fleetgate.core.state.state import State
 
 START = 1_700_000_000_000
 OPUS = "anthropic/claude-opus-4-6"

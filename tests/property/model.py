@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec, Ticket
 from tests.property.learning import Learned
 
 CLAIM_MS = 10_000

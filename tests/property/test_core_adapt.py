@@ -10,16 +10,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.limits import Adapt
-from headgate.core.limits.adaptive import FLOOR
-from headgate.core.pools.pool import Pool
-from headgate.core.state.state import State
-from headgate.core.views.limit_explanation import explain
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.limits import Adapt
+from fleetgate.core.limits.adaptive import FLOOR
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.state.state import State
+from fleetgate.core.views.limit_explanation import explain
 
 CUTS = ("drop", "exact")
 

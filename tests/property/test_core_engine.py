@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec, Ticket
-from headgate.core.errors import HeadgateError, InternalError
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.queue.admission import RESERVE_AFTER_MS
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core.errors import FleetgateError, InternalError
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.state.state import State
 from tests.property.harness import START, through_json
 from tests.property.model import Book
 
@@ -197,7 +197,7 @@ class Gate(RuleBasedStateMachine):
             events = self.decide(command)
         except InternalError:
             raise
-        except HeadgateError:
+        except FleetgateError:
             assert self.engine.state.export(self.now) == before, "an illegal command changed something"
             assert self.engine.next_deadline() == due
             return []
@@ -623,7 +623,7 @@ class Gate(RuleBasedStateMachine):
     def try_what_cannot_be(self, command: cmd.Command) -> None:
         self.tick()
         before, due = self.engine.state.export(self.now), self.engine.next_deadline()
-        with pytest.raises(HeadgateError) as caught:
+        with pytest.raises(FleetgateError) as caught:
             self.engine.handle(command, self.now)
         assert not isinstance(caught.value, InternalError)
         assert self.engine.state.export(self.now) == before

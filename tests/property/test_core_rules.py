@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.entities import Rule, Spec
-from headgate.core.model_names import glob, parse_model, parse_selector
-from headgate.core.pools.effective_caps import UNLIMITED, Rules
-from headgate.core.queue.order import order_key
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.model_names import glob, parse_model, parse_selector
+from fleetgate.core.pools.effective_caps import UNLIMITED, Rules
+from fleetgate.core.queue.order import order_key
 from tests.property import model as simple
 
 words = st.sampled_from(["umans", "umans", "anthropic", "work", "m", "x"])

@@ -2,7 +2,7 @@
 
 Each decision is a transaction of a real server, and each process knows of the other's only what it reads there. Their
 connections break, they start anew from snapshots, and the log behind these is pruned. A few examples with the others;
-HEADGATE_SOAK=20 looks at many, and at new ones.
+FLEETGATE_SOAK=20 looks at many, and at new ones.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.gate.replica.replica import Replica, _encode
-from headgate.log.postgres import PostgresLog
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.gate.replica.replica import Replica, _encode
+from fleetgate.log.postgres import PostgresLog
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 from tests.property.harness import START
 from tests.property.test_core_engine import Gate
 
-SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
+SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(3_600 if SOAK else 300)]
 

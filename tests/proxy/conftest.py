@@ -1,4 +1,4 @@
-"""A fake provider and a real `headgate serve` in front of it. `async def` tests run too."""
+"""A fake provider and a real `fleetgate serve` in front of it. `async def` tests run too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.proxy.proxied import Proxied
 
 LONGEST_S = 100

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from headgate.proxy.http_client.connection import Request, Response
-from headgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client.connection import Request, Response
+from fleetgate.proxy.http_client.pool import Pool
 
 PATIENCE_S = 60.0
 OK = b"HTTP/1.1 200 OK\r\n"

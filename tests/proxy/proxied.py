@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.api.served import Answer, Served
 
 CHAT = {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
@@ -61,7 +61,7 @@ class Proxied(Served):
         return f"http://127.0.0.1:{self.port}"
 
     def chat(self, path: str = "/fake/v1/chat/completions", body: object = CHAT, **headers: str) -> Answer:
-        """A call of a model, without Headgate's token."""
+        """A call of a model, without Fleetgate's token."""
         return self.request("POST", path, body, token="", **{"x_api_key": "key-of-a-client", **headers})
 
     def leases(self) -> list[dict[str, Any]]:

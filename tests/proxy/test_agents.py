@@ -1,4 +1,4 @@
-"""Agents that are told to use the proxy: `headgate run --proxied` and `headgate env`."""
+"""Agents that are told to use the proxy: `fleetgate run --proxied` and `fleetgate env`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.script import Fault
+from fleetgate.testing.script import Fault
 from tests.api.served import Served
 from tests.proxy.proxied import Proxied
 
@@ -56,7 +56,7 @@ def test_x3_an_agent_that_one_429_would_end_finishes(gate: Proxied, tmp_path: Pa
     told = [event["ticket"] for event in gate.events("queued", "granted") if event.get("ticket")]
     asked = [ticket for ticket in told if ticket["spec"]["kind"] == "requests"]
     assert len(asked) == 2, "each attempt passed the gate"
-    assert {ticket["client"] for ticket in asked} == {env["HEADGATE_LEASE"]}, "its requests are tied to its lease"
+    assert {ticket["client"] for ticket in asked} == {env["FLEETGATE_LEASE"]}, "its requests are tied to its lease"
     assert {ticket["spec"]["project"] for ticket in asked} == {"blue"}
 
 
@@ -64,9 +64,9 @@ def test_codex_is_told_by_arguments(gate: Proxied, tmp_path: Path) -> None:
     args = _run(gate, "--", _agent(tmp_path, "codex"), "exec", "--json", "hi")["args"]
     assert isinstance(args, list)
     assert args[-3:] == ["exec", "--json", "hi"]
-    assert 'model_provider="headgate"' in args
-    [base] = [word for word in args if word.startswith("model_providers.headgate.base_url=")]
-    assert base.startswith(f'model_providers.headgate.base_url="{gate.url}/l/')
+    assert 'model_provider="fleetgate"' in args
+    [base] = [word for word in args if word.startswith("model_providers.fleetgate.base_url=")]
+    assert base.startswith(f'model_providers.fleetgate.base_url="{gate.url}/l/')
     assert base.endswith('/openai/v1"')
 
 
@@ -102,7 +102,7 @@ def test_without_a_service_it_says_what_to_start(tmp_path: Path) -> None:
     for command in (("run", "--proxied", "--", "true"), ("env", "claude")):
         ran = nobody.cli(*command)
         assert ran.returncode == 69
-        assert "headgate serve" in ran.stderr
+        assert "fleetgate serve" in ran.stderr
 
 
 def test_env_prints_what_a_shell_takes(gate: Proxied) -> None:

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.config.file import load
-from headgate.gate.node.node import HostNode
-from headgate.log import open_log
-from headgate.proxy.app import Proxy
+from fleetgate.config.file import load
+from fleetgate.gate.node.node import HostNode
+from fleetgate.log import open_log
+from fleetgate.proxy.app import Proxy
 
 CONFIG = """
 [requests]
@@ -59,7 +59,7 @@ async def opened(folder: Path) -> AsyncIterator[tuple[HostNode, Proxy]]:
 def request(path: bytes = b"/fake/chat/completions") -> dict[str, Any]:
     head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
     asked = {"type": "http", "method": "POST", "http_version": "1.1", "query_string": b"", "headers": head}
-    return {**asked, "path": path.decode(), "raw_path": path, "headgate.client": Silent()}
+    return {**asked, "path": path.decode(), "raw_path": path, "fleetgate.client": Silent()}
 
 
 async def held(gate: HostNode) -> tuple[int, int]:
@@ -103,10 +103,10 @@ def test_x1_what_cannot_be_read_is_left_to_the_task(tmp_path: Path) -> None:
     async def scene() -> None:
         async with opened(tmp_path) as (gate, proxy):
             scope = request()
-            scope["headers"] = [*scope["headers"], (b"x-headgate-hold", b"soon")]
+            scope["headers"] = [*scope["headers"], (b"x-fleetgate-hold", b"soon")]
             assert proxy.wants(scope)
             assert not proxy.ahead(scope, BODY)
-            assert not proxy.ahead(request() | {"headgate.route": scope["headgate.route"]}, bytearray(1 << 20))
+            assert not proxy.ahead(request() | {"fleetgate.route": scope["fleetgate.route"]}, bytearray(1 << 20))
             assert await held(gate) == (0, 0)
 
     asyncio.run(scene())

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headgate.proxy.http_client import pool as http_client_pool
-from headgate.proxy.http_client.connection import CannotConnect, Disconnected, Request
-from headgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client import pool as http_client_pool
+from fleetgate.proxy.http_client.connection import CannotConnect, Disconnected, Request
+from fleetgate.proxy.http_client.pool import Pool
 from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, head, read
 
 

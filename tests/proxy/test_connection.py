@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headgate.proxy.http_client.connection import Disconnected, NotHttp, Request
-from headgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client.connection import Disconnected, NotHttp, Request
+from fleetgate.proxy.http_client.pool import Pool
 from tests.proxy.origin import CHUNKED, OK, WHOLE, Wire, answering, ask, ask_in_pieces, asking, head, read
 
 MB = 1 << 20

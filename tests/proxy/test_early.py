@@ -13,11 +13,11 @@ import anthropic
 import openai
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
-_COMMENT = b": Headgate: waiting in the queue\n\n"
+_COMMENT = b": Fleetgate: waiting in the queue\n\n"
 _KEY = "x-api-key: key-of-a-client\r\n"
 _CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "openai": ("/fake/v1/chat/completions", CHAT),
@@ -57,7 +57,7 @@ def _waited(gate: Proxied, api: str, fault: Fault | None = None, extra: str = ""
             answer += waiting.recv(65536)
         if fault is not None:
             gate.provider.script(fault)
-        if not extra.startswith("x-headgate-hold"):
+        if not extra.startswith("x-fleetgate-hold"):
             free()
         while not answer.endswith(b"0\r\n\r\n"):
             answer += waiting.recv(65536)
@@ -79,7 +79,7 @@ def test_a_stream_that_waits_begins_with_a_comment_and_goes_on_with_the_provider
 @pytest.mark.parametrize("why", ["the provider refuses it", "its time is over"])
 def test_an_error_that_comes_then_is_an_event_in_the_shape_of_the_api(gate: Proxied, api: str, why: str) -> None:
     if why == "its time is over":
-        answer = _waited(gate, api, extra="x-headgate-hold: 300ms\r\n")
+        answer = _waited(gate, api, extra="x-fleetgate-hold: 300ms\r\n")
     else:
         answer = _waited(gate, api, Fault(status=400))
     event = answer[answer.index(_COMMENT) + len(_COMMENT) :]
@@ -92,7 +92,7 @@ def test_an_error_that_comes_then_is_an_event_in_the_shape_of_the_api(gate: Prox
 
 def test_without_a_stream_and_from_gemini_nothing_comes_early(gate: Proxied) -> None:
     with _full(gate, "openai"):
-        answer = gate.chat(*_CALLS["openai"], x_headgate_hold="300ms")
+        answer = gate.chat(*_CALLS["openai"], x_fleetgate_hold="300ms")
         assert answer.status == 429
     with gate.begin({"contents": []}, "/gemini/v1beta/models/g:streamGenerateContent?alt=sse") as waiting:
         assert _COMMENT not in waiting.recv(65536)

@@ -90,7 +90,7 @@ def test_a_compressed_call_takes_a_slot_of_its_model_and_is_sent_as_it_came(
     packed = PACKED[encoding](json.dumps({**CHAT, "model": "packed"}).encode())
     key = {"x_api_key": f"sender-{encoding}"}
     answer = gate.chat("/openai/v1/responses", packed, Content_Encoding=encoding, **key)
-    assert answer.headers["x-headgate-model"].endswith("/packed")
+    assert answer.headers["x-fleetgate-model"].endswith("/packed")
     assert origin.seen.endswith(packed)
     assert f"content-encoding: {encoding}".encode() in origin.seen.lower()
 
@@ -101,7 +101,7 @@ def test_a_call_that_cannot_be_decoded_takes_a_slot_of_its_account(
 ) -> None:
     origin.answer = _answer("200 OK", b"{}", "identity")
     answer = gate.chat("/openai/v1/responses", b"\x00\x01 no such thing", Content_Encoding=encoding, x_api_key="other")
-    assert answer.headers["x-headgate-model"].endswith("/unknown")
+    assert answer.headers["x-fleetgate-model"].endswith("/unknown")
     assert origin.seen.endswith(b"\x00\x01 no such thing")
 
 
@@ -109,7 +109,7 @@ def test_a_bomb_takes_a_slot_and_no_memory(gate: Proxied, origin: Origin) -> Non
     origin.answer = _answer("200 OK", b"{}", "identity")
     bomb = zstandard.compress(b'{"model": "bomb", "x": "' + bytes(200_000_000))
     answer = gate.chat("/openai/v1/responses", bomb, Content_Encoding="zstd", x_api_key="other")
-    assert answer.headers["x-headgate-model"].endswith("/bomb")
+    assert answer.headers["x-fleetgate-model"].endswith("/bomb")
 
 
 def test_a_compressed_call_falls_back_without_its_encoding(gate: Proxied, origin: Origin) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from headgate.testing.script import Fault
+from fleetgate.testing.script import Fault
 from tests.api.served import Answer
 from tests.proxy.proxied import CHAT, Proxied, read_all
 from tests.proxy.upstream import Behaviour, RawUpstream, until_gone
@@ -160,7 +160,7 @@ def test_x1_the_answer_to_head_names_a_length_and_has_no_body(raw: Raw) -> None:
 
 
 def test_trailers_are_not_passed_on_as_headers(raw: Raw) -> None:
-    answer = raw.answers(SSE + b"5\r\ndata:\r\n0\r\nX-Sum: 1\r\nX-Headgate-Model: evil\r\n\r\n").chat()
+    answer = raw.answers(SSE + b"5\r\ndata:\r\n0\r\nX-Sum: 1\r\nX-Fleetgate-Model: evil\r\n\r\n").chat()
     assert (answer.status, answer.body) == (200, b"data:")
     assert "x-sum" not in answer.headers
     assert "evil" not in str(answer.headers)

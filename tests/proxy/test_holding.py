@@ -12,8 +12,8 @@ from datetime import datetime
 import aiohttp
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 from tests.timed import within
 
@@ -84,8 +84,8 @@ def test_x3_a_rate_limit_is_waited_out_with_the_place_kept(proxied: Callable[...
         second = pool.submit(gate.chat, body={**CHAT, "model": "second"})
         answers = [first.result(), second.result()]
     assert [answer.status for answer in answers] == [200, 200]
-    assert answers[0].headers["x-headgate-attempts"] == "2"
-    assert int(answers[0].headers["x-headgate-waited-ms"]) >= 900
+    assert answers[0].headers["x-fleetgate-attempts"] == "2"
+    assert int(answers[0].headers["x-fleetgate-waited-ms"]) >= 900
     assert [seen.json()["model"] for seen in gate.provider.seen] == ["first", "first", "second"], "the older goes first"
 
 
@@ -97,13 +97,13 @@ def test_x3_of_a_model_without_a_cap_too(proxied: Callable[..., Proxied], status
     gate.provider.script(fault)
     answer = gate.chat("/anthropic/v1/messages", MESSAGES)
     assert answer.status == 200
-    assert answer.headers["x-headgate-attempts"] == "2"
+    assert answer.headers["x-fleetgate-attempts"] == "2"
 
 
 def test_x3_a_refusal_at_once_again_and_again_is_not_answered_with_a_storm(proxied: Callable[..., Proxied]) -> None:
     gate = proxied()
     gate.provider.script(Fault(status=429, retry_after_s=0, times=1000))
-    answer = gate.chat(x_headgate_hold="2s")
+    answer = gate.chat(x_fleetgate_hold="2s")
     assert answer.status == 429
     assert 2 <= gate.provider.stats.calls < 12
 
@@ -119,10 +119,10 @@ def test_x2_after_hold_the_answer_is_a_429_of_the_providers_own_shape(proxied: C
     ):
         with gate.begin(body, path):
             gate.wait_until(gate.leases, "the first has the seat")
-            answer = gate.chat(path, body, x_headgate_hold="300ms", x_api_key="")
+            answer = gate.chat(path, body, x_fleetgate_hold="300ms", x_api_key="")
             assert answer.status == 429, answer
             assert int(answer.headers["retry-after"]) >= 1
-            assert answer.headers["x-headgate-attempts"] == "0"
+            assert answer.headers["x-fleetgate-attempts"] == "0"
             shapes[path] = answer.json
         gate.check_nothing_is_held()
     openai, anthropic, gemini = shapes.values()
@@ -165,7 +165,7 @@ def test_x3_a_server_error_is_passed_on_and_holds_nobody_up(proxied: Callable[..
     again = gate.chat()
     assert again.status == 200
     assert gate.events("released")[0]["outcome"] == "server_error"
-    within(int(again.headers["x-headgate-waited-ms"]), 1000, "ms that the next was held up")
+    within(int(again.headers["x-fleetgate-waited-ms"]), 1000, "ms that the next was held up")
 
 
 def test_x3_a_fallback_is_taken_and_only_the_model_is_another(proxied: Callable[..., Proxied]) -> None:
@@ -179,12 +179,12 @@ def test_x3_a_fallback_is_taken_and_only_the_model_is_another(proxied: Callable[
     body = b'{"stream": false, "model": "m1",  "messages": [ {"role":"user", "content":"x"} ], "n" : 1}'
     answer = gate.chat(body=body)
     assert answer.status == 200
-    assert answer.headers["x-headgate-attempts"] == "2"
-    assert answer.headers["x-headgate-model"].endswith("/m2")
+    assert answer.headers["x-fleetgate-attempts"] == "2"
+    assert answer.headers["x-fleetgate-model"].endswith("/m2")
     sent = gate.provider.seen[-1]
     assert json.loads(sent.body) == {**json.loads(body), "model": "m2"}
     assert b'[ {"role":"user", "content":"x"} ]' in sent.body
-    assert gate.chat(body=body).headers["x-headgate-attempts"] == "1", "while the first is paused, the other is taken"
+    assert gate.chat(body=body).headers["x-fleetgate-attempts"] == "1", "while the first is paused, the other is taken"
     gate.chat("/gemini/v1beta/models/g1:generateContent", {"contents": []})
     assert gate.provider.seen[-1].path == "/v1beta/models/g2:generateContent"
 
@@ -213,7 +213,7 @@ def test_x6_headers_that_say_nothing_is_left_pause_the_pool(proxied: Callable[..
         assert gate.chat().status == 200
         provider.headers.clear()
         again = gate.chat()
-        assert int(again.headers["x-headgate-waited-ms"]) > 500
+        assert int(again.headers["x-fleetgate-waited-ms"]) > 500
         assert not gate.events("reduced"), "it is a pause, and no incident"
 
 

@@ -47,7 +47,7 @@ def account(gate: Proxied, token: str, path: str = PATH, body: object = MESSAGES
     """The account under which a call with a login's token is counted."""
     answer = gate.request("POST", path, body, token="", Authorization=f"Bearer {token}", **headers)
     assert answer.status == 200, answer
-    return answer.headers["x-headgate-model"].partition("/")[0]
+    return answer.headers["x-fleetgate-model"].partition("/")[0]
 
 
 def accounts_used(gate: Proxied) -> set[str]:

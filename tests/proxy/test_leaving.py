@@ -1,6 +1,6 @@
 """Clients that leave, at any moment: the provider is told, and no seat stays taken (SPEC X4).
 
-`HEADGATE_SOAK=1` makes the storm one of a thousand clients.
+`FLEETGATE_SOAK=1` makes the storm one of a thousand clients.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from time import monotonic
 
 import uvloop
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.proxy.proxied import CHAT, Proxied
 from tests.proxy.upstream import RawUpstream, until_gone
 from tests.timed import TooSlow, within
 
-SOAK = bool(os.environ.get("HEADGATE_SOAK"))
+SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
 STORM = 1000 if SOAK else 150
 SEATS = 15
 SOON_S = 0.05

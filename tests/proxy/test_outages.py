@@ -6,18 +6,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.proxy.proxied import Proxied
 
 CAP = "fake = { cap = 4, cooldown = 0 }"
-DATABASE = ("headgate.db", "headgate.db-wal")
+DATABASE = ("fleetgate.db", "fleetgate.db-wal")
 
 
 def take_away(home: Path) -> None:
     """A store that cannot be used, with what was in it kept aside."""
     for name in DATABASE:
         (home / name).rename(home / f"{name}.aside")
-    (home / "headgate.db").write_bytes(b"this is no database" * 100)
+    (home / "fleetgate.db").write_bytes(b"this is no database" * 100)
 
 
 def bring_back(home: Path) -> None:
@@ -45,6 +45,6 @@ def test_q2_a_store_that_stays_away_is_a_503_in_the_providers_shape(proxied: Cal
         take_away(gate.home)
         answer = gate.chat()
         assert answer.status == 503
-        assert "headgate.db" in answer.json["error"]["message"]
+        assert "fleetgate.db" in answer.json["error"]["message"]
         assert answer.json["error"]["type"]
         bring_back(gate.home)

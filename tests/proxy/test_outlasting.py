@@ -8,8 +8,8 @@ from time import time
 import anthropic
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 from tests.timed import within
 
@@ -46,7 +46,7 @@ def test_a_closed_window_is_told_at_once_to_every_request_of_those_it_is_about(
     assert gate.provider.stats.calls == 1
     served = gate.chat("/anthropic/v1/messages", SONNET)
     assert served.status == 200, "the window of one family is not that of another"
-    within(int(served.headers["x-headgate-waited-ms"]), 1000, "ms that it waited")
+    within(int(served.headers["x-fleetgate-waited-ms"]), 1000, "ms that it waited")
 
 
 def test_a_window_of_the_account_holds_all_its_models_and_no_client_is_made_to_wait(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
 
@@ -30,9 +30,9 @@ def test_x1_method_path_query_headers_and_body_pass_unchanged(shared: Proxied) -
 
 
 def test_x1_hop_by_hop_headers_and_our_own_stay_here(shared: Proxied) -> None:
-    shared.chat(Connection="keep-alive, X-Private", X_Private="1", TE="trailers", x_headgate_priority="3")
+    shared.chat(Connection="keep-alive, X-Private", X_Private="1", TE="trailers", x_fleetgate_priority="3")
     headers = shared.provider.seen[-1].headers
-    assert not {"x-private", "te", "connection", "x-headgate-priority"} & headers.keys()
+    assert not {"x-private", "te", "connection", "x-fleetgate-priority"} & headers.keys()
 
 
 def test_x1_a_base_url_may_be_said_with_or_without_v1(shared: Proxied) -> None:
@@ -44,9 +44,9 @@ def test_x1_a_base_url_may_be_said_with_or_without_v1(shared: Proxied) -> None:
 
 def test_x7_an_answer_says_how_it_came_about(shared: Proxied) -> None:
     headers = shared.chat().headers
-    assert headers["x-headgate-attempts"] == "1"
-    assert headers["x-headgate-waited-ms"].isdigit()
-    assert headers["x-headgate-model"].startswith("fake@key-")
+    assert headers["x-fleetgate-attempts"] == "1"
+    assert headers["x-fleetgate-waited-ms"].isdigit()
+    assert headers["x-fleetgate-model"].startswith("fake@key-")
     assert "upstream;dur=" in headers["server-timing"]
 
 
@@ -73,7 +73,7 @@ def test_n4_a_call_takes_a_requests_seat_and_the_rest_takes_none(proxied: Callab
 def test_x1_the_model_is_found_in_the_body_or_the_path(shared: Proxied, path: str, body: object) -> None:
     answer = shared.chat(path, body)
     assert answer.status == 200
-    assert answer.headers["x-headgate-model"].rpartition("/")[2] in ("m1", "gemini-2")
+    assert answer.headers["x-fleetgate-model"].rpartition("/")[2] in ("m1", "gemini-2")
 
 
 def test_x1_a_stream_comes_piece_by_piece(proxied: Callable[..., Proxied]) -> None:
@@ -99,7 +99,7 @@ def test_x5_keys_are_accounts_and_the_key_of_the_config_is_the_default_one(proxi
     )
 
     def account(**headers: str) -> str:
-        model = gate.request("POST", "/fake/chat/completions", CHAT, token="", **headers).headers["x-headgate-model"]
+        model = gate.request("POST", "/fake/chat/completions", CHAT, token="", **headers).headers["x-fleetgate-model"]
         return model.partition("/")[0]
 
     one, other = account(x_api_key="one-key"), account(Authorization="Bearer other-key")
@@ -111,11 +111,11 @@ def test_x5_keys_are_accounts_and_the_key_of_the_config_is_the_default_one(proxi
     assert account(Authorization="Bearer key-of-the-work") == "fake@work"
     assert account() == "fake"
     assert gate.provider.seen[-1].headers["authorization"] == "Bearer key-of-the-config"
-    assert account(Authorization="Bearer headgate") == "fake"
+    assert account(Authorization="Bearer fleetgate") == "fake"
     assert gate.provider.seen[-1].headers["authorization"] == "Bearer key-of-the-config"
     assert account(x_api_key=gate.token) == "fake"
     assert "x-api-key" not in gate.provider.seen[-1].headers, "our token is nobody else's business"
-    assert gate.chat("/fake@work/chat/completions").headers["x-headgate-model"] == "fake@work/m1"
+    assert gate.chat("/fake@work/chat/completions").headers["x-fleetgate-model"] == "fake@work/m1"
     assert gate.provider.seen[-1].headers["authorization"] == "Bearer key-of-the-work"
     gate.stop()
     kept = b"".join(path.read_bytes() for path in gate.home.rglob("*") if path.is_file())
@@ -125,23 +125,23 @@ def test_x5_keys_are_accounts_and_the_key_of_the_config_is_the_default_one(proxi
 
 def test_x5_a_key_keeps_its_account_across_a_restart(proxied: Callable[..., Proxied]) -> None:
     gate = proxied()
-    before = gate.chat().headers["x-headgate-model"]
+    before = gate.chat().headers["x-fleetgate-model"]
     gate.stop()
     gate.start()
-    assert gate.chat().headers["x-headgate-model"] == before
+    assert gate.chat().headers["x-fleetgate-model"] == before
 
 
 def test_x2_project_priority_and_lease_are_told_by_headers_or_by_the_path(proxied: Callable[..., Proxied]) -> None:
     gate = proxied()
     gate.chat("/p/blue/fake/chat/completions")
-    gate.chat(x_headgate_project="red", x_headgate_priority="7")
+    gate.chat(x_fleetgate_project="red", x_fleetgate_priority="7")
     lease = gate.ok("POST", "/v1/leases", {"models": ["umans/coder"], "project": "green", "wait_s": 0})["lease"]
     gate.chat(f"/l/{lease}/fake/chat/completions")
     gate.ok("POST", f"/v1/leases/{lease}/release", {})
     tickets = [event["ticket"] for event in gate.events("granted") if event["model"].startswith("fake")]
     assert [ticket["spec"].get("project", "default") for ticket in tickets] == ["blue", "red", "green"]
     assert tickets[1]["priority"] == 7
-    for headers in ({"x_headgate_hold": "soon"}, {"x_headgate_priority": "high"}):
+    for headers in ({"x_fleetgate_hold": "soon"}, {"x_fleetgate_priority": "high"}):
         answer = gate.chat(**headers)
         assert answer.status == 400
         assert "valid" in answer.json["error"]["message"] or "duration" in answer.json["error"]["message"]
@@ -179,6 +179,6 @@ def test_google_and_gemini_are_one_provider(shared: Proxied) -> None:
             "POST", f"/{name}/v1beta/models/gemini-2:generateContent", {"contents": []}, token="", x_goog_api_key="k1"
         )
         assert answer.status == 200
-        models.add(answer.headers["x-headgate-model"])
+        models.add(answer.headers["x-fleetgate-model"])
     (model,) = models
     assert model.startswith("google@key-")

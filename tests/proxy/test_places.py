@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy import returning_clients
-from headgate.proxy.returning_clients import Places
+from fleetgate.proxy import returning_clients
+from fleetgate.proxy.returning_clients import Places
 from tests.proxy.proxied import CHAT, Proxied
 
 KEY = "x-api-key: mine\r\n"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, Proxied
 
 # The outcome, and the refusal that means it. None of them names a time that a request could wait for.
@@ -78,12 +78,12 @@ def test_a_refusal_holds_back_who_refused_and_the_next_candidate_is_used_at_once
             continue  # the other model is of the same account, which has nothing left
         answers = [gate.chat(body=_body("m", outcome), x_api_key=f"key-{outcome}") for _ in range(3)]
         assert [answer.status for answer in answers] == [200] * 3, (outcome, answers[0].body)
-        assert [answer.headers["x-headgate-attempts"] for answer in answers] == ["2", "1", "1"], outcome
-        assert all(f"n-{outcome}" in answer.headers["x-headgate-model"] for answer in answers)
+        assert [answer.headers["x-fleetgate-attempts"] for answer in answers] == ["2", "1", "1"], outcome
+        assert all(f"n-{outcome}" in answer.headers["x-fleetgate-model"] for answer in answers)
         assert _calls(one, other)[f"m-{outcome}"] == 1, outcome
 
     def ask_twice(outcome: str) -> set[int]:
-        headers = {"x_api_key": f"other-key-{outcome}", "x_headgate_hold": HOLD}
+        headers = {"x_api_key": f"other-key-{outcome}", "x_fleetgate_hold": HOLD}
         return {gate.chat(body=_body("p", outcome), **headers).status for _ in range(2)}
 
     with ThreadPoolExecutor() as pool:  # where all refuse

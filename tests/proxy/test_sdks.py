@@ -15,7 +15,7 @@ from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types
 
-from headgate.testing.script import Fault
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import Proxied
 
 # Their imports warn of what is deprecated among themselves.

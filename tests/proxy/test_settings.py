@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
-from headgate.testing.script import Fault
+from fleetgate.testing.provider import FakeProvider
+from fleetgate.testing.script import Fault
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 from tests.timed import within
 
@@ -38,8 +38,8 @@ def test_x3_a_fallback_may_be_at_another_provider(proxied: Callable[..., Proxied
         gate.provider.script(Fault(status=429, retry_after_s=60))
         answer = gate.chat("/fake/v1/chat/completions?a=%20b", BODY, X_Custom="Some Value")
         assert answer.status == 200
-        assert answer.headers["x-headgate-model"] == "other/vendor/m2"
-        assert answer.headers["x-headgate-attempts"] == "2"
+        assert answer.headers["x-fleetgate-model"] == "other/vendor/m2"
+        assert answer.headers["x-fleetgate-attempts"] == "2"
         [first], [second] = gate.provider.seen, other.seen
         assert first.body == BODY
         assert second.body == BODY.replace(b'"m1"', b'"vendor/m2"'), "byte for byte, but for the model"
@@ -80,7 +80,7 @@ def test_h5_elsewhere_than_on_loopback_a_call_needs_a_key(tmp_path: Path) -> Non
         try:
             gate.start("--host", "0.0.0.0", "--new-token")
             for path, body in (("/fake/chat/completions", CHAT), ("/anthropic/v1/messages", MESSAGES)):
-                for headers in ({}, {"x_api_key": "headgate"}, {"Authorization": "Bearer headgate"}):
+                for headers in ({}, {"x_api_key": "fleetgate"}, {"Authorization": "Bearer fleetgate"}):
                     answer = gate.request("POST", path, body, token="", **headers)
                     assert answer.status == 401
                     assert "not on loopback" in answer.json["error"]["message"]
@@ -88,7 +88,7 @@ def test_h5_elsewhere_than_on_loopback_a_call_needs_a_key(tmp_path: Path) -> Non
             assert not provider.seen
             assert gate.chat().status == 200
             assert provider.seen[-1].headers["x-api-key"] == "key-of-a-client"
-            assert gate.request("POST", "/fake/chat/completions", CHAT).status == 200, "or with Headgate's token"
+            assert gate.request("POST", "/fake/chat/completions", CHAT).status == 200, "or with Fleetgate's token"
             assert provider.seen[-1].headers["authorization"] == "Bearer key-of-the-config"
         finally:
             gate.kill()
@@ -131,14 +131,14 @@ def test_x2_a_client_says_how_long_it_waits(proxied: Callable[..., Proxied]) -> 
     gate.provider.latency_s = 100
     with gate.begin(), ThreadPoolExecutor() as pool:
         gate.provider.wait_until(lambda stats: stats.active == 1)
-        at_once = gate.chat(x_api_key="", x_headgate_hold="0")
+        at_once = gate.chat(x_api_key="", x_fleetgate_hold="0")
         assert at_once.status == 429
-        within(int(at_once.headers["x-headgate-waited-ms"]), 5000, "ms that it waited")
-        longer = pool.submit(gate.chat, x_api_key="", x_headgate_hold="1500ms")
+        within(int(at_once.headers["x-fleetgate-waited-ms"]), 5000, "ms that it waited")
+        longer = pool.submit(gate.chat, x_api_key="", x_fleetgate_hold="1500ms")
         assert longer.result().status == 429
-        assert int(longer.result().headers["x-headgate-waited-ms"]) >= 1400
+        assert int(longer.result().headers["x-fleetgate-waited-ms"]) >= 1400
         for bad in ("soon", "-1s", "1e9999", "5 parsecs"):
-            answer = gate.chat(x_headgate_hold=bad)
+            answer = gate.chat(x_fleetgate_hold=bad)
             assert (answer.status, answer.json["error"]["code"]) == (400, "bad_request"), bad
 
 
@@ -163,9 +163,9 @@ def test_a4_priority_and_projects_order_the_line(proxied: Callable[..., Proxied]
     def begin(index: int) -> socket.socket:
         project = "blue" if index < 3 else "red"
         path = f"/p/{project}/fake/chat/completions" if by == "path" else "/fake/chat/completions"
-        extra = "" if by == "path" else f"x-headgate-project: {project}\r\n"
+        extra = "" if by == "path" else f"x-fleetgate-project: {project}\r\n"
         if index == 2:
-            extra += "x-headgate-priority: 10\r\n"
+            extra += "x-fleetgate-priority: 10\r\n"
         return gate.begin({**CHAT, "model": f"{project}-{index}"}, path, extra)
 
     order = _order(gate, begin, 5)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
 ONE = "fake = { cap = 1, cooldown = 0 }\nanthropic = 1"
 
 _HOLDER = """
 import sys
-from headgate.log import open_log
+from fleetgate.log import open_log
 log = open_log(sys.argv[1])
 log.lock()
 print("held", flush=True)
@@ -58,7 +58,7 @@ def test_q2_calls_wait_for_a_store_that_is_locked(proxied: Callable[..., Proxied
     with ThreadPoolExecutor() as pool:
         with _locked(gate):
             held = [pool.submit(gate.chat) for _ in range(3)]
-            answer = gate.chat("/anthropic/v1/messages", MESSAGES, x_headgate_hold="300ms")
+            answer = gate.chat("/anthropic/v1/messages", MESSAGES, x_fleetgate_hold="300ms")
             assert answer.status == 503
             assert answer.json["error"]["type"] == "overloaded_error", "as the provider would say it"
             assert "lock is held by process" in answer.json["error"]["message"]
@@ -78,7 +78,7 @@ def test_q2_calls_wait_for_a_store_that_cannot_be_written_and_seats_come_back(pr
             with _full_disk(gate):
                 held = [pool.submit(gate.chat) for _ in range(3)]
                 assert first.result().status == 200, "what is under way goes on"
-                answer = gate.chat("/anthropic/v1/messages", MESSAGES, x_headgate_hold="300ms")
+                answer = gate.chat("/anthropic/v1/messages", MESSAGES, x_fleetgate_hold="300ms")
                 assert answer.status == 503
                 assert answer.json["error"]["type"] == "overloaded_error"
                 assert not any(one.done() for one in held)

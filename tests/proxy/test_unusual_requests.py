@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headgate.proxy.request_body import model_in_path, path_with_model
+from fleetgate.proxy.request_body import model_in_path, path_with_model
 from tests.proxy.proxied import CHAT, Proxied, read_all
 
 _HANDSHAKE = (
@@ -57,7 +57,7 @@ def test_a_call_takes_a_slot_by_the_model_in_its_path_and_counting_takes_none(
     shared: Proxied, path: str, model: str
 ) -> None:
     answer = shared.chat(path, CHAT if "/input" in path else {"messages": []})
-    assert answer.headers["x-headgate-model"].partition("/")[2] == model
+    assert answer.headers["x-fleetgate-model"].partition("/")[2] == model
 
 
 def test_a_fallback_for_a_model_in_the_path_changes_the_path_alone() -> None:

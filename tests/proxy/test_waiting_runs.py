@@ -8,12 +8,12 @@ from time import sleep
 
 import pytest
 
-from headgate.core.errors import HeadgateError
-from headgate.gate.node import discovery
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.gate.slots.node_gate import RemoteGate
-from headgate.gate.slots.slot_gate import SeatGate
-from headgate.log import open_log
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.node import discovery
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.slots.node_gate import RemoteGate
+from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.log import open_log
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
 
@@ -25,7 +25,7 @@ def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied
     direct = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)
 
     def no_store() -> SeatGate:
-        raise HeadgateError("the node is there, and is asked")
+        raise FleetgateError("the node is there, and is asked")
 
     remote = RemoteGate(discovery.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)
     with gate.begin(path=f"/l/{other}/fake/chat/completions"):

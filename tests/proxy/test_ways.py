@@ -175,12 +175,12 @@ def test_x1_azures_paths_and_its_key(proxied: Callable[..., Proxied]) -> None:
         gate = proxied("http://nobody.invalid", more=more, AZURE_KEY="key-of-azure", HTTP_PROXY=azure.url)
         path = "/azure/openai/deployments/gpt-5/chat/completions?api-version=2025-01-01"
         answer = gate.request("POST", path, {"messages": []}, token="")
-        assert answer.headers["x-headgate-model"] == "azure/gpt-5"
+        assert answer.headers["x-fleetgate-model"] == "azure/gpt-5"
         first = azure.got[0]
         target = b"/openai/deployments/gpt-5/chat/completions?api-version=2025-01-01"
         assert first.startswith(b"POST http://" + AZURE.encode() + target + b" HTTP/1.1\r\n")
         assert b"\r\napi-key: key-of-azure\r\n" in first
         assert b"authorization: Bearer" not in first
         answer = gate.request("POST", path, {"messages": []}, token="", api_key="key-of-a-client")
-        assert answer.headers["x-headgate-model"].startswith("azure@key-"), "a key of one's own is an account"
+        assert answer.headers["x-fleetgate-model"].startswith("azure@key-"), "a key of one's own is an account"
         assert b"\r\napi-key: key-of-a-client\r\n" in azure.got[1]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import click_group
-from headgate.cli.main import main
+from fleetgate.cli import click_group
+from fleetgate.cli.main import main
 
-HEADGATE = str(Path(sys.executable).with_name("headgate"))
+FLEETGATE = str(Path(sys.executable).with_name("fleetgate"))
 CANNOT_PRINT, SYSTEM = 74, 71
 
 PRINTING = ("status", "status --json", "queue", "ps", "jobs", "metrics", "config show", "doctor", "store", "--version")
@@ -25,9 +25,9 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A gate on which something has happened, with text of many kinds."""
     folder = tmp_path_factory.mktemp("broken")
     (folder / "config.toml").write_text('[requests]\n"some/*" = 2\n')
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HEADGATE_", "PYTHON", "LC_"))}
-    environ = {**kept, "HEADGATE_HOME": str(folder / "state"), "HEADGATE_CONFIG": str(folder / "config.toml")}
-    subprocess.run([HEADGATE, "submit", "-m", "some/model", "--", "echo", "grüße 世界"], env=environ, check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLEETGATE_", "PYTHON", "LC_"))}
+    environ = {**kept, "FLEETGATE_HOME": str(folder / "state"), "FLEETGATE_CONFIG": str(folder / "config.toml")}
+    subprocess.run([FLEETGATE, "submit", "-m", "some/model", "--", "echo", "grüße 世界"], env=environ, check=True)
     return environ
 
 
@@ -60,18 +60,22 @@ def test_what_cannot_be_printed_is_said_by_every_command(
     if out is not None and not Path(out).exists():
         pytest.skip("there is no such device")
     for module in click_group.COMMANDS.values():
-        importlib.import_module(f"headgate.cli.{module}")  # here, and not in each child
+        importlib.import_module(f"fleetgate.cli.{module}")  # here, and not in each child
     for words in ALL:
         code, said = run_forked(words, environ, tmp_path, out=out)
         assert (code, len(said.splitlines())) == (CANNOT_PRINT, 1), f"{words}: {code} {said}"
-        assert said.startswith("headgate: cannot print "), words
+        assert said.startswith("fleetgate: cannot print "), words
 
 
 def run(words: str, environ: dict[str, str], before: str = "true", after: str = "", **more: str) -> tuple[int, str]:
     """Run a command by a shell that does something before; its exit code and everything it said."""
-    line = f'{before}; "$HEADGATE" {words} {after}'
+    line = f'{before}; "$FLEETGATE" {words} {after}'
     done = subprocess.run(
-        ["sh", "-c", line], env={**environ, "HEADGATE": HEADGATE, **more}, capture_output=True, timeout=60, check=False
+        ["sh", "-c", line],
+        env={**environ, "FLEETGATE": FLEETGATE, **more},
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     said = (done.stdout + done.stderr).decode(errors="replace")
     assert "Traceback" not in said, said
@@ -105,8 +109,8 @@ def test_a_job_in_a_folder_that_was_removed_is_refused_with_a_sentence(environ: 
 @pytest.mark.parametrize("home", ["", "/dev/null", "/proc/none"])
 @pytest.mark.parametrize("words", ["status", "run -- true", "config show"])
 def test_a_home_that_is_none_is_said(environ: dict[str, str], words: str, home: str) -> None:
-    without = {name: value for name, value in environ.items() if name not in ("HEADGATE_HOME", "XDG_STATE_HOME")}
-    before = f"export HOME={home}" if home else "unset HOME; HEADGATE_STORE=memory:// export HEADGATE_STORE"
+    without = {name: value for name, value in environ.items() if name not in ("FLEETGATE_HOME", "XDG_STATE_HOME")}
+    before = f"export HOME={home}" if home else "unset HOME; FLEETGATE_STORE=memory:// export FLEETGATE_STORE"
     code, said = run(words, without, before=before)
     assert code in (0, 64, 69, 78), said
 
@@ -143,7 +147,7 @@ def test_output_that_others_have_made_non_blocking_is_printed_whole(environ: dic
     """As the pipes of some programs are that start us."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
-    command = [HEADGATE, "simulate", "--help"]
+    command = [FLEETGATE, "simulate", "--help"]
     wanted = subprocess.run(command, env=environ, capture_output=True, check=True).stdout
     os.write(write_fd, b"." * 65_000)  # little is left of the pipe
     process = subprocess.Popen(command, env=environ, stdout=write_fd, stderr=subprocess.PIPE)

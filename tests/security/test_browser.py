@@ -30,12 +30,12 @@ post("/v1/jobs", { headers: json });
 post("%(url)s/v1/jobs", { mode: "no-cors" });
 post("%(url)s/concurrency/limits/fake", { method: "PUT", body: '{"limit": 99}' });
 try {
-  const channel = new BroadcastChannel("headgate.session");
-  const use = (secret) => post("%(url)s/v1/jobs", { headers: { ...json, "x-headgate-session": secret } });
+  const channel = new BroadcastChannel("fleetgate.session");
+  const use = (secret) => post("%(url)s/v1/jobs", { headers: { ...json, "x-fleetgate-session": secret } });
   channel.onmessage = ({ data }) => use(data.secret);
   channel.postMessage({ ask: true });
 } catch {}
-try { sessionStorage.getItem("headgate.session"); document.cookie = "headgate_session=x"; } catch {}
+try { sessionStorage.getItem("fleetgate.session"); document.cookie = "fleetgate_session=x"; } catch {}
 try { navigator.serviceWorker.register("/fake/v1/script.js", { scope: "/" }).catch(() => 0); } catch {}
 document.title = "it ran";
 """
@@ -77,7 +77,7 @@ class _Provider(BaseHTTPRequestHandler):
             self.send_header("Content-Type", kind)
         self.send_header("Content-Security-Policy", "script-src * 'unsafe-inline'")
         self.send_header("Service-Worker-Allowed", "/")
-        self.send_header("Set-Cookie", "headgate_planted=1; Path=/")
+        self.send_header("Set-Cookie", "fleetgate_planted=1; Path=/")
         self.send_header("Content-Length", str(len(body.encode())))
         self.end_headers()
         self.wfile.write(body.encode())
@@ -146,7 +146,7 @@ def may_change(page: Page) -> bool:
     return bool(page.evaluate(script))
 
 
-def test_the_file_of_headgate_open_signs_a_browser_in_and_is_gone(
+def test_the_file_of_fleetgate_open_signs_a_browser_in_and_is_gone(
     context: BrowserContext, server: Server, tmp_path: Path
 ) -> None:
     recorded = tmp_path / "opened"
@@ -178,25 +178,25 @@ def test_a_reloaded_tab_and_a_new_tab_stay_signed_in_until_one_signs_out(
     second = context.new_page()
     second.goto(server.url)
     second.wait_for_selector(SIGNED_IN)  # it asked the first tab
-    (cookie,) = (each for each in context.cookies() if each["name"].startswith("headgate_session"))
+    (cookie,) = (each for each in context.cookies() if each["name"].startswith("fleetgate_session"))
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     second.get_by_role("button", name="Sign out").click()
     for page in (first, second):
-        expect(page.locator("#banners")).to_contain_text("headgate open")
+        expect(page.locator("#banners")).to_contain_text("fleetgate open")
         expect(page.locator("#sign-out")).to_be_hidden()
         assert not may_change(page)
 
 
 def test_a_newer_link_in_the_same_browser_signs_all_tabs_in_again(context: BrowserContext, server: Server) -> None:
     first = open_signed_in(context, server)
-    before = first.evaluate("sessionStorage.getItem('headgate.session')")
+    before = first.evaluate("sessionStorage.getItem('fleetgate.session')")
     first.goto(server.link())  # the address differs in its fragment only: the page is not loaded again
     first.wait_for_function(
-        "before => ![before, null].includes(sessionStorage.getItem('headgate.session'))", arg=before
+        "before => ![before, null].includes(sessionStorage.getItem('fleetgate.session'))", arg=before
     )
     second = open_signed_in(context, server)
-    secret = second.evaluate("sessionStorage.getItem('headgate.session')")
-    first.wait_for_function("wanted => sessionStorage.getItem('headgate.session') === wanted", arg=secret)
+    secret = second.evaluate("sessionStorage.getItem('fleetgate.session')")
+    first.wait_for_function("wanted => sessionStorage.getItem('fleetgate.session') === wanted", arg=secret)
     assert may_change(first)
     assert may_change(second)
 
@@ -210,7 +210,7 @@ def test_a_used_link_says_so_and_changes_nothing(context: BrowserContext, server
     try:
         late = other.new_page()
         late.goto(link)
-        expect(late.locator("#toasts")).to_contain_text("headgate open", timeout=PATIENCE_MS)
+        expect(late.locator("#toasts")).to_contain_text("fleetgate open", timeout=PATIENCE_MS)
         assert not may_change(late)
     finally:
         other.close()
@@ -221,7 +221,7 @@ def test_another_web_server_on_this_machine_gets_a_cookie_that_is_worth_nothing(
 ) -> None:
     page = open_signed_in(context, server)
     cookies = "; ".join(f"{each['name']}={each['value']}" for each in context.cookies(provider))
-    assert "headgate_session" in cookies  # cookies know no port
+    assert "fleetgate_session" in cookies  # cookies know no port
     asked = context.request.post(
         f"{server.url}/v1/jobs",
         data=json.dumps({"command": ["true"]}),
@@ -230,7 +230,7 @@ def test_another_web_server_on_this_machine_gets_a_cookie_that_is_worth_nothing(
     assert (asked.status, asked.json()["reason"]) == (401, "token_needed")
     _Provider.words.update(url=server.url)
     page.goto(f"{provider}/page.html")  # another origin: the tab's secret stays behind
-    assert page.evaluate("sessionStorage.getItem('headgate.session')") is None
+    assert page.evaluate("sessionStorage.getItem('fleetgate.session')") is None
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["as it is", "in a browser without Sec-Fetch headers"])
@@ -261,7 +261,7 @@ def test_a_page_that_a_provider_answers_runs_nothing_in_a_signed_in_browser(
     assert bool(_Provider.asked) is not guarded  # what a browser opens is not even sent
     dashboard.reload()
     dashboard.wait_for_selector(SIGNED_IN)
-    assert not [each for each in context.cookies() if each["name"] == "headgate_planted"]
+    assert not [each for each in context.cookies() if each["name"] == "fleetgate_planted"]
     assert len(server.http("GET", "/v1/jobs?all=true")["jobs"]) == jobs
     assert not proof.exists()
 

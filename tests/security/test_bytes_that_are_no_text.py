@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 BYTES = b"caf\xc3 \xff"
-HEADGATE = os.fsencode(Path(sys.executable).with_name("headgate"))
+FLEETGATE = os.fsencode(Path(sys.executable).with_name("fleetgate"))
 
 
 class Home:
@@ -20,11 +20,11 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.here = os.fsencode(folder) + b"/here\xff"
         Path(os.fsdecode(self.here)).mkdir()
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "HEADGATE_HOME": str(folder / "state")}
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "FLEETGATE_HOME": str(folder / "state")}
 
     def run(self, *words: bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            [HEADGATE, *words], cwd=self.here, env={**self.env, **env}, capture_output=True, timeout=60, check=False
+            [FLEETGATE, *words], cwd=self.here, env={**self.env, **env}, capture_output=True, timeout=60, check=False
         )
         assert b"Traceback" not in done.stderr, done.stderr.decode(errors="replace")
         return done
@@ -44,8 +44,8 @@ PRINTS = (b"--", b"printf", b"%s", BYTES)
         ((), {}),
         ((b"--key", BYTES, b"--role", BYTES, b"--project", b"p" + BYTES), {}),
         ((b"--session", BYTES), {}),
-        ((), {"HEADGATE_BYPASS": "1"}),
-        ((b"--fail-open",), {"HEADGATE_STORE": "sqlite:///proc/nowhere"}),
+        ((), {"FLEETGATE_BYPASS": "1"}),
+        ((b"--fail-open",), {"FLEETGATE_STORE": "sqlite:///proc/nowhere"}),
     ],
     ids=["run", "names", "session", "bypass", "fail open"],
 )
@@ -75,7 +75,7 @@ def test_a_job_keeps_its_bytes_until_it_runs(home: Home):
         b"submit", b"--name", b"n" + BYTES, b"--env", b"V=" + BYTES, b"--", b"sh", b"-c", script, b"x", BYTES
     )
     ident = line.stdout.strip()
-    worker = subprocess.Popen([HEADGATE, b"worker", b"-n", b"1"], env=home.env, stderr=subprocess.DEVNULL)
+    worker = subprocess.Popen([FLEETGATE, b"worker", b"-n", b"1"], env=home.env, stderr=subprocess.DEVNULL)
     try:
         assert home.run(b"wait", ident).returncode == 0
     finally:
@@ -93,13 +93,13 @@ def test_a_name_that_cannot_be_meant_is_said_so(home: Home, words: tuple[bytes, 
 
 
 def test_a_state_folder_whose_name_is_no_text_is_refused_with_a_sentence(home: Home):
-    done = home.run(b"run", b"--", b"true", HEADGATE_HOME=os.fsdecode(home.here))
+    done = home.run(b"run", b"--", b"true", FLEETGATE_HOME=os.fsdecode(home.here))
     assert done.returncode == 78
     assert b"valid is a path whose name is UTF-8" in done.stderr
 
 
 def test_the_sessions_of_an_agent_in_such_a_folder_are_looked_for(tmp_path: Path):
-    from headgate.signals.agents import agent_for
+    from fleetgate.signals.agents import agent_for
 
     today = tmp_path / "sessions" / "2026" / "01" / "01"
     today.mkdir(parents=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headgate.testing.provider import FakeProvider
+from fleetgate.testing.provider import FakeProvider
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
 STRANGER = 12_345
@@ -170,7 +170,7 @@ def test_another_user_sees_whether_it_runs_and_the_files_of_its_page(scene: Scen
     ("path", "headers"),
     [
         ("/fake/v1/chat/completions", {}),
-        ("/fake/v1/chat/completions", {"x_api_key": "headgate"}),
+        ("/fake/v1/chat/completions", {"x_api_key": "fleetgate"}),
         ("/fake@work/v1/chat/completions", {}),
         ("/fake@work/v1/chat/completions", {"x_api_key": "junk-junk-junk-junk"}),
         ("/fake@work/v1/chat/completions", {"x_api_key": WORK[:-1]}),
@@ -197,18 +197,18 @@ def test_a_stranger_passes_with_a_key_of_their_own_and_no_key_of_ours_goes_along
     answer = scene.stranger.chat(x_api_key="a-key-of-the-stranger")
     assert answer.status == 200
     assert scene.gate.provider.seen[-1].headers["x-api-key"] == "a-key-of-the-stranger"
-    assert answer.headers["x-headgate-model"] == "fake/m1", "accounts have no names for strangers"
+    assert answer.headers["x-fleetgate-model"] == "fake/m1", "accounts have no names for strangers"
     assert scene.stranger.chat("/fake@work/v1/chat/completions", x_api_key=WORK).status == 200, "who has its key may"
     assert scene.gate.provider.seen[-1].headers["x-api-key"] == WORK
 
 
 @as_root
 def test_the_fallback_at_another_provider_is_not_for_strangers(scene: Scene) -> None:
-    from headgate.testing.script import Fault
+    from fleetgate.testing.script import Fault
 
     scene.gate.provider.script(Fault(status=529))
     before = len(scene.other.seen)
-    answer = scene.stranger.chat(x_api_key="another-key-of-a-stranger", x_headgate_hold="10ms")
+    answer = scene.stranger.chat(x_api_key="another-key-of-a-stranger", x_fleetgate_hold="10ms")
     assert answer.status == 529
     assert len(scene.other.seen) == before
     assert all(OTHER not in str(headers) for headers in scene.sent())
@@ -218,12 +218,12 @@ def test_the_fallback_at_another_provider_is_not_for_strangers(scene: Scene) -> 
 def test_a_strangers_first_call_is_tried_again_after_a_rate_limit_and_nothing_is_held_against_anyone(
     scene: Scene,
 ) -> None:
-    from headgate.testing.script import Fault
+    from fleetgate.testing.script import Fault
 
     scene.gate.provider.script(Fault(status=429, retry_after_s=0))
     answer = scene.stranger.chat(x_api_key="a-new-key-of-a-stranger")
     assert answer.status == 200
-    assert answer.headers["x-headgate-attempts"] == "2"
+    assert answer.headers["x-fleetgate-attempts"] == "2"
     line = scene.gate.wait_until(
         lambda: [each for each in scene.gate.lines() if each["attempts"] == 2 and each["status"] == 200], "its line"
     )[-1]
@@ -238,13 +238,13 @@ def test_no_answer_tells_a_stranger_whether_a_key_resembles_one_of_ours(scene: S
     text = json.dumps({"accessToken": LOGIN})
     for key in (LOGIN[:-1], LOGIN[:20], LOGIN[3:], LOGIN + "x", text[1:40], "claudeAiOauth-16", "Z" * len(LOGIN)):
         answer = scene.stranger.chat("/logged/v1/messages", x_api_key=key)
-        told.add((answer.status, answer.headers["x-headgate-model"], tuple(sorted(answer.headers))))
+        told.add((answer.status, answer.headers["x-fleetgate-model"], tuple(sorted(answer.headers))))
     assert len(told) == 1, told
-    assert scene.gate.chat("/logged/v1/messages", MESSAGES, x_api_key=LOGIN[:-1]).headers["x-headgate-model"] != (
+    assert scene.gate.chat("/logged/v1/messages", MESSAGES, x_api_key=LOGIN[:-1]).headers["x-fleetgate-model"] != (
         "logged/claude-x"
     ), "nor is a part of it the account's for anyone else"
     whole = scene.gate.chat("/logged/v1/messages", MESSAGES, x_api_key=LOGIN)
-    assert whole.headers["x-headgate-model"] == "logged/claude-x"
+    assert whole.headers["x-fleetgate-model"] == "logged/claude-x"
 
 
 def test_a_trusted_caller_gets_the_key_of_the_account_that_it_names(scene: Scene) -> None:
@@ -260,7 +260,7 @@ def test_the_token_makes_a_stranger_trusted_and_is_never_sent_upstream(scene: Sc
     for headers in (
         {"x_api_key": token},
         {"Authorization": f"Bearer {token}"},
-        {"x_api_key": "headgate", "Authorization": f"Bearer {token}"},
+        {"x_api_key": "fleetgate", "Authorization": f"Bearer {token}"},
     ):
         assert scene.stranger.chat("/fake@work/v1/chat/completions", **headers).status == 200
         assert scene.gate.provider.seen[-1].headers["authorization"] == f"Bearer {WORK}"
@@ -274,10 +274,10 @@ def test_a_stranger_cannot_claim_an_account_by_a_header(scene: Scene) -> None:
     claim = {"ChatGPT_Account_ID": "acc-1"}
     owner = scene.gate.chat(x_api_key="", Authorization="Bearer login-of-the-owner", **claim)
     again = scene.gate.chat(x_api_key="", Authorization="Bearer login-of-the-owner-2", **claim)
-    assert owner.headers["x-headgate-model"] == again.headers["x-headgate-model"]
+    assert owner.headers["x-fleetgate-model"] == again.headers["x-fleetgate-model"]
     assert scene.stranger.chat(Authorization="Bearer login-of-the-stranger", **claim).status == 200
     assert scene.stranger.chat(Authorization="Bearer login-of-the-stranger", **claim).status == 200
-    assert scene.gate.events("granted")[0]["model"] != owner.headers["x-headgate-model"]
+    assert scene.gate.events("granted")[0]["model"] != owner.headers["x-fleetgate-model"]
 
 
 @as_root
@@ -303,7 +303,7 @@ def test_junk_keys_leave_nothing_behind(scene: Scene) -> None:
 
 
 def test_a_refused_key_of_a_caller_is_not_the_accounts_fault(scene: Scene) -> None:
-    from headgate.testing.script import Fault
+    from fleetgate.testing.script import Fault
 
     for path, body in (("/logged@default/v1/messages", MESSAGES), ("/logged/v1/messages", MESSAGES)):
         scene.gate.provider.script(Fault(status=401))

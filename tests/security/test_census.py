@@ -10,10 +10,10 @@ from time import monotonic
 
 import pytest
 
-from headgate.config.errors import BadValue
-from headgate.config.value_types import read_pattern
-from headgate.gate.liveness import foreign_agents, process_identity
-from headgate.gate.store_users import StoreUsers
+from fleetgate.config.errors import BadValue
+from fleetgate.config.value_types import read_pattern
+from fleetgate.gate.liveness import foreign_agents, process_identity
+from fleetgate.gate.store_users import StoreUsers
 
 README = (r"opencode.*-m (?P<model>\S+)", r"claude .*--model (?P<model>\S+)")
 STRANGER = 65_534

@@ -1,4 +1,4 @@
-"""The service works with exactly what `pip install 'headgate[serve]'` brings.
+"""The service works with exactly what `pip install 'fleetgate[serve]'` brings.
 
 The development environment has many more packages, and a framework that finds one of them takes another path. So a
 service is started that cannot import anything but its own requirements, and theirs.
@@ -26,7 +26,7 @@ class Blocked:
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         if name.partition(".")[0] in cls.names:
-            raise ModuleNotFoundError(f"No module named {name!r} (not a requirement of headgate[serve])", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r} (not a requirement of fleetgate[serve])", name=name)
 
 sys.meta_path.insert(0, Blocked)
 """
@@ -58,7 +58,7 @@ def required(name: str, extras: frozenset[str]) -> set[str]:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("clean")
     (home / "sitecustomize.py").write_text(BLOCK)
-    allowed = required("headgate", frozenset(["serve"]))
+    allowed = required("fleetgate", frozenset(["serve"]))
     assert {"litestar", "uvicorn", "msgspec"} <= allowed
     blocked = [
         module

@@ -15,14 +15,14 @@ from time import monotonic
 
 import pytest
 
-from headgate.api.http import connection_limits
-from headgate.proxy.http_client.connection import Connection, NotHttp, Request
+from fleetgate.api.http import connection_limits
+from fleetgate.proxy.http_client.connection import Connection, NotHttp, Request
 from tests.api.served import PATIENCE_S, Served
 
 HURRIED = """
-import headgate.api.http.connection_limits as bounds
+import fleetgate.api.http.connection_limits as bounds
 bounds.HEAD_S, bounds.BODY_S, bounds.UNREAD_S, bounds.LOOK_S = 1.5, 1.5, 3.0, 0.2
-from headgate.cli.main import main
+from fleetgate.cli.main import main
 main()
 """
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

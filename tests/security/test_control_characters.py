@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.main import invoke
-from headgate.cli.output.table import Cell, Column, Screen
-from headgate.cli.read_only_gate import json_text
-from headgate.cli.wait_progress import say
-from headgate.config.settings import Notify
-from headgate.notify.senders import sender
-from headgate.present.text import printable, printable_json, printable_lines
+from fleetgate.cli.main import invoke
+from fleetgate.cli.output.table import Cell, Column, Screen
+from fleetgate.cli.read_only_gate import json_text
+from fleetgate.cli.wait_progress import say
+from fleetgate.config.settings import Notify
+from fleetgate.notify.senders import sender
+from fleetgate.present.text import printable, printable_json, printable_lines
 
 HOSTILE = "\x1b[2J\x07\x7f\x9b31m\u202ereversed\u202c\u2066x\u200b\ufeff\u00ad\U000e0041"
 
@@ -68,7 +68,7 @@ def test_what_is_said_on_stderr_is_quiet(capfd: pytest.CaptureFixture[str]):
 
 
 def test_notifications_are_quiet_for_commands_as_for_webhooks(tmp_path: Path):
-    script = f'printf "%s%s" "$HEADGATE_TITLE" "$HEADGATE_TEXT" > {tmp_path}/told; cat > {tmp_path}/json'
+    script = f'printf "%s%s" "$FLEETGATE_TITLE" "$FLEETGATE_TEXT" > {tmp_path}/told; cat > {tmp_path}/json'
     send = sender(Notify("x", command=("sh", "-c", script)))
     send(HOSTILE, {"event": "failed", "text": f"one {HOSTILE}\ntwo", "name": HOSTILE})
     told, document = (tmp_path / "told").read_text(), (tmp_path / "json").read_text()

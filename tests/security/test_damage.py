@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.core import events as ev
-from headgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored, StoreError
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core import events as ev
+from fleetgate.log.protocol import START, Commit, Head, LogReplaced, Position, SideWrite, Stored, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
 
 FLIPS = 400
 FIRST_AT = 1_000_000
@@ -90,7 +90,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Files, Everything]
     fill(log, 60, position)
     written = everything(log)
     log.close()
-    return Files(folder, "headgate.db"), written
+    return Files(folder, "fleetgate.db"), written
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +102,10 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Files, Everything
     log.save_snapshot(b"the state", position)
     fill(log, 60, position)
     written = everything(log)
-    files = Files(folder, "headgate.db-wal")
-    kept = (folder / "headgate.db-wal").rename(folder / "kept")  # closing would take it into the database
+    files = Files(folder, "fleetgate.db-wal")
+    kept = (folder / "fleetgate.db-wal").rename(folder / "kept")  # closing would take it into the database
     log.close()
-    kept.rename(folder / "headgate.db-wal")
+    kept.rename(folder / "fleetgate.db-wal")
     return files, written
 
 
@@ -127,7 +127,7 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(store: str, request: pytes
             else:
                 assert everything(log).is_as(written), f"seed {seed}"
         except StoreError as error:
-            noticed += "`headgate doctor`" in str(error) or "restore a backup" in str(error)
+            noticed += "`fleetgate doctor`" in str(error) or "restore a backup" in str(error)
         except LogReplaced:
             noticed += 1
         finally:
@@ -146,7 +146,7 @@ def test_damage_is_named_with_what_to_do(closed: tuple[Files, Everything]):
     log = SqliteLog(str(files.folder), clock=lambda: FIRST_AT)
     try:
         with pytest.raises(
-            StoreError, match=r"damaged \(commit 34 is not as it was written\).*headgate doctor.*backup"
+            StoreError, match=r"damaged \(commit 34 is not as it was written\).*fleetgate doctor.*backup"
         ):
             log.read(START)
         with pytest.raises(StoreError, match=r"commit 34"):
@@ -161,7 +161,7 @@ def test_what_is_no_store_is_said_in_a_sentence(what: str, tmp_path: Path):
     log = SqliteLog(str(tmp_path), clock=lambda: FIRST_AT)
     fill(log, 50)
     log.close()
-    path = tmp_path / "headgate.db"
+    path = tmp_path / "fleetgate.db"
     if what == "empty":
         path.write_bytes(b"")
     elif what == "cut":
@@ -197,7 +197,7 @@ def test_files_that_are_removed_beside_an_open_store_are_survived(names: tuple[s
         position = fill(one, 20)
         assert len(other.read(START)) == 20
         for name in names:
-            (tmp_path / f"headgate.db{name}").unlink()
+            (tmp_path / f"fleetgate.db{name}").unlink()
         for log in (other, one):
             try:
                 found = log.read(position)

@@ -13,31 +13,31 @@ from pathlib import Path
 
 import pytest
 
-import headgate.sync
-from headgate.core.errors import HeadgateError
-from headgate.gate.wakeup import mailbox
-from headgate.log import open_log
-from headgate.log.protocol import START, Log
-from headgate.log.sqlite.log import SqliteLog
+import fleetgate.sync
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.log import open_log
+from fleetgate.log.protocol import START, Log
+from fleetgate.log.sqlite.log import SqliteLog
 from tests.postgres_server import Server
 from tests.postgres_stores import fresh_store
 from tests.processes.fleet import Fleet
 
 PATIENCE_S = 20.0
 
-# `headgate run`; just before it commits the pid of its child, which waits, the database is replaced by its backup.
+# `fleetgate run`; just before it commits the pid of its child, which waits, the database is replaced by its backup.
 REPLACED = """
 import os, shutil, sys
-from headgate.cli import run
-from headgate.cli.main import main
-from headgate.runner.child import Child
+from fleetgate.cli import run
+from fleetgate.cli.main import main
+from fleetgate.runner.child import Child
 
 home, backup = sys.argv[1:3]
 prepare = Child.prepare
 
 def prepare_and_replace(*args, **options):
     child = prepare(*args, **options)
-    for name in ("headgate.db", "headgate.db-wal", "headgate.db-shm"):
+    for name in ("fleetgate.db", "fleetgate.db-wal", "fleetgate.db-shm"):
         os.unlink(f"{home}/{name}")
         if os.path.exists(f"{backup}/{name}"):
             shutil.copy(f"{backup}/{name}", f"{home}/{name}")
@@ -157,7 +157,7 @@ def test_a_log_of_the_parent_is_refused_in_a_forked_child_by_a_sentence(url: str
     log = open_log(url)
     pid, said = forked(lambda: use(log))
     try:
-        assert said.startswith("HeadgateError: this gate was opened before a fork"), said
+        assert said.startswith("FleetgateError: this gate was opened before a fork"), said
         assert log.read(START) == []
     finally:
         end(pid)
@@ -173,7 +173,7 @@ def test_a_forked_child_that_opens_the_same_store_has_locks_of_its_own(tmp_path:
     def open_another() -> int:
         kept.append(SqliteLog(str(tmp_path)))
         kept[0].read(START)
-        inode = f":{(tmp_path / 'headgate.db').stat().st_ino} "
+        inode = f":{(tmp_path / 'fleetgate.db').stat().st_ino} "
         lines = Path("/proc/locks").read_text().splitlines()
         return sum(f" {os.getpid()} " in line and inode in line and "POSIX" in line for line in lines)
 
@@ -212,16 +212,16 @@ def test_a_mailbox_ends_with_its_process_though_a_forked_child_lives_on(tmp_path
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[headgate.sync.Gate]:
-    with headgate.sync.open_gate(f"sqlite://{tmp_path}/store", {"requests": {"some/*": 1}}) as gate:
+def gate(tmp_path: Path) -> Iterator[fleetgate.sync.Gate]:
+    with fleetgate.sync.open_gate(f"sqlite://{tmp_path}/store", {"requests": {"some/*": 1}}) as gate:
         yield gate
 
 
-def test_a_synchronous_gate_is_refused_in_a_forked_child_instead_of_waiting_for_ever(gate: headgate.sync.Gate) -> None:
+def test_a_synchronous_gate_is_refused_in_a_forked_child_instead_of_waiting_for_ever(gate: fleetgate.sync.Gate) -> None:
     def use() -> str:
         try:
             return str(gate.status())
-        except HeadgateError as error:
+        except FleetgateError as error:
             return str(error)
 
     pid, said = forked(use)
@@ -229,7 +229,7 @@ def test_a_synchronous_gate_is_refused_in_a_forked_child_instead_of_waiting_for_
     assert said.startswith("this gate was opened before a fork"), said
 
 
-def test_a_forked_child_that_leaves_its_copy_of_a_lease_gives_nothing_back(gate: headgate.sync.Gate) -> None:
+def test_a_forked_child_that_leaves_its_copy_of_a_lease_gives_nothing_back(gate: fleetgate.sync.Gate) -> None:
     def leave() -> str:
         leased.release()
         gate.close()
@@ -243,11 +243,11 @@ def test_a_forked_child_that_leaves_its_copy_of_a_lease_gives_nothing_back(gate:
 
 
 def _lease(url: str, answers: multiprocessing.SimpleQueue[str]) -> None:
-    with headgate.sync.open_gate(url) as gate, gate.lease("some/model") as leased:
+    with fleetgate.sync.open_gate(url) as gate, gate.lease("some/model") as leased:
         answers.put(leased.model)
 
 
-def test_a_process_of_multiprocessing_opens_a_gate_of_its_own(gate: headgate.sync.Gate, tmp_path: Path) -> None:
+def test_a_process_of_multiprocessing_opens_a_gate_of_its_own(gate: fleetgate.sync.Gate, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     answers: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
     process = context.Process(target=_lease, args=(f"sqlite://{tmp_path}/store", answers))

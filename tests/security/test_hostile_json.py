@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy.request_body import with_model
-from headgate.testing.provider import FakeProvider
+from fleetgate.proxy.request_body import with_model
+from fleetgate.testing.provider import FakeProvider
 from tests.api.served import Served
 from tests.proxy.proxied import Proxied
 
@@ -108,11 +108,11 @@ def test_a_hostile_call_of_a_model_is_refused_or_takes_its_slot(tmp_path_factory
         for more in (b"NaN", b"1e999", b'"\\ud800"', b'"\xff"', b"9" * 5000, b'"\x01"'):
             body = b'{"model": "m1", "messages": [{"role": "user", "content": "hi"}], "more": %s}' % more
             answer = proxied.chat(body=body)
-            assert answer.headers["x-headgate-model"] == "fake/m1" or "fake@" in answer.headers["x-headgate-model"], (
+            assert answer.headers["x-fleetgate-model"] == "fake/m1" or "fake@" in answer.headers["x-fleetgate-model"], (
                 more
             )
         body = json.dumps({"messages": [], "model": "m1"}).encode()
-        assert proxied.chat(body=b"\xef\xbb\xbf" + body).headers["x-headgate-model"]
+        assert proxied.chat(body=b"\xef\xbb\xbf" + body).headers["x-fleetgate-model"]
         proxied.check_nothing_is_held()
 
 

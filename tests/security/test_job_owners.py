@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pytest
 
-from headgate.core.errors import BadRequest
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.jobs import actions, job_record, job_store, submit
-from headgate.jobs.job_owner import Owners, must_seal, uid_of, user_name
-from headgate.jobs.job_record import Job, JobSpec
-from headgate.jobs.sealed_files import NotTrusted, Sealed, unseal
-from headgate.jobs.worker_process import Hand, Wants
-from headgate.log import open_log
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import actions, job_record, job_store, submit
+from fleetgate.jobs.job_owner import Owners, must_seal, uid_of, user_name
+from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.sealed_files import NotTrusted, Sealed, unseal
+from fleetgate.jobs.worker_process import Hand, Wants
+from fleetgate.log import open_log
 
 SECRET = "S3cr3tV4lueXYZ"
 ME = os.geteuid()
@@ -216,7 +216,7 @@ def test_a_job_that_is_forgotten_takes_its_file_along(shared: DirectGate):
 
 
 def test_the_model_of_a_sealed_job_is_one_that_it_was_submitted_with(shared: DirectGate):
-    from headgate.jobs.attempt import Attempt
+    from fleetgate.jobs.attempt import Attempt
 
     ident = submitted(shared, "sh", "-c", "echo {model}", models=("a/b",))
     hand = Hand(shared, Wants(), -1, lambda text: None)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.proxy.routes import leaves_base
-from headgate.testing.provider import FakeProvider
+from fleetgate.proxy.routes import leaves_base
+from fleetgate.testing.provider import FakeProvider
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied, read_all
 
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import pytest
 
-from headgate.proxy.headers import passed_back
+from fleetgate.proxy.headers import passed_back
 from tests.api.served import Answer
 from tests.proxy.proxied import Proxied
 
 HARMFUL = {
-    "Set-Cookie": "headgate_session=stolen; Path=/",
+    "Set-Cookie": "fleetgate_session=stolen; Path=/",
     "Set-Cookie2": "a=b",
     "Clear-Site-Data": '"*"',
     "Strict-Transport-Security": "max-age=99999999",
@@ -119,7 +119,7 @@ def test_errors_that_the_proxy_makes_itself_are_isolated_too(proxied: Proxied):
     answer = proxied.get("/gone/v1/models")
     assert answer.status == 502
     check_isolated(answer)
-    bad = proxied.get("/fake/v1/models", x_headgate_hold="soon")
+    bad = proxied.get("/fake/v1/models", x_fleetgate_hold="soon")
     assert bad.status == 400
     check_isolated(bad)
     foreign = proxied.get("/fake/v1/models", Origin="http://evil.example")
@@ -161,9 +161,9 @@ def test_programs_that_use_fetch_are_answered(proxied: Proxied):
 
 def test_a_provider_never_gets_the_browsers_session(proxied: Proxied):
     _Provider.asked.clear()
-    cookie = "a=1; headgate_session_12ab=secret; __Host-headgate_session_12ab=secret;headgate_session=old; b=2"
-    proxied.get("/fake/v1/page", Cookie=cookie, x_headgate_session="secret of the tab")
-    proxied.get("/fake/v1/page", Cookie="headgate_session=only")
+    cookie = "a=1; fleetgate_session_12ab=secret; __Host-fleetgate_session_12ab=secret;fleetgate_session=old; b=2"
+    proxied.get("/fake/v1/page", Cookie=cookie, x_fleetgate_session="secret of the tab")
+    proxied.get("/fake/v1/page", Cookie="fleetgate_session=only")
     (_, first), (_, second) = _Provider.asked
     assert first["cookie"] == "a=1; b=2"
     assert "cookie" not in second

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.signals.redaction import MASK, readable, redact_text, redact_words, shown_command
+from fleetgate.signals.redaction import MASK, readable, redact_text, redact_words, shown_command
 
 SECRET = "S3cr3tV4lueXYZ"
 

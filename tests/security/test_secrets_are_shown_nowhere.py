@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.gate.liveness import process_identity
-from headgate.jobs.blocking_api import Desk
-from headgate.present.json.jobs import JobFilter
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.gate.liveness import process_identity
+from fleetgate.jobs.blocking_api import Desk
+from fleetgate.present.json.jobs import JobFilter
 from tests.cli.changing import Cli, opened
 
 SECRET = "S3cr3tV4lueXYZ"
 WORDS = ["sh", "-c", "true", "x", "--api-key", SECRET, f"sk-ant-{SECRET}", f"OPENAI_API_KEY={SECRET}"]
-HEADGATE = [sys.executable, "-m", "headgate"]
+FLEETGATE = [sys.executable, "-m", "fleetgate"]
 
 
 @pytest.fixture
@@ -46,17 +46,21 @@ def test_a_job_shows_everything_but_the_secret(cli: Cli):
 def test_a_run_that_ran_waited_or_was_refused_leaves_no_secret(cli: Cli):
     cli.configure("[agents]\nhost = 1\n")
     for options in ((), ("--fail-open",)):
-        subprocess.run([*HEADGATE, "run", *options, "--", *WORDS], check=True, timeout=60)
-    subprocess.run([*HEADGATE, "run", "--", *WORDS], env={**os.environ, "HEADGATE_BYPASS": "1"}, check=True, timeout=60)
+        subprocess.run([*FLEETGATE, "run", *options, "--", *WORDS], check=True, timeout=60)
+    subprocess.run(
+        [*FLEETGATE, "run", "--", *WORDS], env={**os.environ, "FLEETGATE_BYPASS": "1"}, check=True, timeout=60
+    )
     cli.ok("acquire", "--pid", str(os.getpid()))
-    done = subprocess.run([*HEADGATE, "run", "--no-wait", "--", *WORDS], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*FLEETGATE, "run", "--no-wait", "--", *WORDS], capture_output=True, timeout=60, check=False)
     assert done.returncode == 75
     assert SECRET.encode() not in done.stdout + done.stderr
-    done = subprocess.run([*HEADGATE, "run", "--wait", "1", "--", *WORDS], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*FLEETGATE, "run", "--wait", "1", "--", *WORDS], capture_output=True, timeout=60, check=False
+    )
     assert SECRET.encode() not in done.stdout + done.stderr
     assert SECRET not in looked_at(cli)
     cli.close()
-    for path in Path(os.environ["HEADGATE_HOME"]).rglob("*"):
+    for path in Path(os.environ["FLEETGATE_HOME"]).rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 

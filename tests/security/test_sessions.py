@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.api.security import session_routes
-from headgate.api.security.link_files import NoLinkFile, remove_old_link_files, write_link_file
-from headgate.api.security.sessions import CODE_S, SESSION_S, Sessions
-from headgate.api.security.tokens import Tokens
+from fleetgate.api.security import session_routes
+from fleetgate.api.security.link_files import NoLinkFile, remove_old_link_files, write_link_file
+from fleetgate.api.security.sessions import CODE_S, SESSION_S, Sessions
+from fleetgate.api.security.tokens import Tokens
 from tests.api.served import Answer, Served
 from tests.security.test_callers import STRANGER, Caller, as_root
 
@@ -28,7 +28,7 @@ TOKEN = b"a-token-of-a-test-1"
 def pair_of(answer: Answer) -> dict[str, str]:
     """The headers that a signed-in page sends."""
     cookie = answer.headers["set-cookie"].partition(";")[0]
-    return {"Cookie": cookie, "x_headgate_session": answer.json["secret"]}
+    return {"Cookie": cookie, "x_fleetgate_session": answer.json["secret"]}
 
 
 def sign_in(served: Served, **headers: str) -> Answer:
@@ -56,13 +56,13 @@ def test_cookie_and_secret_together_may_change_something_and_either_alone_may_no
 
     assert status(first) == 200
     assert status({"Cookie": first["Cookie"]}) == 401
-    assert status({"x_headgate_session": first["x_headgate_session"]}) == 401
-    assert status({"Cookie": first["Cookie"], "x_headgate_session": second["x_headgate_session"]}) == 401
-    assert status({"Cookie": first["Cookie"], "x_headgate_session": ""}) == 401
+    assert status({"x_fleetgate_session": first["x_fleetgate_session"]}) == 401
+    assert status({"Cookie": first["Cookie"], "x_fleetgate_session": second["x_fleetgate_session"]}) == 401
+    assert status({"Cookie": first["Cookie"], "x_fleetgate_session": ""}) == 401
     value = first["Cookie"].partition("=")[2]
-    assert status({"Cookie": first["Cookie"], "x_headgate_session": value}) == 401
+    assert status({"Cookie": first["Cookie"], "x_fleetgate_session": value}) == 401
     assert (
-        status({"Cookie": first["Cookie"].replace("=", "=9", 1), "x_headgate_session": first["x_headgate_session"]})
+        status({"Cookie": first["Cookie"].replace("=", "=9", 1), "x_fleetgate_session": first["x_fleetgate_session"]})
         == 401
     )
     # Another web server on 127.0.0.1 may have set a cookie of the same name.
@@ -85,7 +85,7 @@ def test_cookie_and_secret_together_may_change_something_and_either_alone_may_no
 def test_the_cookie_is_short_lived_and_kept_from_scripts_and_other_sites(served: Served):
     cookie = SimpleCookie(sign_in(served).headers["set-cookie"])
     ((name, morsel),) = cookie.items()
-    assert name.startswith("headgate_session")
+    assert name.startswith("fleetgate_session")
     assert 0 < int(morsel["max-age"]) <= 12 * 3600
     assert (morsel["httponly"], morsel["samesite"], morsel["path"], morsel["domain"]) == (True, "Strict", "/", "")
     assert not morsel["secure"]
@@ -94,7 +94,7 @@ def test_the_cookie_is_short_lived_and_kept_from_scripts_and_other_sites(served:
 def test_behind_tls_the_cookie_is_bound_to_the_host_and_to_tls(served: Served):
     answer = sign_in(served, Origin=f"https://127.0.0.1:{served.port}", Sec_Fetch_Site="same-origin")
     set_cookie = answer.headers["set-cookie"]
-    assert set_cookie.startswith("__Host-headgate_session")
+    assert set_cookie.startswith("__Host-fleetgate_session")
     assert "; Secure" in set_cookie
     assert "; Path=/;" in set_cookie
     assert served.request("GET", "/v1/session", token="", **pair_of(answer)).json["may_change"] is True
@@ -127,8 +127,8 @@ def test_sessions_and_codes_end(monkeypatch: pytest.MonkeyPatch):
     assert other.cookie != sessions.cookie  # two services on one machine do not sign each other out
     assert not other.is_open(cookies.replace(sessions.cookie.encode(), other.cookie.encode()), secret)
     now, later = time(), monotonic()
-    monkeypatch.setattr("headgate.api.security.sessions.time", lambda: now + SESSION_S + 2)
-    monkeypatch.setattr("headgate.api.security.sessions.monotonic", lambda: later + CODE_S + 1)
+    monkeypatch.setattr("fleetgate.api.security.sessions.time", lambda: now + SESSION_S + 2)
+    monkeypatch.setattr("fleetgate.api.security.sessions.monotonic", lambda: later + CODE_S + 1)
     assert not sessions.is_open(cookies, secret)
     assert not sessions.redeem(code)
     for junk in (b"", b"=", b"a.b", b";;;", cookies[:-1], cookies + b"\xff"):
@@ -153,7 +153,7 @@ def test_off_loopback_the_page_is_public_and_data_needs_both_halves(tmp_path: Pa
         served.kill()
 
 
-# `headgate open`.
+# `fleetgate open`.
 
 RECORD = """#!/bin/sh
 printf '%s\\n' "$@" > "$HOME/opened"
@@ -190,7 +190,7 @@ def test_open_without_a_browser_says_what_to_type_and_leaves_no_file(tmp_path: P
     with Served(tmp_path, BROWSER="/nowhere/browser %s", PATH="/nowhere", DISPLAY="", WAYLAND_DISPLAY="") as served:
         done = served.cli("open")
         assert done.returncode == 69
-        assert "headgate open --print" in done.stderr
+        assert "fleetgate open --print" in done.stderr
         assert "code" not in done.stdout + done.stderr
         assert list((served.home / "open").iterdir()) == []
         printed = served.cli("open", "--print")
@@ -220,7 +220,7 @@ def test_link_files_that_were_not_used_are_removed_when_their_codes_have_ended(t
 
 
 def test_the_service_removes_the_file_of_a_code_that_was_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HEADGATE_HOME", str(tmp_path))
+    monkeypatch.setenv("FLEETGATE_HOME", str(tmp_path))
     monkeypatch.setattr(session_routes, "CODE_S", 0.0)
     monkeypatch.setattr(session_routes, "_MARGIN_S", 0.0)
     old = Path(write_link_file(str(tmp_path), "http://127.0.0.1/#code=a", "a"))
@@ -253,7 +253,7 @@ def test_a_code_is_worth_nothing_to_another_user_of_the_machine_unless_it_is_sha
         code = shared.stdout.partition("#code=")[2].strip()
         answer = stranger.ask("POST", "/v1/session", {"code": code})
         assert answer.status == 200
-        pair = {"Cookie": answer.headers["set-cookie"].partition(";")[0], "x_headgate_session": answer.json["secret"]}
+        pair = {"Cookie": answer.headers["set-cookie"].partition(";")[0], "x_fleetgate_session": answer.json["secret"]}
         assert stranger.ask("GET", "/v1/session", **pair).json["may_change"] is True
         assert stranger.ask("GET", "/v1/session").status == 401
         assert stranger.ask("GET", "/").status == 200  # the page, without its data

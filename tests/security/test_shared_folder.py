@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.security.tokens import NoToken, find_token, make_token, token_path
-from headgate.gate.liveness import process_identity
-from headgate.gate.node import discovery
-from headgate.gate.serving.service_address import Address, BadAddress, address_path, read_address, write_address
-from headgate.jobs import output_files
-from headgate.log.store_files import make_file, make_inner_folder
+from fleetgate.api.security.tokens import NoToken, find_token, make_token, token_path
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.node import discovery
+from fleetgate.gate.serving.service_address import Address, BadAddress, address_path, read_address, write_address
+from fleetgate.jobs import output_files
+from fleetgate.log.store_files import make_file, make_inner_folder
 
 STRANGER = 65_534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")

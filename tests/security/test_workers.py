@@ -10,12 +10,12 @@ from time import monotonic, sleep
 
 import pytest
 
-from headgate.cli import serve_workers
-from headgate.gate.python_command import python_command
+from fleetgate.cli import serve_workers
+from fleetgate.gate.python_command import python_command
 from tests.api.served import PATIENCE_S, Served
 from tests.api.test_jobs import submit, until
 
-SOURCES = Path(__file__).parents[2] / "src" / "headgate"
+SOURCES = Path(__file__).parents[2] / "src" / "fleetgate"
 WORKER = "echo 2; cat >/dev/null"
 FEW_FILES = ["sh", "-c", 'ulimit -S -n 200 && exec "$@"', "sh"]
 NO_PROGRAM = ["/there/is/no/such/program"]
@@ -88,8 +88,8 @@ def test_a_worker_whose_hands_do_not_come_is_trouble_after_a_while(
 TROUBLED = """
 import errno, os, sys
 sys.path.pop(0)
-from headgate.cli import crew
-from headgate.cli.main import main
+from fleetgate.cli import crew
+from fleetgate.cli.main import main
 
 flag, command = sys.argv.pop(1), crew.python_command
 crew._FIRST_PAUSE_S = crew._LONGEST_PAUSE_S = 0.2
@@ -101,7 +101,7 @@ main()
 class Troubled(Served):
     def spawn(self, *argv: str) -> subprocess.Popen[str]:
         folder = self.home.parent
-        for name in ("msgspec", "click", "headgate", "signal"):
+        for name in ("msgspec", "click", "fleetgate", "signal"):
             (folder / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r})\n")
         return subprocess.Popen(
             [*FEW_FILES, sys.executable, "-c", TROUBLED, str(folder / "flag"), *argv],
@@ -135,10 +135,10 @@ def test_a_service_whose_workers_do_not_run_is_not_ready_until_they_do(tmp_path:
         served.kill()
 
 
-# `headgate worker` that cannot fork three times.
+# `fleetgate worker` that cannot fork three times.
 FORKLESS = """
 import errno, os, sys
-from headgate.cli.main import main
+from fleetgate.cli.main import main
 
 fork, left = os.fork, 3
 
@@ -169,8 +169,8 @@ def test_a_worker_that_cannot_fork_tries_again(tmp_path: Path) -> None:
 
 
 def test_python_is_started_in_one_way_which_imports_nothing_of_the_current_folder(tmp_path: Path) -> None:
-    (tmp_path / "headgate.py").write_text("raise SystemExit('a file of the current folder was imported')")
-    done = subprocess.run(python_command("headgate", "--version"), cwd=tmp_path, check=False, capture_output=True)
+    (tmp_path / "fleetgate.py").write_text("raise SystemExit('a file of the current folder was imported')")
+    done = subprocess.run(python_command("fleetgate", "--version"), cwd=tmp_path, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
     users = {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py") if "sys.executable" in path.read_text()}
     assert users == {"gate/python_command.py", "cli/doctor/command.py"}

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec, Ticket
 
 _COOLDOWN_MS = {"agents": 0, "requests": 350}
 Selector = tuple[str, str]  # kind and text

@@ -12,12 +12,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from headgate.core.events import Event
-from headgate.log.host_beats import GAP_MS
-from headgate.log.postgres import PostgresLog
-from headgate.log.postgres.connection import Lost
-from headgate.log.protocol import KEEP_BYTES, Commit, Head, Log, Position, SideWrite, Stored, StoreError
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.events import Event
+from fleetgate.log.host_beats import GAP_MS
+from fleetgate.log.postgres import PostgresLog
+from fleetgate.log.postgres.connection import Lost
+from fleetgate.log.protocol import KEEP_BYTES, Commit, Head, Log, Position, SideWrite, Stored, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
 
 KILL, ERROR, INTERRUPT = "kill", "error", "interrupt"
 KINDS = (KILL, ERROR, INTERRUPT)
@@ -253,7 +253,7 @@ def _look_at_trips(log: PostgresLog, faults: FaultyLog) -> None:
         try:
             faults.step("trip")
             results = ask(sql, on=on, meanwhile=meanwhile)
-            faults.step("trip COMMITTED" if sql.startswith("INSERT INTO headgate.log") else "trip made")
+            faults.step("trip COMMITTED" if sql.startswith("INSERT INTO fleetgate.log") else "trip made")
         except (Lost, KeyboardInterrupt):
             link.drop()
             raise

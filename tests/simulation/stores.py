@@ -6,16 +6,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate.log.memory import MemoryLog, MemoryStore
-from headgate.log.postgres import PostgresLog
-from headgate.log.protocol import Log
-from headgate.log.sqlite.log import SqliteLog
-from headgate.testing import FakeClock
+from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.log.postgres import PostgresLog
+from fleetgate.log.protocol import Log
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.testing import FakeClock
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 
 START_MS = 1_700_000_000_000
-_DATABASE = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
+_DATABASE = ("fleetgate.db", "fleetgate.db-wal", "fleetgate.db-shm")
 
 
 class Store:

@@ -16,7 +16,7 @@ from tests.simulation.stores import InMemory, InPostgres, InSqlite, Store
 from tests.simulation.world import World
 
 STEPS = 150
-SOAK = int(os.environ.get("HEADGATE_SOAK", "0"))
+SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 SEEDS = int(os.environ.get("SIMULATION_SEEDS") or 40 + 20 * SOAK)
 ONLY = os.environ.get("SIMULATION_SEED")
 

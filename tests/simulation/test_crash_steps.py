@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import BadRequest, InternalError
-from headgate.core.invariants import check_invariants
-from headgate.core.state.state import State
-from headgate.gate.replica import replica
-from headgate.gate.replica.lost_log_recovery import LOCAL_MS
-from headgate.gate.replica.replica import TOLD, Replica
-from headgate.log.protocol import START, Commit, LogReplaced, Position, Stored, StoreError
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadRequest, InternalError
+from fleetgate.core.invariants import check_invariants
+from fleetgate.core.state.state import State
+from fleetgate.gate.replica import replica
+from fleetgate.gate.replica.lost_log_recovery import LOCAL_MS
+from fleetgate.gate.replica.replica import TOLD, Replica
+from fleetgate.log.protocol import START, Commit, LogReplaced, Position, Stored, StoreError
 from tests.postgres_server import Server
 from tests.simulation.books import Books
 from tests.simulation.faults import ERROR, KILL, KINDS, FaultyLog, Killed
@@ -27,7 +27,7 @@ from tests.simulation.world import Process, compare, picture
 
 SPEC = Spec(models=("umans/coder",), kind="requests")
 CAP = cmd.SetRule(Rule("requests", "umans", cap=1, on_429="step", cooldown_ms=0))
-FILE = cmd.LoadFile("/etc/headgate.toml", "digest", 1, (Rule("requests", "umans", cap=1, on_429="step"),))
+FILE = cmd.LoadFile("/etc/fleetgate.toml", "digest", 1, (Rule("requests", "umans", cap=1, on_429="step"),))
 
 
 STORES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 

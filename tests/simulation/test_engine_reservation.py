@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.core.invariants import check_settled
-from headgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.core.invariants import check_settled
+from fleetgate.core.queue.admission import RESERVE_AFTER_MS
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 Ask = Callable[[Bench, str], object]
@@ -125,7 +125,7 @@ def test_weighted_seats_do_not_starve_where_seats_cool_down():
 
 
 def test_nobody_is_held_back_for_one_whose_environment_allows_it_less_than_others():
-    """HEADGATE_AGENTS=host=1 on a host that others keep at three: it waits for a quiet moment, as it was told to."""
+    """FLEETGATE_AGENTS=host=1 on a host that others keep at three: it waits for a quiet moment, as it was told to."""
     bench = Bench(agents={"host": 3})
     others = Stream(bench, "o", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 5)
     bench.agent("alone", SONNET, caps=(("host", 1),))

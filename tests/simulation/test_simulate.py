@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.errors import BadRequest, NotFound
-from headgate.simulate import random_durations
-from headgate.simulate.plot import svg
-from headgate.simulate.policies import plan, plans
-from headgate.simulate.provider import MINUTE, Upstream
-from headgate.simulate.result import Result, mean
-from headgate.simulate.runs import Run, every, one
-from headgate.simulate.scenario import Provider, Scenario, load, names, read
-from headgate.simulate.table import aligned, compared, markdown, waits
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.simulate import random_durations
+from fleetgate.simulate.plot import svg
+from fleetgate.simulate.policies import plan, plans
+from fleetgate.simulate.provider import MINUTE, Upstream
+from fleetgate.simulate.result import Result, mean
+from fleetgate.simulate.runs import Run, every, one
+from fleetgate.simulate.scenario import Provider, Scenario, load, names, read
+from fleetgate.simulate.table import aligned, compared, markdown, waits
 
 SEED = 4242
 

@@ -13,16 +13,16 @@ from time import monotonic, sleep
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import InternalError
-from headgate.core.invariants import check_invariants
-from headgate.core.state.snapshot_format import Snapshot
-from headgate.core.state.state import State
-from headgate.gate.replica import replica
-from headgate.gate.replica.replica import TOLD, Decided, Replica
-from headgate.log.protocol import START, Commit, Log, Position, StoreError
+from fleetgate.core import commands as cmd
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import InternalError
+from fleetgate.core.invariants import check_invariants
+from fleetgate.core.state.snapshot_format import Snapshot
+from fleetgate.core.state.state import State
+from fleetgate.gate.replica import replica
+from fleetgate.gate.replica.replica import TOLD, Decided, Replica
+from fleetgate.log.protocol import START, Commit, Log, Position, StoreError
 from tests.simulation.books import Books
 from tests.simulation.faults import KINDS, FaultyLog, Killed
 from tests.simulation.stores import InPostgres, Store
@@ -290,7 +290,7 @@ class World:
             Rule(kind, selector, cap=self.random.randint(1, 3) + (selector == "project"), on_429="step")
             for kind, selector in SELECTORS
         )
-        return cmd.LoadFile("/etc/headgate.toml", f"digest {self.files}", self.files, rules)
+        return cmd.LoadFile("/etc/fleetgate.toml", f"digest {self.files}", self.files, rules)
 
     def acquire(self, process: Process) -> cmd.Acquire:
         draw = self.random

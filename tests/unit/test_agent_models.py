@@ -2,11 +2,11 @@
 
 import pytest
 
-from headgate.config.environment import Environment
-from headgate.core.errors import BadRequest
-from headgate.present.request_fields import wanted
-from headgate.runner.placeholders import filled_in
-from headgate.signals.agents import model_of, use_of, with_model
+from fleetgate.config.environment import Environment
+from fleetgate.core.errors import BadRequest
+from fleetgate.present.request_fields import wanted
+from fleetgate.runner.placeholders import filled_in
+from fleetgate.signals.agents import model_of, use_of, with_model
 
 BEDROCK = "us.anthropic.claude-opus-4-6-v1:0"
 PROFILE = "arn:aws:bedrock:us-east-1:1234:inference-profile"
@@ -61,7 +61,7 @@ SCRIPTS = [
     ("if true; then timeout 5m codex exec -m gpt-5 hi; fi", "openai/gpt-5"),
     ("claude --model $FAST -p hi", "anthropic/claude-haiku-latest"),
     ("claude --model $1 -p hi", None),
-    ("claude --model $HEADGATE_MODEL -p hi", None),
+    ("claude --model $FLEETGATE_MODEL -p hi", None),
     ("echo 'not closed", None),
     ("make test", None),
 ]
@@ -69,7 +69,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("script", "model"), SCRIPTS, ids=[script for script, _ in SCRIPTS])
 def test_the_script_of_a_shell_is_looked_into(script, model):
-    assert model_of(["bash", "-lc", script], {"FAST": "haiku", "HEADGATE_MODEL": "anthropic/claude-opus-4-6"}) == model
+    assert model_of(["bash", "-lc", script], {"FAST": "haiku", "FLEETGATE_MODEL": "anthropic/claude-opus-4-6"}) == model
 
 
 VARIABLES = [

@@ -1,4 +1,4 @@
-"""Agents that were started outside Headgate (SPEC A13): on made-up trees of processes, and on real ones."""
+"""Agents that were started outside Fleetgate (SPEC A13): on made-up trees of processes, and on real ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gate.liveness import foreign_agents, process_identity
+from fleetgate.gate.liveness import foreign_agents, process_identity
 
 OPUS = "anthropic/claude-opus-4-6"
 SONNET = "anthropic/claude-sonnet-4-6"
@@ -51,17 +51,17 @@ def test_a13_an_agent_under_a_lease_and_its_descendants_are_not_counted() -> Non
 @pytest.mark.parametrize(
     "wrapper",
     [
-        ["headgate", "run", "-m", OPUS, "--", *agent()],
-        ["/home/me/.local/bin/headgate", "run", "--", *agent()],
-        ["/usr/bin/python3", "/home/me/.local/bin/headgate", "run", "--", *agent()],
-        ["python3.11", "-I", "-X", "dev", "/usr/bin/headgate", "run", "--", *agent()],
-        ["python", "-m", "headgate", "run", "--", *agent()],
-        ["python", "-W", "error", "-Im", "headgate.cli.main", "run", "--", *agent()],
-        ["headgate", "worker"],
+        ["fleetgate", "run", "-m", OPUS, "--", *agent()],
+        ["/home/me/.local/bin/fleetgate", "run", "--", *agent()],
+        ["/usr/bin/python3", "/home/me/.local/bin/fleetgate", "run", "--", *agent()],
+        ["python3.11", "-I", "-X", "dev", "/usr/bin/fleetgate", "run", "--", *agent()],
+        ["python", "-m", "fleetgate", "run", "--", *agent()],
+        ["python", "-W", "error", "-Im", "fleetgate.cli.main", "run", "--", *agent()],
+        ["fleetgate", "worker"],
     ],
 )
-def test_a13_headgates_own_processes_and_what_runs_under_them_are_not_counted(wrapper: list[str]) -> None:
-    assert foreign_agents.is_headgate(wrapper)
+def test_a13_fleetgates_own_processes_and_what_runs_under_them_are_not_counted(wrapper: list[str]) -> None:
+    assert foreign_agents.is_fleetgate(wrapper)
     assert count((900, 1, wrapper)) == {}
     assert count((900, 1, wrapper), (901, 900, agent()), (902, 901, agent())) == {}
 
@@ -69,44 +69,44 @@ def test_a13_headgates_own_processes_and_what_runs_under_them_are_not_counted(wr
 @pytest.mark.parametrize(
     "argv",
     [
-        ["opencode", "headgate", "-m", OPUS],
-        ["opencode", "/src/headgate", "-m", OPUS],
-        ["python3", "opencode.py", "headgate", "-m", OPUS],
-        ["python3", "-c", "opencode()", "headgate", "-m", OPUS],
-        ["python3", "-m", "opencode", "-m", OPUS, "headgate"],
+        ["opencode", "fleetgate", "-m", OPUS],
+        ["opencode", "/src/fleetgate", "-m", OPUS],
+        ["python3", "opencode.py", "fleetgate", "-m", OPUS],
+        ["python3", "-c", "opencode()", "fleetgate", "-m", OPUS],
+        ["python3", "-m", "opencode", "-m", OPUS, "fleetgate"],
         ["python3", "-u", "opencode", "-m", OPUS],
-        ["headgated", "opencode", "-m", OPUS],
+        ["fleetgated", "opencode", "-m", OPUS],
     ],
 )
-def test_a13_an_agent_that_works_on_something_called_headgate_is_not_headgate(argv: list[str]) -> None:
-    assert not foreign_agents.is_headgate(argv)
+def test_a13_an_agent_that_works_on_something_called_fleetgate_is_not_fleetgate(argv: list[str]) -> None:
+    assert not foreign_agents.is_fleetgate(argv)
     assert count((900, 1, argv)) == {OPUS: 1}
 
 
 @pytest.mark.parametrize("argv", [[], [""], ["python"], ["python", "-m"], ["python", "-X"], ["python", "-"]])
-def test_odd_command_lines_are_not_headgate(argv: list[str]) -> None:
-    assert not foreign_agents.is_headgate(argv)
+def test_odd_command_lines_are_not_fleetgate(argv: list[str]) -> None:
+    assert not foreign_agents.is_fleetgate(argv)
     assert count((900, 1, argv)) == {}
 
 
 @pytest.mark.parametrize(
     "launcher",
     [
-        ["timeout", "600", "headgate", "run", "-m", OPUS, "--", *agent()],
-        ["sh", "-c", f"cd /x && headgate run -m {OPUS} -- opencode -m {OPUS}"],
-        ["bash", "-c", f"/usr/bin/headgate --json run -- opencode -m {OPUS}"],
-        ["uv", "run", "headgate", "submit", "--", *agent()],
-        ["uv", "run", "python", "-m", "headgate", "run", "--", *agent()],
+        ["timeout", "600", "fleetgate", "run", "-m", OPUS, "--", *agent()],
+        ["sh", "-c", f"cd /x && fleetgate run -m {OPUS} -- opencode -m {OPUS}"],
+        ["bash", "-c", f"/usr/bin/fleetgate --json run -- opencode -m {OPUS}"],
+        ["uv", "run", "fleetgate", "submit", "--", *agent()],
+        ["uv", "run", "python", "-m", "fleetgate", "run", "--", *agent()],
     ],
 )
 def test_a13_a_run_that_waits_in_line_does_not_make_its_launcher_foreign(launcher: list[str]) -> None:
     assert count((900, 1, launcher)) == {}
-    wrapper = ["headgate", "run", "--", *agent()]
+    wrapper = ["fleetgate", "run", "--", *agent()]
     assert count((900, 1, launcher), (901, 900, wrapper), (902, 901, agent())) == {}
 
 
-def test_a13_a_foreign_agent_that_delegates_through_headgate_is_still_foreign() -> None:
-    wrapper = ["headgate", "run", "--", *agent(SONNET)]
+def test_a13_a_foreign_agent_that_delegates_through_fleetgate_is_still_foreign() -> None:
+    wrapper = ["fleetgate", "run", "--", *agent(SONNET)]
     assert count((900, 1, agent()), (901, 900, wrapper), (902, 901, agent(SONNET))) == {OPUS: 1}
 
 
@@ -126,7 +126,7 @@ def test_a13_the_process_that_counts_does_not_count_itself() -> None:
         ("anthropic@default/claude-opus-4-6", OPUS),
         ("anthropic@work/claude-opus-4-6", "anthropic@work/claude-opus-4-6"),
         ("openrouter/meta/llama-4", "openrouter/meta/llama-4"),
-        ("opus", "anthropic/claude-opus-latest"),  # as `headgate run` names it
+        ("opus", "anthropic/claude-opus-latest"),  # as `fleetgate run` names it
         ("*/claude-opus", ""),
         ("/", ""),
         ("a/b;rm", ""),
@@ -168,8 +168,8 @@ KINDS: dict[str, list[str]] = {
     "sonnet": agent(SONNET),
     "unknown": agent("a/b;rm"),
     "shell": ["sh", "-c", "make"],
-    "headgate": ["headgate", "run", "--", *agent()],
-    "launcher": ["timeout", "9", "headgate", "run", "--", *agent()],
+    "fleetgate": ["fleetgate", "run", "--", *agent()],
+    "launcher": ["timeout", "9", "fleetgate", "run", "--", *agent()],
     "empty": [],
 }
 MODELS = {"opus": OPUS, "sonnet": SONNET, "unknown": ""}
@@ -193,7 +193,7 @@ def test_a13_in_any_tree_exactly_the_topmost_foreign_matches_count(
             own.add(pid)
         if free and kind in MODELS:
             expected[MODELS[kind]] += 1
-        covered[pid] = not free or kind in MODELS or kind == "headgate"
+        covered[pid] = not free or kind in MODELS or kind == "fleetgate"
     chance.shuffle(rows)
     assert dict(foreign_agents.count([PATTERN], own, rows)) == dict(expected)
 
@@ -266,8 +266,8 @@ def test_a13_a_holder_whose_pid_another_process_has_by_now_owns_nothing() -> Non
         assert foreign_agents.tally(seen, [before, "|".join(elsewhere), "not a process"]) == ((OPUS, 1),)
 
 
-def test_a13_a_real_agent_under_a_headgate_process_is_not_counted() -> None:
-    with running("headgate", "-c", PARENT, sys.executable, "-c", WAIT, WORD, "-m", OPUS) as (wrapper, said):
+def test_a13_a_real_agent_under_a_fleetgate_process_is_not_counted() -> None:
+    with running("fleetgate", "-c", PARENT, sys.executable, "-c", WAIT, WORD, "-m", OPUS) as (wrapper, said):
         assert process_identity.parent_of(int(said[1])) == wrapper.pid
         assert foreign_agents.count([REAL], ()) == ()
         os.kill(int(said[1]), 9)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli import store_outage
-from headgate.cli.store_outage import Outage
-from headgate.log.protocol import StoreAway, StoreError
+from fleetgate.cli import store_outage
+from fleetgate.cli.store_outage import Outage
+from fleetgate.log.protocol import StoreAway, StoreError
 
 GONE = StoreAway("the store cannot be reached (connection refused)")
 STARTING = StoreAway("the store cannot be reached (the database system is starting up)")
@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += timeout
 
     monkeypatch.setattr(store_outage, "monotonic", lambda: now[0])
-    monkeypatch.setattr("headgate.cli.store_outage.select.select", select)
+    monkeypatch.setattr("fleetgate.cli.store_outage.select.select", select)
     monkeypatch.setattr(store_outage, "_RESTART_S", 10.0)
     monkeypatch.setattr(store_outage, "_STARTING_S", 60.0)
     return now

@@ -1,13 +1,13 @@
-"""What a waiting `headgate run` prints where nothing is a terminal: a line for each reason, then one a minute."""
+"""What a waiting `fleetgate run` prints where nothing is a terminal: a line for each reason, then one a minute."""
 
 from __future__ import annotations
 
 import pytest
 
-from headgate.cli import wait_progress
-from headgate.cli.wait_progress import Progress
-from headgate.core.entities import Reason, Spec, Ticket
-from headgate.core.views.pool_and_lease_views import TicketView
+from fleetgate.cli import wait_progress
+from fleetgate.cli.wait_progress import Progress
+from fleetgate.core.entities import Reason, Spec, Ticket
+from fleetgate.core.views.pool_and_lease_views import TicketView
 
 BACKED_OFF = Reason("backoff", "x/y is backed off: rate_limited", until=121_000, model="x/y", cause="rate_limited")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.proxy_environment import check_agent
-from headgate.config.settings import Provider, Settings
-from headgate.core.errors import BadRequest
+from fleetgate.cli.proxy_environment import check_agent
+from fleetgate.config.settings import Provider, Settings
+from fleetgate.core.errors import BadRequest
 
 CLAUDE = ["claude", "-p", "hi"]
 

@@ -1,10 +1,10 @@
-"""The sparklines of `headgate top`."""
+"""The sparklines of `fleetgate top`."""
 
 from __future__ import annotations
 
-from headgate.cli.top.trend import BUCKET_MS, BUCKETS, Trend, spark
-from headgate.core import events as ev
-from headgate.core.entities import Reason, Spec, Ticket
+from fleetgate.cli.top.trend import BUCKET_MS, BUCKETS, Trend, spark
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Reason, Spec, Ticket
 
 FULL = Reason("concurrency_cap", "full")
 B = BUCKET_MS

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headgate.config.docs_page import EXAMPLE, render
-from headgate.config.document import Problems, read_shape
-from headgate.config.file import check
-from headgate.config.schema import SCHEMA, Array, Key, Map, Shape, Short, Table
-from headgate.config.settings import HostAuto, Provider, Settings
-from headgate.config.unknown_key import places
+from fleetgate.config.docs_page import EXAMPLE, render
+from fleetgate.config.document import Problems, read_shape
+from fleetgate.config.file import check
+from fleetgate.config.schema import SCHEMA, Array, Key, Map, Shape, Short, Table
+from fleetgate.config.settings import HostAuto, Provider, Settings
+from fleetgate.config.unknown_key import places
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.errors import ConfigError
-from headgate.config.import_caps import parse_caps
-from headgate.core.model_names import parse_model, parse_selector
+from fleetgate.config.errors import ConfigError
+from fleetgate.config.import_caps import parse_caps
+from fleetgate.core.model_names import parse_model, parse_selector
 
 
 def refusal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`headgate run` imports config on its way: what it brings along is counted."""
+"""`fleetgate run` imports config on its way: what it brings along is counted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 ON_THE_WAY = """
 import sys
-import msgspec, headgate.core.pools.effective_caps, os, typing
+import msgspec, fleetgate.core.pools.effective_caps, os, typing
 before = set(sys.modules)
-from headgate.config import environment, load, paths
+from fleetgate.config import environment, load, paths
 paths.config_path(), paths.store_url()
-environment.Environment.read({"HEADGATE_AGENTS": "host=3", "HEADGATE_MODELS": "a/b"})
+environment.Environment.read({"FLEETGATE_AGENTS": "host=3", "FLEETGATE_MODELS": "a/b"})
 loaded = load.load(sys.argv[1])
-print(" ".join(sorted(name for name in set(sys.modules) - before if not name.startswith("headgate"))))
-print(" ".join(sorted(name for name in set(sys.modules) - before if name.startswith("headgate"))))
+print(" ".join(sorted(name for name in set(sys.modules) - before if not name.startswith("fleetgate"))))
+print(" ".join(sorted(name for name in set(sys.modules) - before if name.startswith("fleetgate"))))
 """
 
 
@@ -28,7 +28,7 @@ def brought_along(path: Path) -> tuple[list[str], list[str]]:
 def test_r6_without_a_config_file_nothing_but_config_itself_is_imported(tmp_path: Path) -> None:
     foreign, own = brought_along(tmp_path / "none.toml")
     assert set(foreign) <= {"bisect", "_bisect"}
-    assert "headgate.config.schema" not in own
+    assert "fleetgate.config.schema" not in own
 
 
 def test_r6_a_valid_config_file_brings_only_what_reads_it(tmp_path: Path) -> None:
@@ -37,4 +37,4 @@ def test_r6_a_valid_config_file_brings_only_what_reads_it(tmp_path: Path) -> Non
     foreign, own = brought_along(path)
     assert "tomllib" in foreign
     assert not {"hashlib", "_hashlib", "difflib", "pathlib", "dataclasses", "json"} & set(foreign)
-    assert not {"headgate.config.key_lines", "headgate.config.unknown_key", "headgate.config.docs_page"} & set(own)
+    assert not {"fleetgate.config.key_lines", "fleetgate.config.unknown_key", "fleetgate.config.docs_page"} & set(own)

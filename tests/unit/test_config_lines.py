@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.key_lines import line_of, locate
+from fleetgate.config.key_lines import line_of, locate
 
 TEXT = '''\
 # a comment with [agents] and key = 1

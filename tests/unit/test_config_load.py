@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.errors import ConfigError, Problem
-from headgate.config.file import LARGEST_FILE, check, load
-from headgate.config.settings import HostAuto, Provider, Settings
-from headgate.core.entities import Rule
+from fleetgate.config.errors import ConfigError, Problem
+from fleetgate.config.file import LARGEST_FILE, check, load
+from fleetgate.config.settings import HostAuto, Provider, Settings
+from fleetgate.core.entities import Rule
 
 FROM_C1 = """\
 models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]   # candidates where a command names none
@@ -419,8 +419,8 @@ def test_q1_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pyte
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(ConfigError, match=r"/etc/headgate\.toml: cannot be read: Permission denied"):
-        load("/etc/headgate.toml")
+    with pytest.raises(ConfigError, match=r"/etc/fleetgate\.toml: cannot be read: Permission denied"):
+        load("/etc/fleetgate.toml")
 
 
 @contextmanager

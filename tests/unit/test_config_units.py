@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.errors import BadValue
-from headgate.config.units import (
+from fleetgate.config.errors import BadValue
+from fleetgate.config.units import (
     LARGEST_BYTES,
     LONGEST_MS,
     format_duration,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.limits import Adapt
-from headgate.core.limits.adaptive import (
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.limits import Adapt
+from fleetgate.core.limits.adaptive import (
     CLEAN,
     FOUND_REPROBE_MS,
     HELD_MS,
@@ -20,12 +20,12 @@ from headgate.core.limits.adaptive import (
     REPROBE_MS,
     SPACING_MS,
 )
-from headgate.core.limits.adaptive_state import LAG_MS, Belief
-from headgate.core.pools.pool import Pool
-from headgate.core.state.snapshot import belief_record
-from headgate.core.state.state import State
-from headgate.core.views.limit_explanation import explain
-from headgate.core.views.pool_and_lease_views import pool_views
+from fleetgate.core.limits.adaptive_state import LAG_MS, Belief
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.state.snapshot import belief_record
+from fleetgate.core.state.state import State
+from fleetgate.core.views.limit_explanation import explain
+from fleetgate.core.views.pool_and_lease_views import pool_views
 
 START = 1_000_000
 SPEC = Spec(models=("umans/coder",), kind="requests")
@@ -331,7 +331,7 @@ def test_p4_drop_a_level_that_had_worked_is_refused() -> None:
     (view,) = [view for view in pool_views(calls.engine.state, calls.now) if view.pool == "umans"]
     assert (view.auto_reduced, view.auto_reduced_from) == (True, 8)
     assert view.notice == (
-        "auto-reduced to 4 after a rate limit (cap 8): it recovers by itself (`headgate explain umans`)"
+        "auto-reduced to 4 after a rate limit (cap 8): it recovers by itself (`fleetgate explain umans`)"
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.core import commands as cmd
-from headgate.core.limits.adaptive import FRESH_MS, HASTE_MS, REORDER_MS, SHORT_HASTE_MS, SHORT_MS
-from headgate.core.limits.adaptive_state import LAG_MS
+from fleetgate.core import commands as cmd
+from fleetgate.core.limits.adaptive import FRESH_MS, HASTE_MS, REORDER_MS, SHORT_HASTE_MS, SHORT_MS
+from fleetgate.core.limits.adaptive_state import LAG_MS
 from tests.unit.test_core_adapt import Calls
 
 CALL_MS = 100

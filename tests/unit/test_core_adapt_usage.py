@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Spec
-from headgate.core.limits.adaptive import LOOK_MS, REORDER_MS
-from headgate.core.pools.pool import SHORT_MS
-from headgate.core.pools.usage_gate import ANSWER_MS, APART_MS
-from headgate.core.views.limit_explanation import explain
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Spec
+from fleetgate.core.limits.adaptive import LOOK_MS, REORDER_MS
+from fleetgate.core.pools.pool import SHORT_MS
+from fleetgate.core.pools.usage_gate import ANSWER_MS, APART_MS
+from fleetgate.core.views.limit_explanation import explain
 from tests.unit.test_core_adapt import START, Calls
 
 SPEC = Spec(models=("umans/coder",), kind="requests")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import BadRequest
-from headgate.core.state.state import State
-from headgate.core.views.wait_reasons import reason_for
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.state.state import State
+from fleetgate.core.views.wait_reasons import reason_for
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 # A1-A3: the limit, all or none, and nobody held back for nothing.
@@ -293,7 +293,7 @@ def test_a6_foreign_agents_are_named():
     bench = Bench(agents={"host": 1})
     bench.do(cmd.Observe("h1", ((OPUS, 1),)))
     bench.agent("a", SONNET)
-    assert "1 by agents started outside Headgate" in bench.reason("a").text
+    assert "1 by agents started outside Fleetgate" in bench.reason("a").text
 
 
 def test_a6_others_are_ahead_where_nothing_blocks():

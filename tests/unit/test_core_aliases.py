@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import headgate
-from headgate.config.environment import Environment
-from headgate.config.errors import ConfigError
-from headgate.config.file import load
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.model_names import ALIASES, canonical, names_of, parse_model, parse_selector, read_model
-from headgate.core.state.state import State
+import fleetgate
+from fleetgate.config.environment import Environment
+from fleetgate.config.errors import ConfigError
+from fleetgate.config.file import load
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.model_names import ALIASES, canonical, names_of, parse_model, parse_selector, read_model
+from fleetgate.core.state.state import State
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_both_names_at_once_are_a_mistake_that_is_named(tmp_path: Path, text: st
 
 
 def test_the_environment_knows_one_provider() -> None:
-    environ = {"HEADGATE_MODELS": "gemini/a,google/b", "HEADGATE_REQUESTS": "gemini=3"}
+    environ = {"FLEETGATE_MODELS": "gemini/a,google/b", "FLEETGATE_REQUESTS": "gemini=3"}
     found = Environment.read(environ)
     assert found.models == ("google/a", "google/b")
 
 
 def test_library_caps_and_leases_are_of_one_provider() -> None:
     async def scene() -> None:
-        async with headgate.open_gate("memory://") as gate:
+        async with fleetgate.open_gate("memory://") as gate:
             await gate.set_cap("gemini", 1)
             async with gate.lease("google/gemini-2.5-pro") as lease:
                 assert lease.model == "google/gemini-2.5-pro"

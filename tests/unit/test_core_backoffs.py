@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.pools.backoff import PROBE_AFTER_MS, VERDICT_MS, parse_key
-from headgate.core.state.snapshot_format import Snapshot
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadName, BadRequest, FleetgateError, NotFound
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.pools.backoff import PROBE_AFTER_MS, VERDICT_MS, parse_key
+from fleetgate.core.state.snapshot_format import Snapshot
+from fleetgate.core.state.state import State
 
 OPUS, SONNET, OTHER = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"
 HOUR = 3_600_000
@@ -35,7 +35,7 @@ class Gate:
         before = self.engine.state.export(self.now)
         try:
             events = events + self.engine.handle(command, self.now)
-        except HeadgateError:
+        except FleetgateError:
             assert self.engine.state.export(self.now) == before
             self._check(events)
             raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
 from tests.property.harness import CODER, SONNET, Bench
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.queue.positions import Line
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.queue.positions import Line
+from fleetgate.core.state.state import State
 from tests.property.harness import SECOND, START
 
 FEW, MANY = 200, 2_000

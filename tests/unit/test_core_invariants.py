@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.core.errors import InternalError
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.core.errors import InternalError
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.state.state import State
 from tests.property.harness import CODER, SONNET, Bench
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.core.errors import BadRequest, NotFound
-from headgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
 from tests.property.harness import HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 HAND = "hand-1"

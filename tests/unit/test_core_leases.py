@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.core.errors import NotFound
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import NotFound
 from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench
 
 # L1, L3.
@@ -30,7 +30,7 @@ def test_l3_a_lease_taken_back_by_force_says_by_whom():
     bench.wait(SECOND)
     bench.do(cmd.Reclaim("a", "alice"))
     assert bench.of(ev.Reclaimed) == [ev.Reclaimed("a", "forced", SONNET, SECOND, "alice", "agents", "x")]
-    with pytest.raises(NotFound, match="headgate ps"):
+    with pytest.raises(NotFound, match="fleetgate ps"):
         bench.do(cmd.Reclaim("a", "alice"))
 
 
@@ -243,9 +243,9 @@ def test_l2_a_lease_lives_as_long_as_the_child_it_was_lent_to():
 
 def test_l4_a_lease_bound_to_a_script_lives_as_long_as_the_script():
     bench = Bench(agents={"host": 1})
-    bench.agent("a", SONNET, holder="headgate acquire", bound="script")
-    bench.agent("b", SONNET, holder="headgate acquire 2", bound="script")
-    assert bench.do(cmd.Lost(("headgate acquire",))) == []
+    bench.agent("a", SONNET, holder="fleetgate acquire", bound="script")
+    bench.agent("b", SONNET, holder="fleetgate acquire 2", bound="script")
+    assert bench.do(cmd.Lost(("fleetgate acquire",))) == []
     bench.do(cmd.Lost(("script",)))
     assert [bench.fate(name) for name in "ab"] == ["reclaimed", "dropped"]
 
@@ -253,8 +253,8 @@ def test_l4_a_lease_bound_to_a_script_lives_as_long_as_the_script():
 def test_l2_a_grant_that_nobody_is_left_to_claim_is_free_at_once():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
-    bench.agent("b", SONNET, holder="headgate acquire", bound="script")
+    bench.agent("b", SONNET, holder="fleetgate acquire", bound="script")
     bench.agent("c", SONNET)
     bench.release("a")
-    bench.do(cmd.Lost(("headgate acquire",)))
+    bench.do(cmd.Lost(("fleetgate acquire",)))
     assert [bench.fate(name) for name in "bc"] == ["reclaimed", "offered"]

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import InternalError
-from headgate.core.queue.admission import RESERVE_AFTER_MS
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import InternalError
+from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.state.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 # Between flows.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.errors import BadName
-from headgate.core.model_names import Model, glob, parse_model, parse_selector, pool_id, shown
+from fleetgate.core.errors import BadName
+from fleetgate.core.model_names import Model, glob, parse_model, parse_selector, pool_id, shown
 
 
 @pytest.mark.parametrize(

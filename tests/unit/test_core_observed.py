@@ -1,13 +1,13 @@
-"""C7 and A13: a host's memory, and agents that were started outside Headgate."""
+"""C7 and A13: a host's memory, and agents that were started outside Fleetgate."""
 
 from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.core.errors import BadName, BadRequest
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import BadName, BadRequest
 from tests.property.harness import CODER, OPUS, SONNET, Bench
 
 AUTO = Rule("agents", "host", auto=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.queue.positions import Line, row_of
-from headgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
+from fleetgate.core import commands as cmd
+from fleetgate.core.queue.positions import Line, row_of
+from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
 from tests.property.harness import OPUS, SECOND, SONNET, Bench
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule
-from headgate.core.errors import BadRequest, NotFound
-from headgate.core.pools.pool import Pool
-from headgate.core.queue.admission import FOREVER
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.admission import FOREVER
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 WORK = "umans@work/coder"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Lease, Rule, Spec
-from headgate.core.errors import BadRequest, NotFound
-from headgate.core.queue.admission import RESERVE_AFTER_MS
-from headgate.core.state.state import State
-from headgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Lease, Rule, Spec
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import ticket_view
 from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench, through_json
 
 
@@ -255,7 +255,7 @@ def test_a6_nobody_new_starts_on_a_drained_host_and_others_are_not_held_up():
     view = ticket_view(bench.state, "b", bench.now)
     assert view is not None
     assert view.reason.code == "draining"
-    assert "headgate drain h1 --end" in view.reason.text
+    assert "fleetgate drain h1 --end" in view.reason.text
     bench.release("a")
     assert set(bench.state.leases) == {"c"}
     bench.release("c")
@@ -324,7 +324,7 @@ def test_q1_a_host_that_is_not_drained_cannot_be_opened():
     bench = Bench()
     with pytest.raises(NotFound, match="drained: none"):
         bench.do(cmd.Drain("h1", end=True))
-    with pytest.raises(BadRequest, match="headgate ps"):
+    with pytest.raises(BadRequest, match="fleetgate ps"):
         bench.do(cmd.Drain(""))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import BadName, BadRequest, HeadgateError, NotFound
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadName, BadRequest, FleetgateError, NotFound
 from tests.property.harness import CODER, SONNET, Bench
 
 
@@ -28,18 +28,18 @@ def asking(spec: Spec, **said: int) -> cmd.Acquire:
         (asking(Spec(caps=(("brand-new", 1),)), priority=101), BadRequest, "priority 101: valid is -100 to 100"),
         (asking(Spec(caps=(("brand-new", 1),)), expires_ms=-1), BadRequest, "expires after -1 ms"),
         (cmd.Claim("nobody"), NotFound, "no lease nobody: it was reclaimed or never granted"),
-        (cmd.Reclaim("nobody", "me"), NotFound, "headgate ps"),
-        (cmd.Cancel("nobody"), NotFound, "headgate queue"),
-        (cmd.Cancel("runs"), NotFound, "headgate queue"),
-        (cmd.Bump("nobody"), NotFound, "headgate queue"),
+        (cmd.Reclaim("nobody", "me"), NotFound, "fleetgate ps"),
+        (cmd.Cancel("nobody"), NotFound, "fleetgate queue"),
+        (cmd.Cancel("runs"), NotFound, "fleetgate queue"),
+        (cmd.Bump("nobody"), NotFound, "fleetgate queue"),
         (cmd.Bump("waits", priority=-101), BadRequest, "priority -101"),
-        (cmd.Report("nobody"), NotFound, "headgate ps"),
+        (cmd.Report("nobody"), NotFound, "fleetgate ps"),
         (cmd.Report(kind="cats", target=CODER), NotFound, "of kind cats"),
         (cmd.Report(kind="agents", target="host:h1"), NotFound, "no capped provider pool"),
         (cmd.Report(kind="agents", target="a/b c"), BadName, "not a model"),
         (cmd.Pause("agents", "nobody"), NotFound, "capped are: host:h1"),
         (cmd.Pause("agents", "host:h1", 0), BadRequest, "a pause of 0 ms"),
-        (cmd.Resume("requests", "nobody"), NotFound, "headgate cap set"),
+        (cmd.Resume("requests", "nobody"), NotFound, "fleetgate cap set"),
         (cmd.ResetCap("agents", "umans"), NotFound, "nothing was set at run time for umans"),
         (cmd.RemoveCap("cats", "umans"), BadRequest, "kind 'cats'"),
         (cmd.RemoveCap("agents", "a b"), BadName, "not a selector"),
@@ -67,7 +67,7 @@ def test_q1_an_illegal_command_raises_and_changes_nothing(command, error, says):
     before, due = bench.state.export(), bench.engine.next_deadline()
     with pytest.raises(error) as caught:
         bench.engine.handle(command, bench.now)
-    assert isinstance(caught.value, HeadgateError)
+    assert isinstance(caught.value, FleetgateError)
     assert says in str(caught.value)
     assert bench.state.export() == before
     assert bench.engine.next_deadline() == due

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.core.pools.backoff import LINGER_MS
-from headgate.core.views.wait_reasons import opens_at
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.pools.backoff import LINGER_MS
+from fleetgate.core.views.wait_reasons import opens_at
 from tests.unit.test_core_backoffs import Gate
 
 OPUS, OLD, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-opus-4-1", "anthropic/claude-sonnet-4-6"

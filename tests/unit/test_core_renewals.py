@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Spec
-from headgate.core.errors import BadRequest, NotFound
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Spec
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.state.state import State
 from tests.property.harness import CODER, MINUTE, SECOND, Bench
 
 KEEP_MS = 5 * MINUTE

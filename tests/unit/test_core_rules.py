@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.entities import Rule, Spec
-from headgate.core.model_names import parse_model
-from headgate.core.pools.effective_caps import UNLIMITED, Rules
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.model_names import parse_model
+from fleetgate.core.pools.effective_caps import UNLIMITED, Rules
 from tests.property.harness import CODER, OPUS, SONNET, Bench
 
 
@@ -68,7 +68,7 @@ def test_c4_a_message_about_a_built_in_cap_says_so_and_how_to_raise_it():
         bench.agent(f"a{n}", OPUS)
     assert bench.agent("e", OPUS, wait=False) == "deferred"
     assert "built in" in bench.reason("e").text
-    assert "headgate cap set '*/claude-opus-*'" in bench.reason("e").text
+    assert "fleetgate cap set '*/claude-opus-*'" in bench.reason("e").text
     assert bench.reason("e").code == "opus_concurrency_cap"
 
 

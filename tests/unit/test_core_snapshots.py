@@ -6,15 +6,15 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import InternalError
-from headgate.core.invariants import check_invariants
-from headgate.core.limits.adaptive_state import Belief, Call
-from headgate.core.state.snapshot_format import BeliefRecord, CallRecord, PoolRecord, Snapshot
-from headgate.core.state.state import State
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import InternalError
+from fleetgate.core.invariants import check_invariants
+from fleetgate.core.limits.adaptive_state import Belief, Call
+from fleetgate.core.state.snapshot_format import BeliefRecord, CallRecord, PoolRecord, Snapshot
+from fleetgate.core.state.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench, through_json
 
 
@@ -211,7 +211,7 @@ def test_b2_a_probe_is_waited_for_after_the_rules_have_changed():
 
 
 def test_many_queues_that_nobody_stands_in_are_forgotten(monkeypatch):
-    monkeypatch.setattr("headgate.core.state.state._MAX_QUEUES", 4)
+    monkeypatch.setattr("fleetgate.core.state.state._MAX_QUEUES", 4)
     bench = Bench(agents={"host": 1})
     for n in range(12):
         bench.agent(f"a{n}", SONNET, project=f"p{n}", wait=n % 3 == 0)

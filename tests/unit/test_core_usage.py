@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core import events as ev
-from headgate.core.engine import Engine
-from headgate.core.entities import Rule, Spec
-from headgate.core.errors import BadRequest
-from headgate.core.invariants import check_invariants, check_settled
-from headgate.core.state.snapshot_format import Snapshot
-from headgate.core.state.state import State
-from headgate.core.views.pool_and_lease_views import UpstreamView, pool_views, ticket_views
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.state.snapshot_format import Snapshot
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import UpstreamView, pool_views, ticket_views
 
 MODEL = "umans/coder"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.core.state.state import State
-from headgate.core.views.pool_and_lease_views import (
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import (
     Capacity,
     PoolView,
     capacity,
@@ -290,7 +290,7 @@ def test_p3_a_reduction_is_told_with_the_way_back():
     bench.do(cmd.Report(kind="requests", target="umans"))
     view = pool(bench, "umans")
     assert (view.auto_reduced, view.auto_reduced_from) == (True, 4)
-    assert view.restore == "headgate cap set 'umans' 4 --kind requests"
+    assert view.restore == "fleetgate cap set 'umans' 4 --kind requests"
     assert view.notice == f"auto-reduced to 3 after a rate limit (cap 4): restore with `{view.restore}`"
     bench.cap("requests", "umans", 4)
     view = pool(bench, "umans")

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from headgate.config.settings import Provider, Settings
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.core.pools.backoff import NO_CREDENTIAL
-from headgate.gate.providers import credentials as subject
-from headgate.gate.providers.credential_owner import read_credential
-from headgate.gate.providers.credentials import SALT, WELL_KNOWN, Credentials, Held
-from headgate.gate.replica.replica import Replica
-from headgate.log.memory import MemoryLog
-from headgate.log.protocol import Log, StoreError
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.config.settings import Provider, Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.core.pools.backoff import NO_CREDENTIAL
+from fleetgate.gate.providers import credentials as subject
+from fleetgate.gate.providers.credential_owner import read_credential
+from fleetgate.gate.providers.credentials import SALT, WELL_KNOWN, Credentials, Held
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.memory import MemoryLog
+from fleetgate.log.protocol import Log, StoreError
+from fleetgate.log.sqlite.log import SqliteLog
 
 SECRET = "sk-umans-0123456789"
 OLD = 1_600_000_000  # long ago: what a file says of itself then can be trusted

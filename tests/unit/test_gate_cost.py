@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Rule, Spec
-from headgate.gate.request_ids import new_id
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log.memory import MemoryLog
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log.memory import MemoryLog
 from tests.unit.test_core_cost import FEW, MANY, counted
 
 OTHER = Spec(("other/m",), host="h")

@@ -7,13 +7,13 @@ from time import time_ns
 import msgspec
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.gate import agent_sessions
-from headgate.gate.agent_sessions import Place, Remembered
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.log.memory import MemoryLog
-from headgate.log.protocol import SideWrite, StoreError
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.gate import agent_sessions
+from fleetgate.gate.agent_sessions import Place, Remembered
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log.memory import MemoryLog
+from fleetgate.log.protocol import SideWrite, StoreError
 
 OPUS = "anthropic/claude-opus-4-6"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from headgate.gate import request_ids
+from fleetgate.gate import request_ids
 
 
 def test_an_id_is_ten_characters_that_nobody_misreads() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core import commands as cmd
-from headgate.core.errors import BadRequest, NotFound
-from headgate.gate.slots.direct_gate import DirectGate
-from headgate.jobs import job_store, output_files, state_machine, submit, unattended_ends
-from headgate.jobs.job_record import Job, JobSpec
-from headgate.jobs.output_files import ERR, NOTE, OUT, Reader, Writer
-from headgate.jobs.retry_policy import (
+from fleetgate.core import commands as cmd
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import job_store, output_files, state_machine, submit, unattended_ends
+from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.output_files import ERR, NOTE, OUT, Reader, Writer
+from fleetgate.jobs.retry_policy import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
     MOST_LOSSES,
@@ -24,9 +24,9 @@ from headgate.jobs.retry_policy import (
     valid_retry_on,
     verdict,
 )
-from headgate.log.protocol import START
-from headgate.log.sqlite.log import SqliteLog
-from headgate.notify.messages import messages_of
+from fleetgate.log.protocol import START
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.notify.messages import messages_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 

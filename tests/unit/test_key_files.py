@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headgate.gate.providers.credential_tokens import tokens_in
+from fleetgate.gate.providers.credential_tokens import tokens_in
 
 A, B, C = "sk-ant-oat01-aaaaaaaa", "sk-ant-ort01-bbbbbbbb", "eyJhbGciOi.cccccccc.dddd"
 CLAUDE = {"claudeAiOauth": {"accessToken": A, "refreshToken": B, "expiresAt": 1, "scopes": ["user:inference-and-more"]}}

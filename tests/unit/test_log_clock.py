@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headgate.log import clock
+from fleetgate.log import clock
 
 
 def test_the_anchored_clock_reads_like_wall_time_and_counts_like_the_boot_clock() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log.protocol import StoreError
-from headgate.log.sqlite import filesystems
-from headgate.log.sqlite.filesystems import kind_in_mount_output, kind_in_mountinfo, refuse_network
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.log.protocol import StoreError
+from fleetgate.log.sqlite import filesystems
+from fleetgate.log.sqlite.filesystems import kind_in_mount_output, kind_in_mountinfo, refuse_network
+from fleetgate.log.sqlite.log import SqliteLog
 
 MOUNTINFO = r"""
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -29,12 +29,12 @@ broken line
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/var/lib/headgate", "ext4"),
+        ("/var/lib/fleetgate", "ext4"),
         ("/", "ext4"),
         ("/home", "nfs4"),
-        ("/home/me/headgate", "nfs4"),
+        ("/home/me/fleetgate", "nfs4"),
         ("/homes/me", "ext4"),
-        ("/home/me/.local/state/headgate", "btrfs"),
+        ("/home/me/.local/state/fleetgate", "btrfs"),
         ("/mnt/with space/x", "cifs"),
         ("/mnt/windows/x", "9p"),
         ("/mnt/over/x", "tmpfs"),
@@ -78,7 +78,7 @@ def test_R6_a_store_on_a_network_file_system_is_refused_before_anything_is_writt
         SqliteLog(str(tmp_path / "store"))
     said = str(failure.value)
     assert f"{tmp_path}/store is on a network file system ({kind})" in said
-    assert "HEADGATE_STORE" in said
+    assert "FLEETGATE_STORE" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,5 +106,5 @@ def test_the_mount_is_looked_up_behind_links_and_for_folders_that_do_not_exist_y
 
 def test_this_machine_s_own_folders_are_looked_up_without_failing(tmp_path: Path) -> None:
     refuse_network(str(tmp_path / "a" / "b"))
-    refuse_network("/dev/shm/headgate-does-not-exist")
+    refuse_network("/dev/shm/fleetgate-does-not-exist")
     assert filesystems._kind("/proc/self") in ("proc", "")

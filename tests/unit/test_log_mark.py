@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.events import Returned
-from headgate.log.protocol import START
-from headgate.log.sqlite.log import SqliteLog
-from headgate.log.sqlite.replacement_mark import NAME
+from fleetgate.core.events import Returned
+from fleetgate.log.protocol import START
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.log.sqlite.replacement_mark import NAME
 
-DATABASE = ("headgate.db", "headgate.db-wal")
+DATABASE = ("fleetgate.db", "fleetgate.db-wal")
 
 
 class Store:
@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def put_back(store: Store, copy: Path, *, in_place: bool) -> None:
     store.close()
-    for name in (*DATABASE, "headgate.db-shm"):
+    for name in (*DATABASE, "fleetgate.db-shm"):
         if not in_place or name.endswith("shm"):
             (store.folder / name).unlink(missing_ok=True)
     for name in DATABASE:

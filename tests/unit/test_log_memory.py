@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from headgate.core.events import Returned
-from headgate.log.memory import FairLock, MemoryLog
-from headgate.log.protocol import START
+from fleetgate.core.events import Returned
+from fleetgate.log.memory import FairLock, MemoryLog
+from fleetgate.log.protocol import START
 
 
 def test_a_connected_log_shares_store_and_clock() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log import START, StoreError, open_log
-from headgate.log.memory import MemoryLog
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.log import START, StoreError, open_log
+from fleetgate.log.memory import MemoryLog
+from fleetgate.log.sqlite.log import SqliteLog
 
 
 def test_a_sqlite_url_names_a_folder(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_a_sqlite_url_names_a_folder(tmp_path: Path) -> None:
     assert isinstance(log, SqliteLog)
     assert log.now() == 5
     log.close()
-    assert (tmp_path / "store" / "headgate.db").is_file()
+    assert (tmp_path / "store" / "fleetgate.db").is_file()
 
 
 def test_each_memory_url_is_a_log_of_its_own() -> None:
@@ -36,11 +36,11 @@ def test_each_memory_url_is_a_log_of_its_own() -> None:
     [
         "",
         "sqlite",
-        "/var/lib/headgate",
+        "/var/lib/fleetgate",
         "sqlite:",
         "sqlite://",
         "sqlite://relative/folder",
-        "sqlite://~/headgate",
+        "sqlite://~/fleetgate",
         "sqlite:///nul\0byte",
         "memory://name",
         "mysql://me:secret@host/db",
@@ -56,8 +56,8 @@ def test_Q1_what_names_no_store_is_refused_with_what_would(url: str) -> None:
 
 
 def test_Q1_a_database_file_is_not_a_store(tmp_path: Path) -> None:
-    for name in ("headgate.db", "new.db"):
-        (tmp_path / "headgate.db").touch()
-        with pytest.raises(StoreError, match=r"names the folder that holds headgate\.db"):
+    for name in ("fleetgate.db", "new.db"):
+        (tmp_path / "fleetgate.db").touch()
+        with pytest.raises(StoreError, match=r"names the folder that holds fleetgate\.db"):
             open_log(f"sqlite://{tmp_path}/{name}")
     assert not (tmp_path / "new.db").exists()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.events import Returned
-from headgate.log.protocol import START, Position
-from headgate.log.sqlite import log as sqlite_log
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.events import Returned
+from fleetgate.log.protocol import START, Position
+from fleetgate.log.sqlite import log as sqlite_log
+from fleetgate.log.sqlite.log import SqliteLog
 
 NOW = 1_000_000
 
@@ -52,7 +52,7 @@ def filled(folder: Path) -> tuple[SqliteLog, Position]:
 
 
 def size(folder: Path) -> int:
-    return (folder / "headgate.db").stat().st_size
+    return (folder / "fleetgate.db").stat().st_size
 
 
 @pytest.mark.usefixtures("small")
@@ -70,7 +70,7 @@ def test_what_was_pruned_is_given_back_in_small_steps(tmp_path: Path):
 def test_a_store_of_an_older_release_gives_back_too(tmp_path: Path):
     log, _ = filled(tmp_path)
     log.close()
-    older(tmp_path / "headgate.db")
+    older(tmp_path / "fleetgate.db")
     before = size(tmp_path)
     log = SqliteLog(str(tmp_path), clock=lambda: NOW)
     tend(log, 50_000)
@@ -92,7 +92,7 @@ def test_values_beside_the_log_of_an_older_release_are_read_and_new_ones_have_a_
     log, _ = filled(tmp_path)
     log.beat("site")
     log.close()
-    older(tmp_path / "headgate.db")
+    older(tmp_path / "fleetgate.db")
     log = SqliteLog(str(tmp_path), clock=lambda: NOW)
     assert log.side_items("beats")
     assert log._rows("SELECT checksum FROM side") == [(None,)] * len(log.side_items("beats"))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.errors import InternalError
-from headgate.core.events import Event, Returned
-from headgate.log import clock
-from headgate.log.protocol import START, LogReplaced, Position, SideWrite, StoreError
-from headgate.log.sqlite import connection
-from headgate.log.sqlite import log as sqlite_log
-from headgate.log.sqlite.log import SqliteLog
+from fleetgate.core.errors import InternalError
+from fleetgate.core.events import Event, Returned
+from fleetgate.log import clock
+from fleetgate.log.protocol import START, LogReplaced, Position, SideWrite, StoreError
+from fleetgate.log.sqlite import connection
+from fleetgate.log.sqlite import log as sqlite_log
+from fleetgate.log.sqlite.log import SqliteLog
 
 Open = Callable[..., SqliteLog]
 
@@ -82,11 +82,11 @@ def test_R6_the_first_use_makes_a_private_folder(folder: Path, open_log: Open) -
     made = folder / "a" / "b"
     assert mode(made) == mode(made / "snapshots") == 0o700
     assert sorted(path.name for path in made.iterdir()) == [
-        "headgate.db",
-        "headgate.db-shm",
-        "headgate.db-wal",
-        "headgate.lock",
-        "headgate.mark",
+        "fleetgate.db",
+        "fleetgate.db-shm",
+        "fleetgate.db-wal",
+        "fleetgate.lock",
+        "fleetgate.mark",
         "snapshots",
     ]
     for path in made.rglob("*"):
@@ -122,7 +122,7 @@ def test_any_name_will_do_for_the_folder(tmp_path: Path, open_log: Open) -> None
         log = open_log(tmp_path / name)
         position = commit(log, [Returned(id="a")])
         assert open_log(tmp_path / name).read(START)[0].position == position
-        assert (tmp_path / name / "headgate.db").exists()
+        assert (tmp_path / name / "fleetgate.db").exists()
 
 
 def test_Q1_a_file_in_the_place_of_the_folder_is_refused(folder: Path, open_log: Open) -> None:
@@ -136,7 +136,7 @@ def test_Q1_a_file_in_the_place_of_the_folder_is_refused(folder: Path, open_log:
 
 def test_a_creation_that_was_killed_half_way_is_done_again(folder: Path, open_log: Open) -> None:
     folder.mkdir()
-    for name in ("headgate.db.new", "headgate.db.new-wal", "headgate.db.new-shm"):
+    for name in ("fleetgate.db.new", "fleetgate.db.new-wal", "fleetgate.db.new-shm"):
         (folder / name).write_bytes(b"half")
     assert commit(open_log(), [Returned(id="a")]).commit == 1
     assert not list(folder.glob("*.new*"))
@@ -145,12 +145,12 @@ def test_a_creation_that_was_killed_half_way_is_done_again(folder: Path, open_lo
 # Formats and damage.
 
 
-def test_Q1_a_store_of_a_newer_headgate_is_refused(folder: Path, open_log: Open) -> None:
+def test_Q1_a_store_of_a_newer_fleetgate_is_refused(folder: Path, open_log: Open) -> None:
     open_log().close()
-    with sqlite3.connect(folder / "headgate.db") as conn:
+    with sqlite3.connect(folder / "fleetgate.db") as conn:
         conn.execute("PRAGMA user_version=99")
     conn.close()
-    with pytest.raises(StoreError, match=r"format 99, written by a newer headgate .*: upgrade headgate"):
+    with pytest.raises(StoreError, match=r"format 99, written by a newer fleetgate .*: upgrade fleetgate"):
         open_log()
 
 
@@ -190,7 +190,7 @@ def test_Q2_a_damaged_database_is_named_and_left_alone(
     log = open_log()
     fill(log, 50)
     log.close()
-    path = folder / "headgate.db"
+    path = folder / "fleetgate.db"
     damage(path)
     before = path.read_bytes()
 
@@ -204,13 +204,13 @@ def test_Q2_a_damaged_database_is_named_and_left_alone(
     said = str(failure.value)
     assert str(path) in said
     assert "damaged" in said
-    assert "headgate doctor" in said
+    assert "fleetgate doctor" in said
     assert path.read_bytes() == before
 
     command = said.partition("moving this one away: ")[2]
     subprocess.run(["sh", "-c", command], check=True)
     assert commit(open_log(), [Returned(id="a")]).commit == 1
-    assert (folder / "damaged" / "headgate.db").read_bytes() == before
+    assert (folder / "damaged" / "fleetgate.db").read_bytes() == before
 
 
 def test_damage_that_appears_under_a_running_process_is_told_and_ends_when_it_ends(
@@ -219,14 +219,14 @@ def test_damage_that_appears_under_a_running_process_is_told_and_ends_when_it_en
     log = open_log()
     fill(log, 3)
     shutil.copytree(folder, folder.parent / "copy")
-    damage_with_garbage(folder / "headgate.db")
-    (folder / "headgate.db-wal").unlink()
+    damage_with_garbage(folder / "fleetgate.db")
+    (folder / "fleetgate.db-wal").unlink()
     for _ in range(2):
         with pytest.raises(StoreError, match="damaged"):
             log.try_lock()
         with pytest.raises(StoreError, match="damaged"):
             log.head()
-    for name in ("headgate.db", "headgate.db-wal"):
+    for name in ("fleetgate.db", "fleetgate.db-wal"):
         shutil.copy(folder.parent / "copy" / name, folder / name)
     assert len(log.read(START)) == 3
     assert commit(log, []).commit == 4
@@ -239,32 +239,32 @@ def test_the_write_ahead_log_of_a_database_that_was_moved_away_is_not_played_int
     fill(log, 5)
     shutil.copytree(folder, folder.parent / "killed")  # as a kill -9 leaves it
     killed = folder.parent / "killed"
-    (killed / "headgate.db").rename(killed / "old.db")
+    (killed / "fleetgate.db").rename(killed / "old.db")
     fresh = open_log(killed)
     assert fresh.read(START) == []
     assert commit(fresh, [Returned(id="new")]).commit == 1
-    assert len(list(killed.glob("headgate.db-wal.left-*"))) == 1
+    assert len(list(killed.glob("fleetgate.db-wal.left-*"))) == 1
 
 
 def test_events_that_this_version_does_not_know_ask_for_an_upgrade(folder: Path, open_log: Open) -> None:
     log = open_log()
     fill(log, 1)
-    with sqlite3.connect(folder / "headgate.db") as conn:
+    with sqlite3.connect(folder / "fleetgate.db") as conn:
         conn.execute("""UPDATE log SET id = '0123456789abcdef', events = '[{"type":"from_the_future"}]'""")
     conn.close()
-    with pytest.raises(StoreError, match=r"commit 1 .* does not know .*: upgrade headgate"):
+    with pytest.raises(StoreError, match=r"commit 1 .* does not know .*: upgrade fleetgate"):
         log.read(START)
 
 
 def test_events_that_cannot_be_read_are_told(folder: Path, open_log: Open) -> None:
     log = open_log()
     fill(log, 1)
-    with sqlite3.connect(folder / "headgate.db") as conn:
+    with sqlite3.connect(folder / "fleetgate.db") as conn:
         conn.execute("UPDATE log SET events = '[{'")
     conn.close()
     with pytest.raises(StoreError, match=r"is damaged \(commit 1 is not as it was written\)"):
         log.read(START)
-    with sqlite3.connect(folder / "headgate.db") as conn:
+    with sqlite3.connect(folder / "fleetgate.db") as conn:
         conn.execute("UPDATE log SET id = '0123456789abcdef'")  # as older releases wrote it: without a checksum
     conn.close()
     with pytest.raises(StoreError, match=r"commit 1 .* is damaged"):
@@ -310,7 +310,7 @@ def test_upkeep_of_a_write_ahead_log_that_went_away_waits_for_the_next_time(
 ) -> None:
     log = open_log()
     monkeypatch.setattr(connection.Database, "in_place", lambda db: True)
-    (folder / "headgate.db-wal").unlink()
+    (folder / "fleetgate.db-wal").unlink()
     log.maintain(1_000)
 
 
@@ -341,28 +341,28 @@ def test_a_backup_copied_over_the_open_file_is_not_spoiled_by_what_runs(
     log = open_log()
     kept = fill(log, 20)[-1]
     backup = folder.with_name("backup.db")
-    with sqlite3.connect(folder / "headgate.db") as source, sqlite3.connect(backup) as target:
+    with sqlite3.connect(folder / "fleetgate.db") as source, sqlite3.connect(backup) as target:
         source.backup(target)
     source.close()
     target.close()
     lost = fill(log, 200)[-1]
     before = backup.read_bytes()
-    inode = (folder / "headgate.db").stat().st_ino
-    (folder / "headgate.db").write_bytes(before)
-    assert (folder / "headgate.db").stat().st_ino == inode
-    for name in ("headgate.db-wal", "headgate.db-shm"):
+    inode = (folder / "fleetgate.db").stat().st_ino
+    (folder / "fleetgate.db").write_bytes(before)
+    assert (folder / "fleetgate.db").stat().st_ino == inode
+    for name in ("fleetgate.db-wal", "fleetgate.db-shm"):
         (folder / name).unlink()
 
     if ending == "closed":
         log.close()
-        assert (folder / "headgate.db").read_bytes() == before
+        assert (folder / "fleetgate.db").read_bytes() == before
         log = open_log()
     with pytest.raises(LogReplaced):
         log.read(lost)
     assert log.read(kept) == []
     assert commit(log, [Returned(id="new")], kept).commit == 21
     log.close()
-    with sqlite3.connect(folder / "headgate.db") as conn:
+    with sqlite3.connect(folder / "fleetgate.db") as conn:
         assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert conn.execute("SELECT count(*) FROM log").fetchall() == [(21,)]
     conn.close()
@@ -371,14 +371,14 @@ def test_a_backup_copied_over_the_open_file_is_not_spoiled_by_what_runs(
 def test_a_backup_that_is_not_in_wal_mode_is_put_into_it(folder: Path, open_log: Open) -> None:
     log = open_log()
     position = fill(log, 3)[-1]
-    with sqlite3.connect(folder / "headgate.db") as conn:
+    with sqlite3.connect(folder / "fleetgate.db") as conn:
         conn.execute("VACUUM INTO ?", (str(folder.with_name("backup.db")),))
     conn.close()
     log.close()
-    shutil.copy(folder.with_name("backup.db"), folder / "headgate.db")
+    shutil.copy(folder.with_name("backup.db"), folder / "fleetgate.db")
     log = open_log()
     assert log.read(position) == []
-    assert (folder / "headgate.db-wal").exists()
+    assert (folder / "fleetgate.db-wal").exists()
     assert commit(log, [], position).commit == 4
 
 
@@ -386,7 +386,7 @@ def test_a_restore_through_sqlite_itself_is_noticed(folder: Path, open_log: Open
     log = open_log()
     kept = fill(log, 3)[-1]
     backup = sqlite3.connect(folder.with_name("backup.db"))
-    running = sqlite3.connect(folder / "headgate.db")
+    running = sqlite3.connect(folder / "fleetgate.db")
     running.backup(backup)
     lost = fill(log, 3)[-1]
     backup.backup(running)
@@ -400,7 +400,7 @@ def test_a_restore_through_sqlite_itself_is_noticed(folder: Path, open_log: Open
 
 def test_a_lock_file_that_was_removed_still_locks(folder: Path, open_log: Open) -> None:
     one, two = open_log(), open_log()
-    (folder / "headgate.lock").unlink()
+    (folder / "fleetgate.lock").unlink()
     one.lock()
     assert not two.try_lock()
     assert two.lock_owner() == os.getpid()
@@ -423,7 +423,7 @@ def test_looking_at_the_folder_is_enough_once_it_has_settled(
     log.unlock()
     assert not looks
     monkeypatch.undo()
-    (folder / "headgate.db").rename(folder / "old.db")
+    (folder / "fleetgate.db").rename(folder / "old.db")
     with pytest.raises(LogReplaced):
         log.read(position)
 
@@ -437,7 +437,7 @@ def test_Q2_a_program_that_keeps_the_database_locked_is_told_and_waited_out(
     monkeypatch.setattr(connection, "BUSY_S", 0.05)
     log = open_log()
     fill(log, 1)
-    shell = sqlite3.connect(folder / "headgate.db", isolation_level=None)
+    shell = sqlite3.connect(folder / "fleetgate.db", isolation_level=None)
     shell.execute("BEGIN IMMEDIATE")
     log.lock()
     with pytest.raises(StoreError, match=r"another program keeps .* locked: close it"):
@@ -496,8 +496,8 @@ def test_syncing_is_chosen_before_the_transaction_and_only_when_it_changes(open_
 
 def test_importing_the_log_loads_little() -> None:
     script = (
-        "import sys, msgspec, headgate.core.events; before = set(sys.modules); import headgate.log.sqlite.log;"
-        "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('headgate')))"
+        "import sys, msgspec, fleetgate.core.events; before = set(sys.modules); import fleetgate.log.sqlite.log;"
+        "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('fleetgate')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"_sqlite3", "sqlite3", "sqlite3.dbapi2", "fcntl", "zlib"}
@@ -619,13 +619,13 @@ def test_checkpoints_happen_in_maintenance_only_and_bound_the_write_ahead_log(
     monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 200_000)
     monkeypatch.setattr(connection, "WAL_KEPT_BYTES", 100_000)
     log = open_log()
-    wal = folder / "headgate.db-wal"
-    size = (folder / "headgate.db").stat().st_size
+    wal = folder / "fleetgate.db-wal"
+    size = (folder / "fleetgate.db").stat().st_size
     position = fill(log, 100)[-1]
     assert wal.stat().st_size > 400_000
-    assert (folder / "headgate.db").stat().st_size == size, "nothing moved to the database yet"
+    assert (folder / "fleetgate.db").stat().st_size == size, "nothing moved to the database yet"
     log.maintain(1_000_000)
-    assert (folder / "headgate.db").stat().st_size > size
+    assert (folder / "fleetgate.db").stat().st_size > size
     position = commit(log, [Returned(id="x")], position)
     assert wal.stat().st_size <= 100_000, "the write-ahead log starts from the beginning"
     assert len(open_log().read(START)) == 101
@@ -637,9 +637,9 @@ def test_a_very_large_write_ahead_log_is_emptied_unless_somebody_reads(
     monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 100_000)
     monkeypatch.setattr(sqlite_log, "TRUNCATE_BYTES", 200_000)
     log = open_log()
-    wal = folder / "headgate.db-wal"
+    wal = folder / "fleetgate.db-wal"
     fill(log, 100)
-    reader = sqlite3.connect(folder / "headgate.db", isolation_level=None)
+    reader = sqlite3.connect(folder / "fleetgate.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM log").fetchall()
     fill(log, 1)
@@ -658,7 +658,7 @@ def test_history_keeps_no_reader_open_between_its_events(folder: Path, open_log:
     fill(log, 3)
     told = log.history()
     next(told)
-    conn = sqlite3.connect(folder / "headgate.db")
+    conn = sqlite3.connect(folder / "fleetgate.db")
     assert conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     conn.close()
     assert len(list(told)) == 2
@@ -676,7 +676,7 @@ def test_a_long_history_is_told_in_pieces(open_log: Open, monkeypatch: pytest.Mo
 
 
 def offsets(folder: Path) -> dict[str, int]:
-    conn = sqlite3.connect(folder / "headgate.db")
+    conn = sqlite3.connect(folder / "fleetgate.db")
     rows = dict(conn.execute("SELECT key, value FROM meta WHERE key LIKE 'boot:%'").fetchall())
     conn.close()
     return rows

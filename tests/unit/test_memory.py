@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gate.liveness import free_memory
+from fleetgate.gate.liveness import free_memory
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.config.settings import TOLD, TOLD_BY_DEFAULT, Notify
-from headgate.core import events as ev
-from headgate.core.entities import Reason, Spec, Ticket
-from headgate.log.protocol import Commit
-from headgate.notify.messages import Message, messages_of, wanted
-from headgate.notify.senders import NotSent, sender, way
-from headgate.notify.targets import GIVE_UP_S, HOUR_S, Saved, Target
+from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, Notify
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Reason, Spec, Ticket
+from fleetgate.log.protocol import Commit
+from fleetgate.notify.messages import Message, messages_of, wanted
+from fleetgate.notify.senders import NotSent, sender, way
+from fleetgate.notify.targets import GIVE_UP_S, HOUR_S, Saved, Target
 
 OPUS = "anthropic/claude-opus-4-6"
 AT = 1_000_000
@@ -58,7 +58,7 @@ def test_t1_each_kind_of_event_is_told_in_a_sentence():
     ]
     assert told(ev.Granted("i", OPUS, 1)) == [("started", f"i got {OPUS}")]
     assert told(ev.Expired("i", 86_400_000)) == [("expired", "i left the line: expired after 1d")]
-    assert told(ev.Held("i", "aider")) == [("held", "i is held until it is approved [aider]: headgate approve i")]
+    assert told(ev.Held("i", "aider")) == [("held", "i is held until it is approved [aider]: fleetgate approve i")]
     assert told(ev.JobEnded("i", "lost", 1)) == [("failed", "job i is lost")]
     assert told(ev.JobEnded("i", "succeeded", 1)) == [("succeeded", "job i succeeded")]
     assert told(ev.JobEnded("i", "cancelled", 1)) == []
@@ -156,7 +156,7 @@ def test_t1_what_is_over_the_limit_of_an_hour_is_summed_up():
     assert box.got == ["m0", "m1"]
     assert not box.target.sum_up(HOUR_S - 1)
     assert box.target.sum_up(HOUR_S + 0.5)
-    assert box.got[2] == "not told in the last hour, as there was too much: 3 failed; headgate history --since 2"
+    assert box.got[2] == "not told in the last hour, as there was too much: 3 failed; fleetgate history --since 2"
     assert not box.target.sum_up(2 * HOUR_S + 5)
 
 

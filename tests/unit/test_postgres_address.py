@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.log import StoreError, open_log
-from headgate.log.postgres.connection import Lost, connect
-from headgate.log.postgres.url import parse
-from headgate.log.store_url import local_folder, shown
+from fleetgate.log import StoreError, open_log
+from fleetgate.log.postgres.connection import Lost, connect
+from fleetgate.log.postgres.url import parse
+from fleetgate.log.store_url import local_folder, shown
 
 SECRET = "hunter2"
 
@@ -71,12 +71,12 @@ def test_Q1_without_the_driver_the_sentence_says_what_to_install(monkeypatch: py
         return real(name, *args, **said)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(StoreError, match=r"pip install 'headgate\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'fleetgate\[postgres\]'"):
         open_log("postgresql://h/d")
 
 
 def test_each_gate_of_a_database_has_a_folder_of_its_own_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADGATE_HOME", str(tmp_path / "s"))
+    monkeypatch.setenv("FLEETGATE_HOME", str(tmp_path / "s"))
     one = local_folder(f"postgresql://me:{SECRET}@h/d?namespace=a")
     assert one.startswith(str(tmp_path / "s" / "stores" / "a-"))
     assert Path(one).stat().st_mode & 0o777 == 0o700
@@ -89,8 +89,8 @@ def test_each_gate_of_a_database_has_a_folder_of_its_own_here(tmp_path: Path, mo
 
 def test_q2_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("HEADGATE_HOME", str(tmp_path / "file" / "s"))
-    with pytest.raises(StoreError, match="set HEADGATE_HOME"):
+    monkeypatch.setenv("FLEETGATE_HOME", str(tmp_path / "file" / "s"))
+    with pytest.raises(StoreError, match="set FLEETGATE_HOME"):
         local_folder("postgresql://h/d")
 
 

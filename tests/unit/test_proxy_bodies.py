@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headgate.proxy.errors import ClientGone
-from headgate.proxy.request_body import Body, Store, model_in, model_in_path, path_with_model, with_model
+from fleetgate.proxy.errors import ClientGone
+from fleetgate.proxy.request_body import Body, Store, model_in, model_in_path, path_with_model, with_model
 
 JSON = b"application/json"
 FORM = b"multipart/form-data; boundary=xx"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from headgate.core import commands as cmd
-from headgate.core.entities import Spec
-from headgate.gate.liveness import process_identity
-from headgate.gate.replica.replica import Replica
-from headgate.log.memory import MemoryLog, MemoryStore
-from headgate.testing import FakeClock
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.log.memory import MemoryLog, MemoryStore
+from fleetgate.testing import FakeClock
 
 ME = process_identity.this_process()
 OTHER = process_identity.identify(os.getppid()) or ""

@@ -1,13 +1,13 @@
-"""What an agent is started with, the same for `headgate run` and for jobs."""
+"""What an agent is started with, the same for `fleetgate run` and for jobs."""
 
 from __future__ import annotations
 
 import pytest
 
-from headgate.config.environment import Environment
-from headgate.config.settings import Settings
-from headgate.core.entities import Lease, Spec, Ticket
-from headgate.runner.launch import environment_for, in_sandbox
+from fleetgate.config.environment import Environment
+from fleetgate.config.settings import Settings
+from fleetgate.core.entities import Lease, Spec, Ticket
+from fleetgate.runner.launch import environment_for, in_sandbox
 
 LEASE = Lease(Ticket("t1", Spec(), "me", 0, 1, 0, 0, 0), "anthropic/claude-opus-4-6", 0, 1)
 WRAPPED = Settings(wrap=("bwrap", "--setenv", "M", "{name}"))
@@ -21,12 +21,12 @@ def test_the_sandbox_of_the_config_comes_before_the_command_and_knows_the_model(
 
 @pytest.mark.parametrize("value", ["1", "true"])
 def test_whatever_says_yes_skips_the_sandbox(value: str) -> None:
-    environment = Environment.read({"HEADGATE_SANDBOX_DISABLED": value})
+    environment = Environment.read({"FLEETGATE_SANDBOX_DISABLED": value})
     assert in_sandbox(["claude"], LEASE, WRAPPED, environment) == ["claude"]
 
 
 def test_what_the_agent_should_know_of_its_lease_wins_over_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "1")
-    env = environment_for(LEASE, {"MORE": "2", "HEADGATE_LEASE": "another"})
+    env = environment_for(LEASE, {"MORE": "2", "FLEETGATE_LEASE": "another"})
     assert (env["HERE"], env["MORE"]) == ("1", "2")
-    assert (env["HEADGATE_LEASE"], env["HEADGATE_MODEL"]) == ("t1", "anthropic/claude-opus-4-6")
+    assert (env["FLEETGATE_LEASE"], env["FLEETGATE_MODEL"]) == ("t1", "anthropic/claude-opus-4-6")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.core.errors import BadRequest, HeadgateError
-from headgate.runner import signal_listener
-from headgate.runner.child import CannotRun, Command
-from headgate.runner.supervisor import End, _descends
-from headgate.runner.terminal_foreground import Terminal, has_terminal
+from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.runner import signal_listener
+from fleetgate.runner.child import CannotRun, Command
+from fleetgate.runner.supervisor import End, _descends
+from fleetgate.runner.terminal_foreground import Terminal, has_terminal
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_Q1_what_no_program_can_be_given_is_refused_with_a_sentence(argv, env):
     with pytest.raises(CannotRun, match="cannot run") as caught:
         Command(argv, env)
     assert caught.value.exit_code == 126
-    assert isinstance(caught.value, HeadgateError)
+    assert isinstance(caught.value, FleetgateError)
 
 
 def test_Q1_no_command_is_a_bad_request():
@@ -146,10 +146,10 @@ def test_R2_where_senders_are_unknown_a_signal_is_heard_by_its_number(monkeypatc
 
 def test_the_runner_imports_next_to_nothing():
     body = """
-import sys, headgate.core.errors
+import sys, fleetgate.core.errors
 before = set(sys.modules)
-import headgate.runner.child, headgate.runner.supervisor, headgate.runner.terminal_foreground
-print(*sorted(name for name in set(sys.modules) - before if not name.startswith("headgate")))
+import fleetgate.runner.child, fleetgate.runner.supervisor, fleetgate.runner.terminal_foreground
+print(*sorted(name for name in set(sys.modules) - before if not name.startswith("fleetgate")))
 """
     done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True, timeout=60)
     assert set(done.stdout.split()) <= {"errno", "gc", "time"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from headgate.runner import early_stop as subject
-from headgate.runner.early_stop import Ending
-from headgate.runner.refusal_patience import Patience
-from headgate.signals.agents import agent_for
-from headgate.signals.classify_process import Reader, Refusal
-from headgate.signals.outcome import outcome
+from fleetgate.runner import early_stop as subject
+from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.refusal_patience import Patience
+from fleetgate.signals.agents import agent_for
+from fleetgate.signals.classify_process import Reader, Refusal
+from fleetgate.signals.outcome import outcome
 
 INF = float("inf")
 

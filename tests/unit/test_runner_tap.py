@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.runner import output_tap as tapping
-from headgate.runner.child import tappable
-from headgate.runner.early_stop import Ending, group_lives
-from headgate.runner.output_tap import Tap, Taps
+from fleetgate.runner import output_tap as tapping
+from fleetgate.runner.child import tappable
+from fleetgate.runner.early_stop import Ending, group_lives
+from fleetgate.runner.output_tap import Tap, Taps
 
 
 class Bench:
@@ -284,7 +284,7 @@ def test_R2_finishing_waits_for_a_reader_only_as_long_as_it_reads_when_asked_so(
     ],
 )
 def test_R2_files_and_pipes_are_read_on_the_way_and_those_that_are_one_together(tmp_path, how, files):
-    body = "import os; from headgate.runner.child import tappable; os.write(1, str(tappable()).encode())"
+    body = "import os; from fleetgate.runner.child import tappable; os.write(1, str(tappable()).encode())"
     stderr = subprocess.DEVNULL if "2>" in how else subprocess.PIPE
     line = f'"$0" -c "$1" {how}'
     if stderr == subprocess.PIPE:

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.config.settings import Settings
-from headgate.core import commands as cmd
-from headgate.core.entities import Lease, Spec, Ticket
-from headgate.core.errors import HeadgateError
-from headgate.gate.providers.credentials import Held
-from headgate.gate.slots.slot_gate import SeatGate
-from headgate.runner import agent_run
-from headgate.runner.agent_run import Watch
-from headgate.runner.early_stop import Ending
+from fleetgate.config.settings import Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease, Spec, Ticket
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.providers.credentials import Held
+from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.runner import agent_run
+from fleetgate.runner.agent_run import Watch
+from fleetgate.runner.early_stop import Ending
 
 OPENCODE = ["opencode", "run", "--format", "json", "hi"]
 LEASE = Lease(Ticket("t1", Spec(("x/y",)), "me", 0, 1, 0, 0, 0), "x/y", 0, 1)
@@ -108,7 +108,7 @@ def test_an_agent_that_is_not_proxied_or_whose_gate_cannot_tell_is_judged_by_its
     assert direct.lives(200) == "no_record"
     assert not direct.gate.asked
     unknown = Watched(monkeypatch)
-    unknown.gate.has_calls = HeadgateError("the store is away")
+    unknown.gate.has_calls = FleetgateError("the store is away")
     assert unknown.lives(200) == "no_record"
 
 

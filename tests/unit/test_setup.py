@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "src" / "headgate"
+SOURCES = ROOT / "src" / "fleetgate"
 COMPILED = ast.literal_eval(re.search(r"^COMPILED = (\(.*?^\))", (ROOT / "setup.py").read_text(), re.M | re.S)[1])  # type: ignore[index]
 
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from headgate.core.errors import BadRequest
-from headgate.signals.agents import NAMES, agent_for, model_of
-from headgate.signals.agents.detect import find_program
+from fleetgate.core.errors import BadRequest
+from fleetgate.signals.agents import NAMES, agent_for, model_of
+from fleetgate.signals.agents.detect import find_program
 
 COMMANDS = [
     ("claude -p hi", "claude"),
@@ -154,12 +154,12 @@ def test_r9_the_arguments_that_resume_a_session(command, resumed):
 def test_r6_asking_for_an_agents_model_imports_nothing_that_judges_output():
     code = """
 import sys
-import msgspec, headgate.core.model_names
-from headgate.signals.agents import agent_for, model_of
+import msgspec, fleetgate.core.model_names
+from fleetgate.signals.agents import agent_for, model_of
 argv = ["npx", "@openai/codex", "exec", "--json", "-m", "gpt-5", "hi"]
 assert model_of(argv) == "openai/gpt-5" and agent_for(argv).mode(argv[2:]) == "stream"
-print(" ".join(name for name in sys.modules if name.startswith("headgate.signals.")))
+print(" ".join(name for name in sys.modules if name.startswith("fleetgate.signals.")))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = {name.removeprefix("headgate.signals.") for name in ran.stdout.split()}
+    found = {name.removeprefix("fleetgate.signals.") for name in ran.stdout.split()}
     assert found == {"agents", "agents.naming", "agents.models", "agents.files", "agents.base", "agents.codex"}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.signals.agents import agent_for
-from headgate.signals.classify_process import Reader, judge_by_exit_only
-from headgate.signals.outcome import KINDS
+from fleetgate.signals.agents import agent_for
+from fleetgate.signals.classify_process import Reader, judge_by_exit_only
+from fleetgate.signals.outcome import KINDS
 from tests.fixtures.agents.reading import (
     AIDER,
     ALL,

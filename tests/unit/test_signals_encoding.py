@@ -10,9 +10,9 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
-from headgate.signals import content_encoding
-from headgate.signals.classify_http import classify_response
-from headgate.signals.content_encoding import Decoder, Undecodable, decoded, narrowed
+from fleetgate.signals import content_encoding
+from fleetgate.signals.classify_http import classify_response
+from fleetgate.signals.content_encoding import Decoder, Undecodable, decoded, narrowed
 
 TEXT = b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}'
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.signals.classify_http import classify_response, classify_stream_error, pools_hint
-from headgate.signals.outcome import DEFAULT_SCOPES, KINDS, OK
-from headgate.signals.rate_limit_headers import PoolHint, lowered, retry_wait
-from headgate.signals.wait_times import MAX_WAIT_MS
+from fleetgate.signals.classify_http import classify_response, classify_stream_error, pools_hint
+from fleetgate.signals.outcome import DEFAULT_SCOPES, KINDS, OK
+from fleetgate.signals.rate_limit_headers import PoolHint, lowered, retry_wait
+from fleetgate.signals.wait_times import MAX_WAIT_MS
 
 NOW = 1_776_859_200_000  # 2026-04-22T12:00:00Z, a Wednesday
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "http"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.signals.outcome import DEFAULT_SCOPES, KINDS, OK, Outcome, cut_secrets, evidence_of, outcome, shorten
+from fleetgate.signals.outcome import DEFAULT_SCOPES, KINDS, OK, Outcome, cut_secrets, evidence_of, outcome, shorten
 
 
 def test_s1_there_are_eight_outcomes_each_with_its_scope():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.signals.output_buffers import LINE_BYTES, Ending, Lines
+from fleetgate.signals.output_buffers import LINE_BYTES, Ending, Lines
 
 PIECES = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"a\nb", b"\n\n", b"word " * 9])))
 

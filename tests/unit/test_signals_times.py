@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.signals import clock_times
-from headgate.signals.wait_times import (
+from fleetgate.signals import clock_times
+from fleetgate.signals.wait_times import (
     MAX_WAIT_MS,
     find_wait,
     wait_from_duration,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.signals.agents import agent_for
-from headgate.signals.classify_session_files import judge_by_files
-from headgate.signals.outcome import Outcome
+from fleetgate.signals.agents import agent_for
+from fleetgate.signals.classify_session_files import judge_by_files
+from fleetgate.signals.outcome import Outcome
 
 SESSIONS = Path(__file__).parents[1] / "fixtures" / "agents" / "sessions"
 MADE = 1_794_782_100_000  # just before all of them

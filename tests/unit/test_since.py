@@ -7,14 +7,14 @@ from itertools import cycle
 
 import pytest
 
-from headgate.api.bodies import AskBody
-from headgate.api.leases.acquire_command import Asking
-from headgate.core.errors import BadRequest
-from headgate.gate.library.lease_handles import epoch_ms
-from headgate.gate.serving.service_gate import Node
-from headgate.log.clock import wall_ms
-from headgate.log.memory import MemoryLog
-from headgate.present.wall_time import parse_since_ms
+from fleetgate.api.bodies import AskBody
+from fleetgate.api.leases.acquire_command import Asking
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.library.lease_handles import epoch_ms
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log.clock import wall_ms
+from fleetgate.log.memory import MemoryLog
+from fleetgate.present.wall_time import parse_since_ms
 
 MOMENT_MS = 1_769_860_800_123  # its seconds times 1000 are 1769860800122.9999, as a float
 SAME = ["1769860800.123", "1769860800123", "2026-01-31T12:00:00.123Z", "2026-01-31T13:00:00.123+01:00"]

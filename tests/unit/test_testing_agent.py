@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import FakeProvider, Fault, records
+from fleetgate.testing import FakeProvider, Fault, records
 
-AGENT = [sys.executable, "-m", "headgate.testing.agent"]
+AGENT = [sys.executable, "-m", "fleetgate.testing.agent"]
 FAST = ["--think", "0", "--backoff", "0.001"]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import headgate.testing
-from headgate.testing import FakeClock
+import fleetgate.testing
+from fleetgate.testing import FakeClock
 
 
 def test_it_stands_still_until_it_is_advanced():
@@ -30,8 +30,8 @@ def test_what_is_no_way_forward_is_refused_and_changes_nothing(ms: Any):
 
 
 def test_the_package_offers_its_names_and_no_others():
-    assert {"FakeClock", "FakeProvider", "Fault"} <= set(dir(headgate.testing))
-    for name in headgate.testing.__all__:
-        assert getattr(headgate.testing, name).__name__ == name
+    assert {"FakeClock", "FakeProvider", "Fault"} <= set(dir(fleetgate.testing))
+    for name in fleetgate.testing.__all__:
+        assert getattr(fleetgate.testing, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        headgate.testing.Nothing  # noqa: B018
+        fleetgate.testing.Nothing  # noqa: B018

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.testing.count import CallCount
+from fleetgate.testing.count import CallCount
 
 steps = st.lists(
     st.one_of(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.testing.http1 import (
+from fleetgate.testing.http1 import (
     CHUNKED,
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
@@ -20,7 +20,7 @@ from headgate.testing.http1 import (
     parse_head,
     response_head,
 )
-from headgate.testing.server import Reply, Server, _Connection
+from fleetgate.testing.server import Reply, Server, _Connection
 
 TOKENS = st.text("abcXYZ019-_!", min_size=1, max_size=10)
 

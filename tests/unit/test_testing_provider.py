@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.testing import FakeClock, FakeProvider, Fault
+from fleetgate.testing import FakeClock, FakeProvider, Fault
 
 ANTHROPIC = "/v1/messages"
 CHAT = "/v1/chat/completions"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headgate.config.settings import Provider, Settings
-from headgate.gate.providers.usage_questions import Usage
-from headgate.gate.providers.usage_request import Unknown, number_at
+from fleetgate.config.settings import Provider, Settings
+from fleetgate.gate.providers.usage_questions import Usage
+from fleetgate.gate.providers.usage_request import Unknown, number_at
 
 FIELD = "usage.concurrent_sessions"
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gate.liveness import process_identity
-from headgate.gate.wakeup import mailbox as wakeup_mailbox
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 
 # A process that says where it listens, and then what it hears.
 LISTENER = """
 import select, sys
-from headgate.gate import wake
+from fleetgate.gate import wake
 with wake.Mailbox(sys.argv[1]) as mailbox:
     print(mailbox.address, flush=True)
     while True:
@@ -275,7 +275,7 @@ def test_a_state_folder_with_a_long_name_has_its_sockets_elsewhere(
         made.append(Path(wakeup_mailbox.runtime_folder(str(state))))
         assert wakeup_mailbox.runtime_folder(str(state)) == str(made[-1])
         assert made[-1].parent == folder
-        assert made[-1].name.startswith(f"headgate-{os.geteuid()}-")
+        assert made[-1].name.startswith(f"fleetgate-{os.geteuid()}-")
         assert made[-1].stat().st_mode & 0o777 == 0o700
         with wakeup_mailbox.Mailbox(str(made[-1])) as box:
             assert len(box.address) <= 100

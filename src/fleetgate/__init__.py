@@ -1,0 +1,77 @@
+"""Fleetgate: admission control for fleets of AI agents.
+
+    async with fleetgate.open_gate() as gate:
+        async with gate.lease("umans/coder") as lease:
+            ...call the model named lease.model...
+
+What is exported here is the public API. Everything is loaded on first use: `fleetgate run` needs little of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetgate import sync
+    from fleetgate.config.errors import ConfigError
+    from fleetgate.core.entities import Reason
+    from fleetgate.core.errors import BadName, BadRequest, FleetgateError, NotFound
+    from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
+    from fleetgate.gate.library.gate import Gate
+    from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, RateLimited
+    from fleetgate.gate.library.open_gate import open_gate
+    from fleetgate.log.protocol import StoreError
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "BadName",
+    "BadRequest",
+    "ConfigError",
+    "Deferred",
+    "Gate",
+    "FleetgateError",
+    "Leased",
+    "NotAdmitted",
+    "NotFound",
+    "PoolView",
+    "RateLimited",
+    "Reason",
+    "StoreError",
+    "TicketView",
+    "open_gate",
+    "sync",
+]
+
+_WHERE = {
+    "BadName": "core.errors",
+    "BadRequest": "core.errors",
+    "ConfigError": "config.errors",
+    "Deferred": "gate.library.lease_handles",
+    "Gate": "gate.library.gate",
+    "FleetgateError": "core.errors",
+    "Leased": "gate.library.lease_handles",
+    "NotAdmitted": "gate.library.lease_handles",
+    "NotFound": "core.errors",
+    "PoolView": "core.views.pool_and_lease_views",
+    "RateLimited": "gate.library.lease_handles",
+    "Reason": "core.entities",
+    "StoreError": "log.protocol",
+    "TicketView": "core.views.pool_and_lease_views",
+    "open_gate": "gate.library.open_gate",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _WHERE.get(name)
+    if module is None:
+        if name == "sync":  # `import fleetgate; fleetgate.sync.open_gate()` works without a further import
+            from importlib import import_module
+
+            return import_module("fleetgate.sync")
+        raise AttributeError(f"module 'fleetgate' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"fleetgate.{module}"), name)
+    globals()[name] = value
+    return value

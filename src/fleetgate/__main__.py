@@ -1,0 +1,5 @@
+"""`python -m fleetgate` is the `fleetgate` command."""
+
+from fleetgate.cli.main import main
+
+main()

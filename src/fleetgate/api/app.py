@@ -1,0 +1,171 @@
+"""All routes as one ASGI application."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.config.response_cache import ResponseCacheConfig
+from litestar.di import Provide
+from litestar.exceptions import (
+    ClientException,
+    HTTPException,
+    MethodNotAllowedException,
+    NotFoundException,
+    SerializationException,
+    ValidationException,
+)
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.plugins.core import MsgspecDIPlugin
+
+from fleetgate.api.errors import ErrorShape, Refused, complain, refusal
+from fleetgate.api.events import sse
+from fleetgate.api.http.proxy_mount import Beside
+from fleetgate.api.jobs import routes as job_routes
+from fleetgate.api.leases import routes as lease_routes
+from fleetgate.api.leases.fast_path import Quick
+from fleetgate.api.routes import concurrency_compat, dashboard_files, health, manage, read
+from fleetgate.api.security import session_routes
+from fleetgate.api.security.request_guard import App, Guard
+from fleetgate.api.service import Service
+from fleetgate.core.errors import FleetgateError, InternalError
+
+_ERRORS = {
+    400: "What is asked for cannot be; the sentence says what is valid",
+    401: "The token is needed, or wrong",
+    403: "Another Host, or a page of another origin",
+    404: "There is no such thing",
+    405: "Not with this method",
+    409: "Not as things are now",
+    410: "It has ended",
+    413: "The body is too large",
+    414: "The address is too long",
+    415: "The body is not JSON",
+    429: "Too many wait already",
+    431: "The headers are too long",
+    503: "The store cannot be used now, or the service stops",
+}
+
+
+class _Litestar(Litestar):
+    """Without plugins for libraries that we do not use: where pydantic is there, it takes a quarter of a second."""
+
+    @staticmethod
+    def _get_default_plugins(plugins: list[Any]) -> list[Any]:
+        return [*plugins, MsgspecDIPlugin()]
+
+
+def build(service: Service, connections: Callable[[], int], most_connections: int) -> tuple[App, Quick]:
+    """The application, with everything around it; and what is answered without it."""
+    app = _Litestar(
+        _documented(),
+        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
+        openapi_config=OpenAPIConfig(
+            title="Fleetgate",
+            version=service.version,
+            description="Admission control for fleets of AI agents.",
+            path="/_openapi",
+            render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+            components=[Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")})],
+            security=[{"token": []}, {}],
+            create_examples=False,
+        ),
+        exception_handlers={Exception: _on_error},
+        response_cache_config=ResponseCacheConfig(default_expiration=None),
+        include_in_schema=True,
+        logging_config=None,
+        debug=False,
+    )
+    guard = Guard(app, service.access, connections, most_connections)  # type: ignore[arg-type]
+    return guard if service.beside is None else Beside(guard, service.beside), Quick(service, guard)
+
+
+def _documented() -> list[Any]:
+    """All routes. Litestar makes up examples of answers, with a package that is not installed, unless told not to."""
+    common = {
+        status: ResponseSpec(ErrorShape, description=text, generate_examples=False) for status, text in _ERRORS.items()
+    }
+    handlers: list[Any] = [*concurrency_compat.ROUTES, *dashboard_files.ROUTES]
+    documented = (
+        *read.ROUTES,
+        *session_routes.ROUTES,
+        *manage.ROUTES,
+        *lease_routes.ROUTES,
+        *job_routes.ROUTES,
+        *health.ROUTES,
+    )
+    for handler in (*documented, sse.events):
+        own = {status: replace(each, generate_examples=False) for status, each in (handler.responses or {}).items()}
+        handler.responses = {**common, **own}
+        handlers.append(handler)
+    return handlers
+
+
+def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    path = request.scope["path"]
+    if path.startswith("/concurrency/") and isinstance(error, FleetgateError) and not isinstance(error, Refused):
+        try:
+            return concurrency_compat.on_error(error)
+        except Exception as other:
+            error = other
+    if isinstance(error, HTTPException):
+        error = _of_litestar(request, error)
+    status, shape, headers = refusal(error)
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        complain(f"{request.method} {path}", error)
+    return Response(shape, status_code=status, headers=headers, media_type="application/json")
+
+
+def _of_litestar(request: Request[Any, Any, Any], error: HTTPException) -> Refused | InternalError:
+    """What the router found wrong, as a sentence."""
+    path = request.scope["path"]
+    if isinstance(error, MethodNotAllowedException) and (allowed := _allowed(request.app, path)):
+        return Refused(
+            405, "method_not_allowed", f"{request.method} is not for {path}: valid is {allowed}", allow=allowed
+        )
+    if isinstance(error, NotFoundException | MethodNotAllowedException):
+        return Refused(404, "not_found", f"there is no {path}: /docs lists what there is")
+    if isinstance(error, ValidationException):
+        return _invalid(error)
+    if isinstance(error, SerializationException) or isinstance(error.__cause__, SerializationException):
+        return Refused(400, "bad_json", f"the body is not JSON: {error.detail}")
+    if isinstance(error, ClientException):
+        if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return Refused(413, "too_large", "the body is too large")
+        if error.status_code == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+            return Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
+        return Refused(400, "bad_request", _sentence(error.detail))
+    return InternalError(str(error))
+
+
+def _invalid(error: ValidationException) -> Refused:
+    """Names the first field that is wrong."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    first = next((each for each in extra if isinstance(each, dict)), None)
+    if first is None:
+        return Refused(400, "bad_request", _sentence(error.detail))
+    message = _sentence(str(first.get("message", "is not valid")))
+    field = str(first.get("key", "")).removeprefix("data").lstrip(".")
+    unknown = re.search("unknown field `([^`]*)`", message)
+    return Refused(400, "bad_request", f"{field or 'the body'}: {message}", field=unknown[1] if unknown else field)
+
+
+def _allowed(app: Litestar, path: str) -> str:
+    """The methods that a path is for."""
+    methods: set[str] = set()
+    for route in app.routes:
+        pattern = re.sub(r"\\{[^}]*:path\\}", ".+", re.sub(r"\\{[^}:]*:[^}]*str\\}", "[^/]+", re.escape(route.path)))
+        if re.fullmatch(pattern, path):
+            methods |= set(getattr(route, "methods", ()))
+    return ", ".join(sorted(methods))
+
+
+def _sentence(text: str) -> str:
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -1,0 +1,225 @@
+"""One reader of the log for everybody who listens: streams, metrics, charts (SPEC H2).
+
+An event is put into words once, and only if somebody listens. A listener that does not keep up is let go with a
+sentence; it resumes by the sequence number that it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from fleetgate.core import events as ev
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log.protocol import LogReplaced, Position, StoreError, StoreMoved
+from fleetgate.present.event_text import event_json, sentence
+from fleetgate.present.log_time import Moments
+
+POLL_S = 0.5
+_PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
+_PAUSE_EACH_S = 0.004  # and this for each who listens: writing to many takes its time
+_IDLE_PAUSE_S = 0.25
+_COMMITS_AT_ONCE = 100
+_EVENTS_AT_ONCE = 200  # a millisecond or so in which nobody else is served
+_TOLD_AT_ONCE = 2_000  # what was read in several turns is written to each who listens in one
+_MOST_PENDING = 5_000
+_TROUBLE_S = 1.0
+
+
+class Told(NamedTuple):
+    """One event of the log, ready to be sent."""
+
+    seq: int
+    type: str
+    lines: bytes
+
+
+class Batch:
+    """Events that were read together, in order: all who listen share it."""
+
+    __slots__ = ("_lines", "first", "last", "told")
+
+    def __init__(self, told: Sequence[Told]) -> None:
+        self.told = told
+        self.first, self.last = told[0].seq, told[-1].seq
+        self._lines = b""
+
+    def __len__(self) -> int:
+        return len(self.told)
+
+    @property
+    def lines(self) -> bytes:
+        """All of them as they are sent; put together once."""
+        if not self._lines:
+            self._lines = b"".join([one.lines for one in self.told])
+        return self._lines
+
+    def after(self, seq: int) -> Batch | None:
+        """Those that came after."""
+        if self.first > seq:
+            return self
+        left = [one for one in self.told if one.seq > seq]
+        return Batch(left) if left else None
+
+
+class Notice(NamedTuple):
+    """Something that is not in the log: reset, trouble, stopping."""
+
+    type: str
+    data: dict[str, object]
+
+
+class Listener:
+    """What one stream has yet to send."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq  # the last that was put here
+        self.behind = False
+        self.pending: deque[Batch | Notice] = deque()
+        self.ready = asyncio.Event()
+        self._events = 0  # in what is pending
+
+    def put(self, one: Batch | Notice) -> None:
+        self._events += len(one) if isinstance(one, Batch) else 1
+        if self._events > _MOST_PENDING:
+            self.behind = True
+            self.pending.clear()
+        if not self.behind:
+            self.pending.append(one)
+        self.ready.set()
+
+    def take(self) -> list[Batch | Notice]:
+        """All that is pending; it is no longer."""
+        taken = list(self.pending)
+        self.pending.clear()
+        self._events = 0
+        return taken
+
+    def tell(self, some: Batch) -> None:
+        """What it does not have yet of these."""
+        new = some.after(self.seq)
+        if new is not None:
+            self.put(new)
+            if not self.behind:
+                self.seq = new.last
+
+
+class Feed:
+    """Reads the log as it grows."""
+
+    def __init__(self, gate: Node) -> None:
+        self._gate = gate
+        self._position: Position | None = None
+        self._at_once = _COMMITS_AT_ONCE // 10  # commits: more where each has few events, as those last read
+        self._untold: list[Told] = []
+        self._listeners: set[Listener] = set()
+        self._hearers: list[Callable[[ev.Event], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._in_trouble = False
+        self.on_moved: Callable[[StoreMoved], None] = _nothing  # told that there is nothing left to read
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    @property
+    def seq(self) -> int:
+        """How far the log was read."""
+        return 0 if self._position is None else self._position.seq
+
+    def hear(self, hearer: Callable[[ev.Event], None]) -> None:
+        """Have every event told to somebody in this process."""
+        self._hearers.append(hearer)
+
+    async def start(self) -> None:
+        self._position = await self._gate.position()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def say_goodbye(self) -> None:
+        self._tell_all(Notice("stopping", {"text": "the service stops: connect again"}))
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def listen(self) -> Listener:
+        """From what was read last."""
+        listener = Listener(self.seq)
+        self._listeners.add(listener)
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                read, asked = await self._read()
+                if not read:
+                    await self._gate.wait_for_change(POLL_S)
+                # More is there: go on at once, but let others have their turn.
+                await asyncio.sleep(0 if read >= asked else self._pause_s())
+            except LogReplaced:
+                self._position, self._untold = await self._gate.position(), []
+                text = "the log was replaced, by a restored backup perhaps: read everything anew"
+                self._tell_all(Notice("reset", {"seq": self.seq, "text": text}))
+            except StoreError as error:
+                if not self._in_trouble:
+                    self._tell_all(Notice("trouble", {"text": str(error)}))
+                self._in_trouble = True
+                if isinstance(error, StoreMoved):
+                    self.on_moved(error)
+                await asyncio.sleep(_TROUBLE_S)
+            except FleetgateError:
+                return  # the gate is closed
+
+    def _pause_s(self) -> float:
+        listening = len(self._listeners)
+        return min(_PAUSE_S + _PAUSE_EACH_S * listening, _IDLE_PAUSE_S) if listening else _IDLE_PAUSE_S
+
+    async def _read(self) -> tuple[int, int]:
+        """Take in the next commits: how many there were, and how many were asked for."""
+        assert self._position is not None
+        before, asked = self._position.seq, self._at_once
+        commits = await self._gate.commits(self._position, asked)
+        self._in_trouble = False
+        moments = Moments(self._gate) if self._listeners else None
+        for commit in commits:
+            first = commit.seq - len(commit.events) + 1
+            for seq, event in enumerate(commit.events, first):
+                for hearer in self._hearers:
+                    hearer(event)
+                if moments is not None:
+                    self._untold.append(words(seq, commit.at, event, moments))
+            self._position = commit.position
+        if self._untold and (len(commits) < asked or len(self._untold) >= _TOLD_AT_ONCE):
+            batch, self._untold = Batch(self._untold), []
+            for listener in self._listeners:
+                listener.tell(batch)
+        if commits:
+            each = max((self._position.seq - before) / len(commits), 1)
+            self._at_once = min(max(int(_EVENTS_AT_ONCE / each), 1), _COMMITS_AT_ONCE)
+        return len(commits), asked
+
+    def _tell_all(self, notice: Notice) -> None:
+        for listener in self._listeners:
+            listener.put(notice)
+            if notice.type == "reset":
+                listener.seq = self.seq
+
+
+def words(seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
+    """An event as it is sent."""
+    document = event_json(seq, at, event, moments)
+    document["text"] = sentence(event, at)
+    type = str(document["type"])
+    return Told(seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document)))
+
+
+def _nothing(moved: StoreMoved) -> None:
+    pass

@@ -1,0 +1,194 @@
+"""`GET /v1/events`: what is committed to the log, as server-sent events (SPEC H2).
+
+A stream begins where its reader was: what the log has since then first, then what comes. What is no longer kept, or a
+log that is another one, is said. A reader that does not keep up is told so and let go: it connects again and goes on
+from its last `id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, get
+from litestar.datastructures import ResponseHeader
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import HeaderParameter, Parameter
+from litestar.types import ASGIApp
+
+from fleetgate.api.errors import Refused
+from fleetgate.api.events.feed import Listener, Notice, Told, words
+from fleetgate.api.history_reader import unhurried
+from fleetgate.api.routes.read import Types, event_types
+from fleetgate.api.security.request_guard import Receive, Scope, Send
+from fleetgate.api.service import Service
+from fleetgate.log.protocol import Log
+from fleetgate.present.event_text import TYPES
+from fleetgate.present.log_time import Moments
+
+HEARTBEAT_S = 15.0
+STUCK_S = 30.0  # a reader that takes nothing for so long is let go
+_AT_ONCE = 500
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+Since = Annotated[int | None, Parameter(ge=0, le=2**53, description="resume after this sequence number")]
+LastEventId = Annotated[
+    str | None,
+    HeaderParameter(name="Last-Event-ID", max_length=20, pattern="^[0-9]*$", description="resume after this one"),
+]
+
+
+@get(
+    "/v1/events",
+    summary="What happens, as it happens: server-sent events",
+    media_type="text/event-stream",
+    responses={200: ResponseSpec(str, description="A stream without end", media_type="text/event-stream")},
+    response_headers=[ResponseHeader(name="cache-control", value="no-store", documentation_only=True)],
+)
+async def events(
+    service: Service,
+    request: Request[Any, Any, Any],
+    since: Since = None,
+    types: Types = "",
+    last_event_id: LastEventId = None,
+) -> ASGIApp:
+    wanted = event_types(types)
+    service.check_room_to_listen()
+    if last_event_id:
+        if not last_event_id.isdecimal():
+            raise Refused(400, "bad_request", "Last-Event-ID: valid is a sequence number of the log")
+        since = int(last_event_id)
+    if request.method == "HEAD":
+        raise Refused(405, "method_not_allowed", "a stream is read with GET", allow="GET")
+    stream: Any = Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
+    return stream  # type: ignore[no-any-return]
+
+
+class Stream:
+    """One reader's stream, as an ASGI application."""
+
+    def __init__(self, service: Service, since: int | None, wanted: frozenset[str]) -> None:
+        self._service = service
+        self._since = since
+        self._wanted = wanted
+        self._seq = 0  # reached, told or not
+        self._send: Send
+        self._cycle: Any = None  # uvicorn's view of the request, once it has said that the answer comes in chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send = send
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        cycle = getattr(receive, "__self__", None)
+        if getattr(cycle, "chunked_encoding", False):
+            self._cycle = cycle
+        listener = self._service.feed.listen()
+        telling = asyncio.ensure_future(self._tell(listener))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if telling.done() and not telling.cancelled() and telling.exception() is None:
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._service.feed.leave(listener)
+            for task in (telling, leaving):
+                task.cancel()
+            await asyncio.gather(telling, leaving, return_exceptions=True)
+
+    async def _tell(self, listener: Listener) -> None:
+        service = self._service
+        last = listener.seq
+        since = last if self._since is None else self._since
+        hello = {"seq": last, "since": since, "version": service.version, "started_at": service.started_at}
+        await self._put(notice("hello", hello))
+        if since > last and since > (await service.gate.read()).seq:  # else it is the feed that has not read so far
+            text = f"the log ends at {last}, before {since}: it is another one, or was restored; read everything anew"
+            await self._put(notice("reset", {"seq": last, "text": text}))
+            since = last
+        self._seq = since
+        await self._catch_up(last)
+        await self._follow(listener)
+
+    async def _catch_up(self, last: int) -> None:
+        """What the log has from where the reader was to where the live part begins."""
+        first = True
+        while self._seq < last:
+            told = await self._service.archive.read(self._part(last))
+            start = told[0].seq if told else last + 1
+            if first and start > self._seq + 1:
+                text = f"events {self._seq + 1} to {start - 1} are no longer kept: read everything anew"
+                await self._put(notice("pruned", {"from": self._seq + 1, "to": start - 1, "text": text}))
+            first = False
+            self._seq = told[-1].seq if told else last
+            await self._put(b"".join(map(self._line, told)))
+
+    def _part(self, last: int) -> Callable[[Log], list[Told]]:
+        """The next events up to `last`, put into words."""
+        since, moments = self._seq, Moments(self._service.gate)
+
+        def read(log: Log) -> list[Told]:
+            part = islice(unhurried(log.history(since)), _AT_ONCE)
+            return [words(seq, at, event, moments) for seq, at, event in part if seq <= last]
+
+        return read
+
+    async def _follow(self, listener: Listener) -> None:
+        while True:
+            if not listener.pending and not listener.behind:
+                listener.ready.clear()
+                try:
+                    async with asyncio.timeout(HEARTBEAT_S):
+                        await listener.ready.wait()
+                except TimeoutError:
+                    await self._put(b": still here\nid: %d\n\n" % self._seq)
+                    continue
+            if listener.behind:
+                text = "you read too slowly, and the stream ends: connect again to go on from your last id"
+                await self._put(notice("behind", {"seq": self._seq, "text": text}))
+                return
+            lines = []
+            stops = False
+            for some in listener.take():
+                if isinstance(some, Notice):
+                    lines.append(notice(some.type, some.data))
+                    stops = stops or some.type == "stopping"
+                    self._seq = int(str(some.data.get("seq", self._seq)))
+                elif (new := some.after(self._seq)) is not None:
+                    self._seq = new.last
+                    lines.append(b"".join(map(self._line, new.told)) if self._wanted else new.lines)
+            await self._put(*lines)
+            if stops:
+                return
+
+    def _line(self, told: Told) -> bytes:
+        if self._wanted and told.type not in self._wanted:
+            return b""
+        return told.lines
+
+    async def _put(self, *lines: bytes) -> None:
+        """Send these. What all readers are told is written as it is: a copy for each costs as much as sending it."""
+        cycle, size = self._cycle, sum(map(len, lines))
+        if not size:
+            return
+        if cycle is None or cycle.flow.write_paused:
+            async with asyncio.timeout(STUCK_S):
+                await self._send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
+        elif not cycle.disconnected:
+            cycle.transport.writelines((b"%x\r\n" % size, *lines, b"\r\n"))
+
+
+def notice(name: str, data: dict[str, object]) -> bytes:
+    """Something beside the log: it has no id of its own."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+async def _left(receive: Receive) -> None:
+    """Until the reader's connection is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,58 @@
+"""The past, read by a thread through a connection of its own: however long the history is, nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter, sleep
+from typing import TypeVar
+
+from fleetgate.core.events import Event
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log.protocol import Log
+
+T = TypeVar("T")
+
+_SPELL = 200  # events
+_LONGEST_REST_S = 0.01
+
+
+class Archive:
+    """Reads the gate's log, one reader after another."""
+
+    def __init__(self, gate: Node) -> None:
+        self._gate = gate
+        self._thread = ThreadPoolExecutor(1, "fleetgate-archive")
+        self._log: Log | None = None
+
+    async def read(self, look: Callable[[Log], T]) -> T:
+        """What `look` makes of the log."""
+        if not self._gate.folder:
+            return await self._gate.with_log(look)  # in memory, and only there
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, look)
+
+    def _read(self, look: Callable[[Log], T]) -> T:
+        if self._log is None:
+            self._log = self._gate.another_log()
+        assert self._log is not None
+        return look(self._log)
+
+    def close(self) -> None:
+        """After all readers; one at work ends first."""
+        self._thread.submit(self._close).result()
+        self._thread.shutdown()
+
+    def _close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
+def unhurried(history: Iterator[tuple[int, int, Event]]) -> Iterator[tuple[int, int, Event]]:
+    """The same, resting as long as it works: a thread that only computes would slow down all others."""
+    began = perf_counter()
+    for number, one in enumerate(history, 1):
+        yield one
+        if number % _SPELL == 0:
+            sleep(min(perf_counter() - began, _LONGEST_REST_S))
+            began = perf_counter()

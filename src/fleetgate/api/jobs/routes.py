@@ -1,0 +1,125 @@
+"""`/v1/jobs`: what `fleetgate submit`, `jobs`, `show`, `logs`, `cancel`, `retry` and `approve` do (SPEC J, H2).
+
+Who may submit may run anything as the service's user: it needs the token, and can be switched off. What a job printed
+is told only to those who have the token too, as its files are private.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from litestar import Request, Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter, QueryParameter
+
+from fleetgate.api.errors import Refused
+from fleetgate.api.jobs.bodies import JobBody, JobsBody, JobsSubmitted
+from fleetgate.api.routes.manage import client_of
+from fleetgate.api.routes.read import Limit, Offset
+from fleetgate.api.service import Service
+from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
+
+PAGE_BYTES = 256 * 1024
+
+States = Annotated[
+    str, QueryParameter(name="state", max_length=200, description="only in these states, separated by commas")
+]
+Part = Annotated[str, Parameter(max_length=200, description="only those whose name or command has this in it")]
+Project = Annotated[str, Parameter(max_length=100)]
+Within = Annotated[
+    float | None, Parameter(gt=0, le=100_000_000, description="only those submitted within so many seconds")
+]
+All = Annotated[bool, QueryParameter(name="all", description="also those that ended more than a day ago")]
+After = Annotated[str, Parameter(max_length=40, description="`next` of the answer before")]
+Bytes = Annotated[int, Parameter(ge=1, le=1 << 20, description="about so many bytes, and at least one record")]
+Tail = Annotated[int | None, Parameter(ge=0, le=1 << 20, description="begin so many bytes before the end")]
+Wait = Annotated[float, Parameter(ge=0, le=60, description="how long to wait where there is nothing new")]
+Stream = Annotated[Literal["", "out", "err", "fleetgate"], Parameter(description="only this stream")]
+
+
+@get("/v1/jobs", summary="What runs, what waits and why, what has ended")
+async def jobs(
+    service: Service,
+    states: States = "",
+    project: Project = "",
+    name: Part = "",
+    since_s: Within = None,
+    everything: All = False,
+    limit: Limit = 200,
+    offset: Offset = 0,
+) -> JobsShape:
+    chosen = tuple(word.strip() for word in states.split(",") if word.strip())
+    return await service.jobs.page(JobFilter(chosen, project, name, since_s, everything), offset, limit)
+
+
+@get("/v1/jobs/{ident:str}", summary="One job")
+async def job(service: Service, ident: str) -> JobShape:
+    return await service.jobs.do(lambda jobs: jobs.one(ident))
+
+
+@get("/v1/jobs/{ident:str}/output", summary="What a job printed; with `wait_s`, as it prints it")
+async def output(
+    service: Service,
+    request: Request[Any, Any, Any],
+    ident: str,
+    after: After = "",
+    limit: Bytes = PAGE_BYTES,
+    tail: Tail = None,
+    stream: Stream = "",
+    wait_s: Wait = 0.0,
+) -> OutputShape:
+    if not request.scope.get("fleetgate.may_change"):
+        raise Refused(401, "token_needed", "job output needs the token, or a browser that `fleetgate open` signed in")
+    if after and tail is not None:
+        raise Refused(400, "bad_request", "after and tail: valid is one of the two", field="tail")
+    return await service.jobs.output(ident, after, limit, tail, stream, wait_s, service.stopping)
+
+
+@post(
+    "/v1/jobs",
+    summary="Leave work in the line, to be done by a worker",
+    responses={200: ResponseSpec(SubmittedShape, description="One with this key is there", generate_examples=False)},
+)
+async def submit(service: Service, request: Request[Any, Any, Any], data: JobBody) -> Response[SubmittedShape]:
+    _check_may_submit(service)
+    by = client_of(request)
+    (one,) = await service.jobs.do(lambda jobs: jobs.submit([data.said()], by))
+    return Response(one, status_code=201 if one.new else 200)
+
+
+@post("/v1/jobs/batch", summary="Many jobs in one transaction, all or none")
+async def submit_many(service: Service, request: Request[Any, Any, Any], data: JobsBody) -> JobsSubmitted:
+    _check_may_submit(service)
+    by = client_of(request)
+    said = [each.said() for each in data.jobs]
+    return JobsSubmitted(await service.jobs.do(lambda jobs: jobs.submit(said, by)))
+
+
+def _check_may_submit(service: Service) -> None:
+    if not service.jobs.may_submit:
+        raise Refused(
+            403,
+            "submit_off",
+            "jobs are not submitted over HTTP here: `submit = true` under [serve] in the config allows it",
+        )
+
+
+@post("/v1/jobs/{ident:str}/cancel", summary="Take a job out of the line, or end it", status_code=200)
+async def cancel(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
+    by = client_of(request)
+    return await service.jobs.do(lambda jobs: jobs.cancel(ident, by))
+
+
+@post("/v1/jobs/{ident:str}/retry", summary="Run a job anew that has ended", status_code=200)
+async def retry(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
+    by = client_of(request)
+    return await service.jobs.do(lambda jobs: jobs.retry(ident, by))
+
+
+@post("/v1/jobs/{ident:str}/approve", summary="Let a job run that was to be confirmed", status_code=200)
+async def approve(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
+    by = client_of(request)
+    return await service.jobs.do(lambda jobs: jobs.approve(ident, by))
+
+
+ROUTES = [jobs, job, output, submit, submit_many, cancel, retry, approve]

@@ -1,0 +1,126 @@
+"""Jobs behind the routes. What jobs are is known to jobs/, which is beside this layer: cli/commands/serve.py hands it
+in.
+
+Its calls block, so they are made in a thread: one for what is asked and changed, as that is done one after another
+anyhow, and a few for output, which many may follow at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from fleetgate.api.answer_cache import MOST_INLINE, Begun, Shared
+from fleetgate.api.errors import Refused
+from fleetgate.config.file import Loaded
+from fleetgate.core.state.state import State
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
+from fleetgate.present.log_time import Moments
+
+MOST_FOLLOWING = 200
+LOOK_S = 0.2  # how often the output of a job that somebody follows is looked at
+_READERS = 4
+
+T = TypeVar("T")
+
+
+class Jobs(Protocol):
+    """What cli/commands/serve.py hands in (jobs/blocking_api.py). Every call blocks."""
+
+    def use(self, loaded: Loaded) -> None: ...
+    def close(self) -> None: ...
+    def find(self, ident: str) -> str: ...
+    def page(self, wanted: JobFilter, offset: int, limit: int) -> JobsShape: ...
+    def one(self, ident: str) -> JobShape: ...
+    def has_ended(self, ident: str) -> bool: ...
+    def output(self, ident: str, after: str, most: int, tail: int | None, stream: str) -> OutputShape: ...
+    def submit(self, said: Sequence[dict[str, Any]], by: str) -> list[SubmittedShape]: ...
+    def cancel(self, ident: str, by: str) -> JobShape: ...
+    def retry(self, ident: str, by: str) -> JobShape: ...
+    def approve(self, ident: str, by: str) -> JobShape: ...
+
+
+class JobsDesk:
+    """Asks in threads."""
+
+    def __init__(self, jobs: Jobs | None, gate: Node, shared: Shared, may_submit: bool) -> None:
+        self.may_submit = may_submit
+        self._jobs = jobs
+        self._gate = gate
+        self._shared = shared
+        self._thread = ThreadPoolExecutor(1, "fleetgate-jobs")
+        self._readers = ThreadPoolExecutor(_READERS, "fleetgate-output")
+        self._following = 0
+
+    def close(self) -> None:
+        """After all who ask; one at work ends first."""
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._jobs is not None:
+            self._jobs.close()
+
+    @property
+    def _known(self) -> Jobs:
+        if self._jobs is None or not self._gate.folder:
+            raise Refused(503, "no_jobs", "this service keeps no jobs: its store is in memory")
+        return self._jobs
+
+    async def do(self, call: Callable[[Jobs], T]) -> T:
+        """What a call answers."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._known)
+
+    async def use(self, loaded: Loaded) -> None:
+        if self._jobs is not None:
+            await self.do(lambda jobs: jobs.use(loaded))
+
+    async def page(self, wanted: JobFilter, offset: int, limit: int) -> JobsShape:
+        """A page of the list, made once for all who ask for it at the same time."""
+        jobs = self._known
+
+        def begin(_: State, __: Moments) -> Begun:
+            return Begun(MOST_INLINE + 1, lambda: jobs.page(wanted, offset, limit))  # never on the loop
+
+        answer: JobsShape = await self._shared.answer(("jobs", wanted, offset, limit), begin)
+        return answer
+
+    async def output(
+        self, ident: str, after: str, most: int, tail: int | None, stream: str, wait_s: float, stopping: asyncio.Event
+    ) -> OutputShape:
+        """What a job printed; if there is nothing yet, whatever comes within `wait_s`."""
+        found = await self.do(lambda jobs: jobs.find(ident))
+        if wait_s and self._following >= MOST_FOLLOWING:
+            raise Refused(
+                429, "too_many_waiting", f"{MOST_FOLLOWING} follow output already: ask again later", retry_after_s=5
+            )
+        until = monotonic() + wait_s
+        self._following += 1
+        ran = False
+        try:
+            while True:
+                ended = await self._has_ended(found)  # first: what it printed last is then read
+                if ended and ran:
+                    await asyncio.sleep(LOOK_S)  # its hand writes down how it ended a moment after that is true
+                ran = not ended
+                answer = await self._read(found, after, most, tail, stream)
+                answer.ended = ended and not answer.more
+                if answer.pieces or answer.more or answer.ended or monotonic() >= until or stopping.is_set():
+                    return answer
+                after, tail = answer.next, None
+                await asyncio.sleep(min(LOOK_S, max(until - monotonic(), 0)))
+        finally:
+            self._following -= 1
+
+    async def _read(self, ident: str, after: str, most: int, tail: int | None, stream: str) -> OutputShape:
+        jobs = self._known
+        call = lambda: jobs.output(ident, after, most, tail, stream)  # noqa: E731
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+    async def _has_ended(self, ident: str) -> bool:
+        state = await self._gate.read()
+        if ident in state.tickets or ident in state.leases:
+            return False
+        return await self.do(lambda jobs: jobs.has_ended(ident))

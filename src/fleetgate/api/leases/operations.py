@@ -1,0 +1,139 @@
+"""Asking for a seat, renewing and giving it back. Plain functions: the routes and the quick path both call them."""
+
+from __future__ import annotations
+
+from fleetgate.api.answer_cache import Begun
+from fleetgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.errors import conflict
+from fleetgate.api.service import Service
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease, Spec
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.queue.positions import Line, TicketView, row_of
+from fleetgate.core.state.state import State
+from fleetgate.gate.library.lease_handles import Deferred
+from fleetgate.gate.request_ids import ALPHABET, LENGTH
+from fleetgate.gate.serving.client_renewals import InLine, Watch
+from fleetgate.present.json.state import reason_json, seconds
+from fleetgate.present.lease_owner import why_not_to_release
+from fleetgate.present.log_time import Moments, offset_ms
+from fleetgate.present.name_lookup import entered, find_id
+from fleetgate.present.wall_time import utc
+
+WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
+
+
+async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+    """SPEC H2: a lease, a place in line, or a refusal; with the status that goes with it."""
+    if body.wait_s > 0:
+        service.check_room_to_wait()
+    command = service.asking.command(body, client)
+    answer = await service.clients.ask(command, body.wait_s, hung_up, new=body.id is None)
+    if isinstance(answer, Lease):
+        return 201, lease_answer(answer, service)
+    if isinstance(answer, Deferred):
+        moments = Moments(service.gate)
+        return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
+    told = await _in_line(service, answer, body.queue is not False)
+    if body.queue is False:
+        await service.gate.decide(cmd.Cancel(answer.id, "its client, who did not want to wait longer"))
+    return told
+
+
+async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+    state, moments = await service.look()
+    ticket = state.tickets.get(answer.id)
+    places: dict[str, TicketView] = {}
+    if ticket is not None:
+        places = await _places(service, ticket.spec, state, moments.now)
+        state, moments = await service.look()
+    lease = state.leases.get(answer.id)
+    if lease is not None and lease.claimed and stays:
+        return 201, lease_answer(lease, service)  # in the last moment
+    view = places.get(answer.id)
+    if view is None or answer.id not in state.tickets:
+        raise NotFound(f"{answer.id} has left the line")
+    reason, estimate = reason_json(view.reason, moments), seconds(view.estimate_ms)
+    if not stays:
+        return 200, DeferredAnswer(
+            True, False, None, reason, view.position, estimate, None, view.of or None, view.pool or None
+        )
+    grace_s = service.clients.grace_s
+    return 202, DeferredAnswer(
+        True, True, answer.id, reason, view.position, estimate, grace_s, view.of or None, view.pool or None
+    )
+
+
+async def _places(service: Service, spec: Spec, state: State, now: int) -> dict[str, TicketView]:
+    """Where all stand who stand in a row with this one: when many wait, many polls end at the same time."""
+
+    def begin(state: State, moments: Moments) -> Begun:
+        line, row = Line(state, moments.now, spec), row_of(state, spec, moments.now)
+        return Begun(line.size_of(row), lambda: line.places(row))
+
+    found: dict[str, TicketView] = await service.shared.answer(("places", row_of(state, spec, now)), begin)
+    return found
+
+
+def lease_answer(lease: Lease, service: Service) -> LeaseAnswer:
+    ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
+    return LeaseAnswer(lease.id, lease.model or None, lease.waited_ms / 1000, lease.ticket.renew_ms / 1000, ends_at)
+
+
+async def renew(service: Service, ident: str) -> RenewAnswer:
+    lease = await service.clients.renew(ident)
+    ends_at = utc(lease.ends_at + offset_ms(service.gate)) if lease.ends_at else None
+    return RenewAnswer(lease.id, lease.ticket.renew_ms / 1000, ends_at)
+
+
+async def release(service: Service, given: str, body: ReleaseBody, by: str) -> ReleaseAnswer:
+    """Harmless when it is over already (SPEC L1)."""
+    if body.retry_after_s is not None and body.outcome not in WITH_A_WAIT:
+        raise BadRequest(f"retry_after_s goes with an outcome of {', '.join(WITH_A_WAIT)}")
+    if body.force and body.outcome is not None:
+        raise BadRequest("force says nothing of an outcome: leave out one of the two")
+    ident = given
+    if not (len(given) == LENGTH and given in service.clients):
+        found = await _find(service, given)
+        if found is None:
+            return ReleaseAnswer(given, False, None, None, body.force, 0)
+        ident = found
+    command: cmd.Command = cmd.Reclaim(ident, by)
+    if not body.force:
+        await _check_owner(service, ident)
+        after_ms = None if body.retry_after_s is None else int(body.retry_after_s * 1000)
+        command = cmd.Release(ident, body.outcome or "ok", after_ms)
+    (decided,) = await service.gate.decide(command)
+    if decided.error is not None and not isinstance(decided.error, NotFound):
+        raise decided.error
+    service.clients.forget(ident, "forced" if body.force else "released")
+    for event in decided.events:
+        if isinstance(event, ev.Released | ev.Reclaimed) and event.id == ident:
+            outcome = event.outcome if isinstance(event, ev.Released) else None
+            return ReleaseAnswer(ident, True, outcome, event.held_ms / 1000, body.force, entered(decided.events))
+    return ReleaseAnswer(ident, False, None, None, body.force, 0)
+
+
+async def _check_owner(service: Service, ident: str) -> None:
+    """A lease of a process is not given back for it over HTTP while it runs."""
+    if ident in service.clients:
+        return  # it is a client's, and renewed
+    state, _ = await service.look()
+    lease = state.leases.get(ident)
+    refusal = why_not_to_release(lease) if lease is not None else ""
+    if refusal:
+        raise conflict(refusal)
+
+
+async def _find(service: Service, given: str) -> str | None:
+    """The lease that is meant; None when it has ended. Only a whole id can be known to have been one."""
+    state, _ = await service.look()
+    if given not in state.leases and given not in state.tickets:
+        whole = len(given) == LENGTH and all(char in ALPHABET for char in given)
+        if whole or service.clients.has_ended(given):
+            return None
+    ident = find_id(state, given)
+    if ident in state.tickets:
+        raise conflict(f"{ident} is still in line and holds no seat: DELETE /v1/tickets/{ident} takes it out")
+    return ident

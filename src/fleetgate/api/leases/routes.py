@@ -1,0 +1,73 @@
+"""The routes of leases for Litestar and the OpenAPI document; the work is done in api/leases/operations.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from litestar import Request, Response, post
+from litestar.openapi.datastructures import ResponseSpec
+
+from fleetgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.leases import operations
+from fleetgate.api.leases.fast_path import watch
+from fleetgate.api.security.request_guard import Receive
+from fleetgate.api.service import Service
+from fleetgate.gate.serving.client_renewals import Stop, Watch
+
+
+@post(
+    "/v1/leases",
+    summary="Ask for a seat: at once, or waiting in line by long-poll",
+    responses={
+        200: ResponseSpec(DeferredAnswer, description="Refused at once", generate_examples=False),
+        202: ResponseSpec(DeferredAnswer, description="In line: ask again with `id`", generate_examples=False),
+    },
+)
+async def acquire(service: Service, request: Request[Any, Any, Any], data: AskBody) -> Response[LeaseAnswer]:
+    receive: Any = request.receive
+    status, shape = await operations.ask(service, data, _address(request), _hung_up(receive))
+    answer: Any = Response(shape, status_code=status)
+    return answer  # type: ignore[no-any-return]
+
+
+def _address(request: Request[Any, Any, Any]) -> str:
+    client = request.scope.get("client")
+    return str(client[0]) if client else ""
+
+
+@post("/v1/leases/{ident:str}/renew", summary="The client of this lease is still there", status_code=200)
+async def renew(service: Service, ident: str) -> RenewAnswer:
+    return await operations.renew(service, ident)
+
+
+@post("/v1/leases/{ident:str}/release", summary="Give a lease back, or take it back by force", status_code=200)
+async def release(
+    service: Service, request: Request[Any, Any, Any], ident: str, data: ReleaseBody | None = None
+) -> ReleaseAnswer:
+    by = f"HTTP client {_address(request)}"
+    return await operations.release(service, ident, data or ReleaseBody(), by)
+
+
+def _hung_up(receive: Receive) -> Watch:
+    """Tells when the client's connection ends; to be used after the body was read."""
+    cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
+    if getattr(getattr(cycle, "transport", None), "leavers", None) is None:
+        return partial(_listen, receive)
+    return partial(watch, cycle)
+
+
+def _listen(receive: Receive, tell: Callable[[], None]) -> Stop:
+    """By a task that waits for it: where the connection itself does not tell."""
+
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        tell()
+
+    return asyncio.ensure_future(wait()).cancel
+
+
+ROUTES = [acquire, renew, release]

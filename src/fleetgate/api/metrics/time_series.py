@@ -1,0 +1,173 @@
+"""The recent past for charts: a sample every few seconds while the service runs, and one a minute for a day.
+
+Kept in a file of the state folder, so that a restart does not empty the charts. It is of no other use, and one that
+cannot be read or written disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from time import time
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.api.events.feed import Feed
+from fleetgate.core import events as ev
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.views.pool_and_lease_views import pool_views
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log.store_files import make_file
+from fleetgate.present.json.state import Time
+from fleetgate.present.log_time import Moments
+from fleetgate.present.wall_time import utc
+
+STEP_S = 5
+FINE = 720  # samples: an hour
+COARSE_EVERY = 12  # of the fine ones
+COARSE = 1440  # a day
+_MOST_POOLS = 200
+_LARGEST_FILE = 64 << 20
+
+
+class PoolSample(Struct):
+    in_flight: int
+    limit: int | None
+    queued: int
+    rate_limits: int
+
+
+class Sample(Struct):
+    """One moment. `grants` and `rate_limits` are counts since the sample before."""
+
+    at: Time | None
+    running: int
+    waiting: int
+    rate_limits: int
+    grants: int
+    pools: dict[str, PoolSample]
+
+
+class SeriesShape(Struct):
+    """`pools` of a sample is keyed by kind and pool, as "requests umans"."""
+
+    step_s: int
+    seq: int
+    samples: list[Sample]
+
+
+class Kept(Struct):
+    """The file."""
+
+    fine: list[Sample]
+    coarse: list[Sample]
+
+
+class Series:
+    """Collects samples. `path` is where they are kept; nowhere, when it is empty."""
+
+    def __init__(self, gate: Node, feed: Feed, path: str = "") -> None:
+        self._gate = gate
+        self._feed = feed
+        self._path = path
+        self._fine: deque[Sample] = deque(maxlen=FINE)
+        self._coarse: deque[Sample] = deque(maxlen=COARSE)
+        self._grants = 0
+        self._rate_limits: dict[str, int] = {}
+        self._taken = 0
+
+    def hear(self, event: ev.Event) -> None:
+        kind = type(event)
+        if kind is ev.Granted:
+            self._grants += 1
+        elif isinstance(event, ev.Paused) and event.incident:
+            key = f"{event.kind} {event.pool}"
+            self._rate_limits[key] = self._rate_limits.get(key, 0) + 1
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.take()
+                if self._taken % COARSE_EVERY == 0:
+                    await asyncio.to_thread(self._write, self._kept())
+            except FleetgateError:
+                pass  # the store is in trouble: a gap
+            await asyncio.sleep(STEP_S)
+
+    def load(self) -> None:
+        """Go on with the samples of the service before this one."""
+        if not self._path:
+            return
+        try:
+            with open(self._path, "rb") as file:
+                kept = msgspec.json.decode(file.read(_LARGEST_FILE), type=Kept)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        now = utc(int(time() * 1000)) or ""
+        self._fine.extend(each for each in kept.fine if each.at and each.at <= now)
+        self._coarse.extend(each for each in kept.coarse if each.at and each.at <= now)
+
+    def save(self) -> None:
+        """Keep the samples for the service after this one."""
+        self._write(self._kept())
+
+    def _kept(self) -> Kept:
+        return Kept(list(self._fine), list(self._coarse))
+
+    def _write(self, kept: Kept) -> None:
+        if not self._path:
+            return
+        new = f"{self._path}.{os.getpid()}"
+        try:
+            with os.fdopen(make_file(new, exclusive=False), "wb") as file:
+                file.truncate()
+                file.write(msgspec.json.encode(kept))
+            os.replace(new, self._path)
+        except OSError:
+            return
+
+    async def take(self) -> None:
+        """Add one sample."""
+        state = await self._gate.read()
+        moments = Moments(self._gate)
+        limits, self._rate_limits = self._rate_limits, {}
+        grants, self._grants = self._grants, 0
+        pools = {
+            f"{view.kind} {view.pool}": PoolSample(
+                view.in_flight + view.foreign, view.limit, view.queued, limits.get(f"{view.kind} {view.pool}", 0)
+            )
+            for view in pool_views(state, moments.now, self._gate.host)[:_MOST_POOLS]
+        }
+        sample = Sample(
+            moments.utc(moments.now), len(state.leases), len(state.tickets), sum(limits.values()), grants, pools
+        )
+        self._fine.append(sample)
+        self._taken += 1
+        if self._taken % COARSE_EVERY == 0:
+            self._coarse.append(self._summed())
+
+    def shape(self, minutes: float) -> SeriesShape:
+        """The last minutes."""
+        fine = minutes * 60 <= FINE * STEP_S
+        step_s, samples = (STEP_S, self._fine) if fine else (STEP_S * COARSE_EVERY, self._coarse)
+        moments = Moments(self._gate)
+        since = moments.utc(moments.now - int(max(minutes * 60, step_s) * 1000)) or ""
+        return SeriesShape(step_s, self._feed.seq, [each for each in samples if (each.at or "") > since])
+
+    def _summed(self) -> Sample:
+        """The last minute in one sample: as it is now, with all that was counted."""
+        last = list(self._fine)[-COARSE_EVERY:]
+        now = last[-1]
+        pools = {
+            key: PoolSample(
+                pool.in_flight,
+                pool.limit,
+                pool.queued,
+                sum(each.pools[key].rate_limits for each in last if key in each.pools),
+            )
+            for key, pool in now.pools.items()
+        }
+        limits, grants = sum(each.rate_limits for each in last), sum(each.grants for each in last)
+        return Sample(now.at, now.running, now.waiting, limits, grants, pools)

@@ -1,0 +1,337 @@
+"""Routes that only look: the listings of the command line, as it prints them with `--json` (SPEC O)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, get
+from litestar.params import Parameter
+from msgspec import Raw
+
+from fleetgate.api.answer_cache import Begun
+from fleetgate.api.bodies import (
+    CapsAnswer,
+    ConfigAnswer,
+    CooldownAnswer,
+    HistoryAnswer,
+    HoldersAnswer,
+    HolderShape,
+    Kind,
+    LeasesAnswer,
+    OverviewAnswer,
+    SelectAnswer,
+    TicketsAnswer,
+    ValueShape,
+)
+from fleetgate.api.history_reader import unhurried
+from fleetgate.api.metrics.time_series import SeriesShape
+from fleetgate.api.security.session_routes import session_of
+from fleetgate.api.service import Service
+from fleetgate.config.environment import Environment
+from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.model_names import canonical, read_model, shown
+from fleetgate.core.queue.positions import Line
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import LeaseView, capacity, lease_views, ticket_view
+from fleetgate.gate.liveness import process_identity
+from fleetgate.log.protocol import Log
+from fleetgate.present import cap_listing
+from fleetgate.present.effective_settings import values, warnings
+from fleetgate.present.event_text import TYPES, event_json, sentence
+from fleetgate.present.json import listings
+from fleetgate.present.json.state import (
+    BackoffShape,
+    CapacityShape,
+    LeaseShape,
+    StatusShape,
+    TicketShape,
+    capacity_json,
+    lease_json,
+    ticket_json,
+)
+from fleetgate.present.limit_explanation import ExplanationShape, explained
+from fleetgate.present.log_time import Moments
+from fleetgate.present.model_choice import first_usable, unusable
+from fleetgate.present.name_lookup import check_selector, find_id, kind_for
+from fleetgate.present.run_statistics import Sums, SumsShape, seq_before, sums_json
+
+Limit = Annotated[int, Parameter(ge=0, le=10_000, description="at most so many")]
+Offset = Annotated[int, Parameter(ge=0, le=1_000_000, description="leave out so many at the beginning")]
+Models = Annotated[str, Parameter(max_length=2_000, description="candidates, separated by commas")]
+Selector = Annotated[str, Parameter(min_length=1, max_length=300)]
+PoolName = Annotated[str, Parameter(min_length=1, max_length=300, description="as `/v1/status` lists it")]
+Project = Annotated[str, Parameter(max_length=100)]
+Seq = Annotated[int, Parameter(ge=0, le=2**53, description="only what came after this sequence number")]
+Types = Annotated[str, Parameter(max_length=1_000, description="only these types, separated by commas")]
+Hours = Annotated[float, Parameter(gt=0, le=87_840)]
+Minutes = Annotated[float, Parameter(gt=0, le=1_440)]
+
+
+@get("/v1/status", summary="How full every pool is")
+async def status(service: Service) -> StatusShape:
+    state, moments = await service.look()
+    return listings.status(state, moments, service.gate.host)
+
+
+@get("/v1/overview", summary="Status, line, leases and session in one answer")
+async def overview(service: Service, request: Request[Any, Any, Any], tickets: Limit = 200) -> OverviewAnswer:
+    def begin(state: State, moments: Moments) -> Begun:
+        status = _encode(listings.status(state, moments, service.gate.host))
+        line, held = Line(state, moments.now), lease_views(state, moments.now)
+
+        def finish() -> tuple[Raw, Raw, Raw]:
+            return status, _tickets(line, moments, 0, tickets), _leases(held, moments)
+
+        return Begun(min(tickets, len(state.tickets)) + len(held), finish)
+
+    status, line, held = await service.shared.answer(("overview", tickets), begin)
+    return OverviewAnswer(status, line, held, session_of(service, request))
+
+
+def _tickets(line: Line, moments: Moments, offset: int, limit: int) -> Raw:
+    return _encode([ticket_json(view, moments) for view in line.page(offset, limit)])
+
+
+def _leases(held: list[LeaseView], moments: Moments) -> Raw:
+    return _encode([lease_json(view, moments) for view in held])
+
+
+def _encode(shape: object) -> Raw:
+    return Raw(msgspec.json.encode(shape))
+
+
+@get("/v1/tickets", summary="The line, by expected start")
+async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> TicketsAnswer:
+    def begin(state: State, moments: Moments) -> Begun:
+        line, backoffs = Line(state, moments.now), listings.backoffs(state, moments)
+        total, seq = len(state.tickets), state.seq
+        return Begun(
+            min(offset + limit, total),
+            lambda: TicketsAnswer(_tickets(line, moments, offset, limit), backoffs, total, seq),  # type: ignore[arg-type]
+        )
+
+    answer: TicketsAnswer = await service.shared.answer(("tickets", limit, offset), begin)
+    return answer
+
+
+@get("/v1/tickets/{ident:str}", summary="One ticket")
+async def ticket(service: Service, ident: str) -> TicketShape:
+    state, moments = await service.look()
+    view = ticket_view(state, find_id(state, ident), moments.now)
+    if view is None:
+        raise NotFound(f"{ident} is not in line: it has a seat")
+    return ticket_json(view, moments)
+
+
+@get("/v1/leases", summary="Every lease")
+async def leases(service: Service) -> LeasesAnswer:
+    def begin(state: State, moments: Moments) -> Begun:
+        held, seq = lease_views(state, moments.now), state.seq
+        return Begun(len(held), lambda: LeasesAnswer(_leases(held, moments), seq))  # type: ignore[arg-type]
+
+    answer: LeasesAnswer = await service.shared.answer("leases", begin)
+    return answer
+
+
+@get("/v1/leases/{ident:str}", summary="One lease")
+async def lease(service: Service, ident: str) -> LeaseShape:
+    state, moments = await service.look()
+    found = find_id(state, ident)
+    view = next((view for view in lease_views(state, moments.now) if view.lease.id == found), None)
+    if view is None:
+        raise NotFound(f"{ident} is still in line and holds no seat")
+    return lease_json(view, moments)
+
+
+@get("/v1/holders", summary="Who holds and who waits, by process or client")
+async def holders(service: Service) -> HoldersAnswer:
+    state, _ = await service.look()
+    found: dict[tuple[str, str], HolderShape] = {}
+    for each in state.leases.values():
+        shape = _holder(found, each.ticket, each.lives_with)
+        shape.leases.append(each.id)
+        shape.seats += each.ticket.spec.seats
+    for waiting in state.tickets.values():
+        _holder(found, waiting, "" if waiting.renew_ms else waiting.bound or waiting.holder).tickets.append(waiting.id)
+    return HoldersAnswer(list(found.values()))
+
+
+def _holder(found: dict[tuple[str, str], HolderShape], ticket: Ticket, process: str) -> HolderShape:
+    key = (process, ticket.client)
+    shape = found.get(key)
+    if shape is None:
+        host = process_identity.host_of(process or ticket.holder)
+        gone = process_identity.is_gone(process) if process else None
+        pid, client, command = process_identity.pid_of(process), ticket.client or None, ticket.command or None
+        shape = found[key] = HolderShape(host, pid, client, command, gone, [], [], 0)
+    return shape
+
+
+@get("/v1/capacity", summary="Is it worth asking now? Green, yellow or red")
+async def get_capacity(
+    service: Service, models: Models = "", kind: Kind = "agents", project: Project = ""
+) -> CapacityShape:
+    spec = Spec(candidates(service, models), kind, 1, service.gate.host, project or "default")
+    if kind == "agents":  # agents that were started elsewhere count
+        await service.gate.look_around()
+    state, moments = await service.look()
+    found = capacity(state, spec, moments.now)
+    if found.level != "green" and kind != "agents":  # before any refusal, the dead are looked for
+        await service.gate.look_around()
+        state, moments = await service.look()
+        found = capacity(state, spec, moments.now)
+    return capacity_json(found, spec, moments)
+
+
+def candidates(service: Service, models: str | list[str]) -> tuple[str, ...]:
+    """The models that are named, else those of the config."""
+    parts = models.split(",") if isinstance(models, str) else models
+    named = tuple(str(read_model(part.strip())) for part in parts if part.strip())
+    return named or service.gate.settings.models
+
+
+@get("/v1/caps", summary="Every cap in force, and where it comes from")
+async def get_caps(service: Service) -> CapsAnswer:
+    state, _ = await service.look()
+    return CapsAnswer(cap_listing.lines(state, Environment()))
+
+
+@get("/v1/cooldown", summary="How long a released seat stays taken")
+async def get_cooldown(service: Service, selector: Selector, kind: Kind | None = None) -> CooldownAnswer:
+    selector = canonical(selector)
+    state, _ = await service.look()
+    check_selector(selector, state, service.gate.settings)
+    return cooldown_of(state, selector, kind_for(state, selector, kind))
+
+
+def cooldown_of(state: State, selector: str, kind: str, was_ms: int | None = None) -> CooldownAnswer:
+    cap = state.rules.caps.get((kind, selector))
+    cooldown_ms, source = cap_listing.cooldown(state, (kind, selector))
+    return CooldownAnswer(selector, kind, cooldown_ms, source, cap is not None and cap.capped, was_ms)
+
+
+@get("/v1/explain", summary="What is believed of a provider's limit, and why")
+async def get_explanation(service: Service, pool: PoolName, kind: Kind | None = None) -> ExplanationShape:
+    state, moments = await service.look()
+    return explained(state, pool, kind, service.gate.host, moments)
+
+
+@get("/v1/backoffs", summary="Models and accounts that are not used for a while")
+async def get_backoffs(service: Service) -> dict[str, list[BackoffShape]]:
+    state, moments = await service.look()
+    return {"backoffs": listings.backoffs(state, moments)}
+
+
+@get("/v1/select", summary="The model to use now, by what is backed off")
+async def get_select(service: Service, models: Models = "") -> SelectAnswer:
+    named = candidates(service, models)
+    state, moments = await service.look()
+    missing = lacking(service, some_candidates(named))
+    there = tuple(model for model in named if model not in missing)
+    return selected(state, named, first_usable(state, there, moments.now), missing, moments)
+
+
+def lacking(service: Service, models: tuple[str, ...]) -> dict[str, str]:
+    """The models without credentials, and what each lacks."""
+    return {model: lacks for model in models if (lacks := service.gate.credentials.missing(model))}
+
+
+def some_candidates(models: tuple[str, ...]) -> tuple[str, ...]:
+    if not models:
+        raise BadRequest("no candidates: name them with `models`, or set `models` in the config")
+    return models
+
+
+def selected(
+    state: State, models: tuple[str, ...], chosen: str | None, missing: dict[str, str], moments: Moments
+) -> SelectAnswer:
+    """SPEC O5."""
+    if chosen is not None:
+        return SelectAnswer(chosen)
+    return SelectAnswer(None, [unusable(state, model, missing, moments) for model in models])
+
+
+@get("/v1/history", summary="What happened")
+async def history(service: Service, since: Seq = 0, limit: Limit = 500, types: Types = "") -> HistoryAnswer:
+    wanted = event_types(types)
+    state, moments = await service.look()
+    last = state.seq
+    return await service.archive.read(lambda log: _history(log, since, limit, wanted, moments, last))
+
+
+def _history(log: Log, since: int, limit: int, wanted: tuple[type, ...], moments: Moments, last: int) -> HistoryAnswer:
+    told: list[object] = []
+    first_seq = None
+    more = False
+    for seq, at, event in unhurried(log.history(since)):
+        first_seq = first_seq or seq
+        if wanted and not isinstance(event, wanted):
+            continue
+        if len(told) == limit:
+            more = True
+            break
+        told.append({**event_json(seq, at, event, moments), "text": sentence(event, at)})
+    return HistoryAnswer(_encode(told), last, first_seq, more)  # type: ignore[arg-type]
+
+
+def event_types(text: str) -> tuple[type, ...]:
+    """The types of events that are named; () is all."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = next((name for name in names if name not in TYPES), None)
+    if unknown is not None:
+        raise BadRequest(f"types {shown(unknown)}: valid are {', '.join(TYPES)}")
+    return tuple(TYPES[name] for name in names)
+
+
+@get("/v1/metrics", summary="Finished runs summed up by model")
+async def get_sums(service: Service, hours: Hours = 24.0) -> SumsShape:
+    state, moments = await service.look()
+    since = moments.now - int(hours * 3_600_000)
+    last = state.seq
+    return await service.archive.read(lambda log: _sums(log, hours, since, last, moments))
+
+
+def _sums(log: Log, hours: float, since: int, last: int, moments: Moments) -> SumsShape:
+    kept = next(iter(log.history()), None)
+    if kept is not None and kept[0] > 1 and kept[1] > since:
+        since = kept[1]
+    sums = Sums()
+    for _, _, event in unhurried(log.history(seq_before(log, since, last))):
+        sums.add(event)
+    return sums_json(hours, since, sums, moments)
+
+
+@get("/v1/series", summary="The recent past, for charts")
+async def series(service: Service, minutes: Minutes = 60.0) -> SeriesShape:
+    return service.series.shape(minutes)
+
+
+@get("/v1/config", summary="Every value in force, and where it comes from")
+async def config(service: Service) -> ConfigAnswer:
+    state, _ = await service.look()
+    lines = cap_listing.lines(state, Environment())
+    found = [ValueShape(**each.as_json()) for each in values(state, service.environment, service.loaded)]  # type: ignore[arg-type]
+    return ConfigAnswer(found, lines, warnings(state, service.loaded, lines))
+
+
+ROUTES = [
+    status,
+    overview,
+    tickets,
+    ticket,
+    leases,
+    lease,
+    holders,
+    get_capacity,
+    get_caps,
+    get_cooldown,
+    get_backoffs,
+    get_explanation,
+    get_select,
+    history,
+    get_sums,
+    series,
+    config,
+]

@@ -1,0 +1,91 @@
+"""Signing a browser in and out, and what a client may do (api/security/sessions.py has the rules)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from litestar import Request, Response, delete, get, post
+from litestar.datastructures import ResponseHeader
+
+from fleetgate.api.bodies import LinkAnswer, LinkBody, SessionShape, SignInAnswer, SignInBody, SignOutAnswer
+from fleetgate.api.errors import Refused
+from fleetgate.api.security.link_files import remove_link_file, remove_old_link_files
+from fleetgate.api.security.sessions import CODE_S, HEADER
+from fleetgate.api.service import Service
+from fleetgate.config.paths import state_folder
+from fleetgate.present.wall_time import utc
+
+_MARGIN_S = 5  # the file is a little younger than the code
+_COOKIE = ResponseHeader(name="set-cookie", value="", documentation_only=True, description="the session's cookie")
+
+
+@post("/v1/login-links", summary="A one-time link that signs a browser in")
+async def login_link(service: Service, data: LinkBody | None = None) -> LinkAnswer:
+    # Its file, if it is not used: `fleetgate open` does not wait that long.
+    asyncio.get_running_loop().call_later(CODE_S + _MARGIN_S, remove_old_link_files, state_folder())
+    code = service.access.tokens.sessions.new_code(shared=data is not None and data.shared)
+    # In the fragment: no browser sends it anywhere, and no log has it.
+    return LinkAnswer(f"{service.url}/#code={code}", CODE_S)
+
+
+@get("/v1/session", summary="What this client may do, and which service it talks to")
+async def session(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
+    return session_of(service, request)
+
+
+@post(
+    "/v1/session",
+    summary="Sign in with a one-time code",
+    status_code=200,
+    response_headers=[_COOKIE],
+)
+async def sign_in(service: Service, request: Request[Any, Any, Any], data: SignInBody) -> Response[SignInAnswer]:
+    sessions = service.access.tokens.sessions
+    access = service.access
+    trusted = not access.loopback or access.trusts(request.scope)  # type: ignore[arg-type]
+    if not sessions.is_for(data.code, trusted=trusted):
+        raise Refused(
+            403,
+            "stranger",
+            "this link is only for the user who made it: `fleetgate open --share` makes one for other users of this "
+            "machine, or to use behind a reverse proxy",
+        )
+    if not sessions.redeem(data.code):
+        raise Refused(403, "code_wrong", "this link was used already, or is too old: `fleetgate open` makes another")
+    remove_link_file(state_folder(), data.code)
+    begun = sessions.begin()
+    answer = SignInAnswer(begun.secret, utc(begun.ends_at * 1000) or "")
+    return Response(answer, headers=_headers(sessions.cookie_header(begun, tls=_is_tls(request))))
+
+
+@delete("/v1/session", summary="Sign out: end the session", status_code=200, response_headers=[_COOKIE])
+async def sign_out(service: Service, request: Request[Any, Any, Any]) -> Response[SignOutAnswer]:
+    sessions = service.access.tokens.sessions
+    cookies, secret = request.headers.get("cookie", ""), request.headers.get(HEADER.decode(), "")
+    sessions.end(cookies.encode("latin-1"), secret.encode("latin-1"))
+    return Response(SignOutAnswer(True), headers=_headers(sessions.cookie_header(None, tls=_is_tls(request))))
+
+
+def session_of(service: Service, request: Request[Any, Any, Any]) -> SessionShape:
+    return SessionShape(
+        version=service.version,
+        may_change=bool(request.scope.get("fleetgate.may_change")),
+        loopback=service.access.loopback,
+        host=service.gate.host,
+        seq=service.feed.seq,
+        started_at=service.started_at,
+        dashboard=service.dashboard,
+    )
+
+
+def _is_tls(request: Request[Any, Any, Any]) -> bool:
+    """Whether the browser speaks TLS, with a reverse proxy before us: its Origin says so, and was found to be ours."""
+    return request.headers.get("origin", "").lower().startswith("https://")
+
+
+def _headers(cookie: str) -> dict[str, str]:
+    return {"set-cookie": cookie, "cache-control": "no-store"}
+
+
+ROUTES = [login_link, session, sign_in, sign_out]

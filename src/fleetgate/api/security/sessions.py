@@ -1,0 +1,112 @@
+"""Browser sessions: how a browser that has no token shows that it may change something.
+
+A session is a pair. The browser keeps the cookie, and the page keeps the secret in the tab's sessionStorage and sends
+it as a header. The secret is a signature of the cookie, made with the service's token, so:
+
+- A cookie alone is worth nothing. Cookies know no port: every web server on 127.0.0.1 that the browser visits gets it.
+- A secret alone is worth nothing. A page that the proxy served, or one of another origin, cannot read it anyway.
+- Nothing is stored: a session outlives restarts, and a new token ends all of them.
+
+A sign-in begins with a code that `fleetgate open` asks for with the token. It can be used once, within five minutes,
+and on loopback only by users of this machine whom the service trusts, unless it is made to be shared.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from time import monotonic, time
+from typing import NamedTuple
+
+COOKIE = "fleetgate_session"
+HEADER = b"x-fleetgate-session"
+SESSION_S = 12 * 3600
+CODE_S = 300
+_MOST_CODES = 100
+_MOST_ENDED = 10_000
+
+
+class Session(NamedTuple):
+    cookie: str  # its value
+    secret: str
+    ends_at: int  # epoch seconds
+
+
+class Code(NamedTuple):
+    until: float
+    shared: bool  # any user of the machine may use it, and a reverse proxy
+
+
+class Sessions:
+    """Made once for a service, from its token."""
+
+    def __init__(self, token: bytes) -> None:
+        self._key = hmac.digest(token, b"fleetgate session", "sha256")
+        # Two services on one machine share the browser's cookies: each has a name of its own.
+        self.cookie = f"{COOKIE}_{hmac.digest(self._key, b'name', 'sha256').hex()[:8]}"
+        self._names = frozenset((self.cookie.encode(), f"__Host-{self.cookie}".encode()))
+        self._codes: dict[str, Code] = {}
+        self._ended: dict[bytes, int] = {}
+
+    def begin(self) -> Session:
+        """A new session."""
+        ends_at = int(time()) + SESSION_S
+        cookie = f"{ends_at}.{secrets.token_urlsafe(24)}"
+        return Session(cookie, self._sign(cookie.encode()), ends_at)
+
+    def is_open(self, cookies: bytes, secret: bytes) -> bool:
+        """Whether a Cookie header has a session that belongs to the secret and has not ended."""
+        return self._find(cookies, secret) is not None
+
+    def end(self, cookies: bytes, secret: bytes) -> None:
+        """Sign out: the pair is worth nothing from now on."""
+        found = self._find(cookies, secret)
+        if found is None:
+            return
+        now = time()
+        self._ended = {cookie: ends_at for cookie, ends_at in self._ended.items() if ends_at > now}
+        if len(self._ended) >= _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[found] = _end_of(found)
+
+    def cookie_header(self, session: Session | None, *, tls: bool) -> str:
+        """The Set-Cookie header that begins a session, or with None forgets it."""
+        value, age = (session.cookie, SESSION_S) if session is not None else ("", 0)
+        name = f"__Host-{self.cookie}" if tls else self.cookie
+        return f"{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + ("; Secure" if tls else "")
+
+    def new_code(self, *, shared: bool = False) -> str:
+        """A code that can be exchanged for a session once, soon."""
+        now = monotonic()
+        self._codes = {text: code for text, code in self._codes.items() if code.until > now}
+        if len(self._codes) >= _MOST_CODES:
+            del self._codes[next(iter(self._codes))]
+        text = secrets.token_urlsafe(24)
+        self._codes[text] = Code(now + CODE_S, shared)
+        return text
+
+    def is_for(self, code: str, *, trusted: bool) -> bool:
+        """Whether a caller may use this code, if it is one; `trusted`: a user whom the service trusts."""
+        known = self._codes.get(code)
+        return known is None or known.shared or trusted
+
+    def redeem(self, code: str) -> bool:
+        """Whether a code is good; it is not any more after this."""
+        known = self._codes.pop(code, None)
+        return known is not None and known.until > monotonic()
+
+    def _find(self, cookies: bytes, secret: bytes) -> bytes | None:
+        """The cookie that belongs to the secret. Others of its name may be there, set by another web server."""
+        for part in cookies.split(b";"):
+            name, _, value = part.strip().partition(b"=")
+            if name in self._names and hmac.compare_digest(self._sign(value).encode(), secret):
+                return value if _end_of(value) > time() and value not in self._ended else None
+        return None
+
+    def _sign(self, cookie: bytes) -> str:
+        return hmac.digest(self._key, b"tab " + cookie, "sha256").hex()
+
+
+def _end_of(cookie: bytes) -> int:
+    ends_at = cookie.partition(b".")[0]
+    return int(ends_at) if ends_at.isdigit() and len(ends_at) < 15 else 0

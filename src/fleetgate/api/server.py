@@ -1,0 +1,286 @@
+"""Running the service: its socket, its token, its signals (SPEC H5, H6)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+
+import uvicorn
+import uvloop
+from msgspec import Struct
+
+from fleetgate.api.app import build
+from fleetgate.api.http.connection_limits import LOOK_S, most_connections, raise_open_files
+from fleetgate.api.http.proxy_mount import Other
+from fleetgate.api.http.uvicorn_protocol import Protocol
+from fleetgate.api.jobs.threads import Jobs
+from fleetgate.api.routes.dashboard_files import FILES
+from fleetgate.api.security.request_guard import Access
+from fleetgate.api.security.tokens import Tokens, find_token, make_token, token_path
+from fleetgate.api.service import Service
+from fleetgate.config.environment import Environment
+from fleetgate.config.file import Loaded
+from fleetgate.config.paths import state_folder, store_url
+from fleetgate.config.settings import Settings
+from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.node.node import HostNode
+from fleetgate.gate.node.server import listening
+from fleetgate.gate.serving.local_peer import LocalUsers
+from fleetgate.gate.serving.service_address import Address, remove_address, write_address
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.log import open_log
+from fleetgate.log.protocol import StoreMoved
+from fleetgate.log.store_url import local_folder
+
+MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
+
+GRACEFUL_S = 5
+_BACKLOG = 2048
+_GARBAGE = (5_000, 20, 50)  # new objects before a look through the young; and how many of these before the older ones
+
+
+class CannotListen(FleetgateError):
+    """The address cannot be had."""
+
+    exit_code = 69  # EX_UNAVAILABLE
+
+
+class Options(Struct):
+    host: str = "127.0.0.1"
+    port: int = 4180
+    new_token: bool = False
+
+
+def serve(
+    options: Options,
+    loaded: Loaded | None,
+    beside: MakeOther | None = None,
+    jobs: Jobs | None = None,
+    on_ready: Callable[[], None] | None = None,
+    go_after: Callable[[StoreMoved], None] | None = None,
+    workers_trouble: Callable[[], str] = str,
+) -> int:
+    """Run until a signal says stop; the exit code. `on_ready` is called once everything is open.
+
+    `workers_trouble` says why workers that should run beside the service do not; "" when all is well.
+
+    Where the gate is moved, `go_after` has the environment name the store that it is in by now, and everything begins
+    anew there, at the same port: who asks meanwhile waits. Without it, or when it raises, the service ends.
+    """
+    environment = Environment.read()
+    folder = state_folder()
+    raise_open_files()
+    sock = _listen(options)
+    try:
+        loopback = _is_loopback(sock)
+        access = _access(options, loaded, folder, loopback)
+        while True:
+            try:
+                return uvloop.run(
+                    _run(sock, access, loaded, environment, folder, beside, jobs, on_ready, workers_trouble)
+                )
+            except StoreMoved as moved:
+                if go_after is None:
+                    raise
+                go_after(moved)
+                on_ready = None
+    finally:
+        sock.close()
+
+
+async def _run(
+    sock: socket.socket,
+    access: Access,
+    loaded: Loaded | None,
+    environment: Environment,
+    folder: str,
+    beside: MakeOther | None,
+    jobs: Jobs | None,
+    on_ready: Callable[[], None] | None,
+    workers_trouble: Callable[[], str],
+) -> int:
+    url = store_url()
+    gate = HostNode(open_log(url), loaded, local_folder(url))
+    async with gate, listening(gate, url):
+        service = Service(gate, access, loaded, environment, jobs)
+        service.url = _url(sock)
+        service.workers_trouble = workers_trouble
+        service.dashboard = FILES.find("index.html") is not None
+        if beside is not None:
+            service.beside = beside(gate, access, folder)
+            await service.beside.start()
+        server = _Server(build_config(service))
+        server.service = service
+        service.feed.on_moved = server.go
+        await service.start()
+        _settle_down()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.stop)
+        host, port = sock.getsockname()[:2]
+        write_address(folder, Address(service.url, host, port, gate.me, service.started_at))
+        try:
+            _say(f"fleetgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)"))
+            if on_ready is not None:
+                on_ready()
+            await server.serve(sockets=[sock.dup()])  # which closes it
+        finally:
+            remove_address(folder, gate.me)
+            await service.stop()
+            if service.beside is not None:
+                await service.beside.stop()
+    if server.moved is not None:
+        raise server.moved
+    return 0
+
+
+def build_config(service: Service) -> uvicorn.Config:
+    """uvicorn, quiet: what matters is told by the service itself."""
+    state: list[uvicorn.Server] = []
+
+    def connections() -> int:
+        return len(state[0].server_state.connections) if state else 0
+
+    most = most_connections()
+    app, quick = build(service, connections, most)
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="critical",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACEFUL_S,
+        backlog=_BACKLOG,
+    )
+    config.fleetgate_state = state  # type: ignore[attr-defined]
+    config.fleetgate_quick = quick  # type: ignore[attr-defined]
+    config.fleetgate_most = most  # type: ignore[attr-defined]
+    config.fleetgate_users = service.access.users  # type: ignore[attr-defined]
+    return config
+
+
+class _Server(uvicorn.Server):
+    """Ends cleanly at a signal, and tells those who listen first."""
+
+    service: Service
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.moved: StoreMoved | None = None
+        self._look_at = 0.0
+        config.fleetgate_state.append(self)  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        if self.service.stopping.is_set():
+            self.force_exit = True  # somebody is in a hurry
+        self.service.stopping.set()
+        self.service.say_goodbye()
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            for connection in list(self.server_state.connections):
+                connection.look_at_time(now)  # type: ignore[union-attr]
+        return await super().on_tick(counter)
+
+    def go(self, moved: StoreMoved) -> None:
+        """The gate is elsewhere by now."""
+        if self.moved is None and not self.service.stopping.is_set():
+            self.moved = moved
+            self.stop()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # they are ours
+
+
+def _listen(options: Options) -> socket.socket:
+    """The socket, bound and listening, before anything else is done."""
+    if not 0 <= options.port <= 65_535:
+        raise BadRequest(f"--port {options.port}: valid is 0 (any that is free) to 65535")
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(f"--host {options.host}: there is no such address here ({error})") from error
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise CannotListen(
+                f"port {options.port} at {options.host} is taken by another process: "
+                "name another with --port, or 0 for any that is free"
+            ) from error
+        raise CannotListen(f"cannot listen at {options.host}, port {options.port}: {error.strerror}") from error
+    return sock
+
+
+def _is_loopback(sock: socket.socket) -> bool:
+    return ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def _url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = process_identity.host_name()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool) -> Access:
+    token = make_token(folder) if options.new_token else find_token(folder)
+    if token is None:
+        if not loopback:
+            raise BadRequest(
+                f"at {options.host} anybody who reaches this machine could ask, and there is no token yet: "
+                f"add --new-token to make one in {token_path(folder)}, or set FLEETGATE_TOKEN"
+            )
+        token = make_token(folder)
+    settings = (loaded.settings if loaded is not None else Settings()).serve
+    names = {"localhost", *settings.hosts}
+    if not loopback:
+        names |= {process_identity.host_name().lower(), socket.gethostname().lower(), options.host.lower()}
+    return Access(
+        Tokens(token),
+        loopback=loopback,
+        names=frozenset(names),
+        concurrency_token=settings.concurrency_token,
+        may_submit=loopback if settings.submit is None else settings.submit,
+        users=LocalUsers(settings.local_users, folder),
+    )
+
+
+def _settle_down() -> None:
+    """What is there after the start stays: looking through all of it for garbage would stop everybody for a while."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE)
+    gc.enable()
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None and os.environ.get("FLEETGATE_QUIET") != "1":
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

@@ -1,0 +1,159 @@
+"""`fleetgate backoff`: which models and accounts are not used for a while, and why (SPEC B6)."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.name_arguments import NAME
+from fleetgate.cli.output.table import Column, Screen
+from fleetgate.cli.read_only_gate import current, opened, say_json
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import shown
+from fleetgate.core.pools.backoff import CAUSES, Backoff, parse_key
+from fleetgate.present.json.state import backoff_json, watches_credential
+from fleetgate.present.log_time import Moments
+from fleetgate.present.name_lookup import check_provider
+
+_COLUMNS = (
+    Column("KEY", least=16, name=True),
+    Column("SCOPE"),
+    Column("REASON"),
+    Column("ENDS"),
+    Column("EVIDENCE", least=12),
+)
+# What dispatchers call them elsewhere.
+_UNDERSTOOD = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
+_OF_THE_ACCOUNT = ("auth", "quota")
+
+
+@click.group(short_help="List, set and clear backoffs of models and accounts.", no_args_is_help=True)
+def command() -> None:
+    """List, set and clear backoffs: models and accounts that are not used for a while, and why.
+
+    \b
+    fleetgate backoff ls
+    fleetgate backoff set anthropic/claude-opus-4-6 rate_limited 10m
+    fleetgate backoff clear anthropic/claude-opus-4-6
+    """
+
+
+@command.command("ls", short_help="List the backoffs in force.")
+@json_option
+def ls(as_json: bool) -> int:
+    """List the backoffs in force: what is held back, why, until when, and what was seen."""
+    with opened() as gate:
+        state = current(gate)
+        moments = Moments(gate)
+        backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
+        if as_json:
+            say_json({"backoffs": [backoff_json(backoff, moments) for backoff in backoffs]})
+            return exit_codes.OK
+        screen = Screen()
+        if backoffs:
+            draw_backoffs(screen, backoffs, moments)
+        else:
+            screen.line("nothing is backed off")
+        screen.show()
+    return exit_codes.OK
+
+
+def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:
+    rows = [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
+    screen.table(_COLUMNS, rows)
+
+
+def clear_hint(backoffs: list[Backoff]) -> str:
+    """How to end these by hand."""
+    key = backoffs[0].key if len(backoffs) == 1 else "KEY"
+    return f"to use it before: fleetgate backoff clear {shlex.quote(key)}"
+
+
+def ends_text(backoff: Backoff, moments: Moments) -> str:
+    """When a backoff ends, in words."""
+    if backoff.probing:
+        return f"when {backoff.probing} succeeds"
+    if moments.now >= backoff.probe_at:
+        return "with the next that succeeds"
+    probe = "one may try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
+    changed = ", or new login" if watches_credential(backoff) else ""
+    return f"{probe}in {moments.left(backoff.probe_at)}{changed}"
+
+
+@command.command("set", short_help="Do not use a model or account for a while.")
+@click.argument("key", type=NAME)
+@click.argument("reason")
+@click.argument("duration", required=False)
+@json_option
+def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
+    """Do not use a model, a family of models or an account for a while; replaces what is there.
+
+    KEY is a model (anthropic/claude-opus-4-6), a family (anthropic/claude-opus-*) or an account (anthropic,
+    anthropic@work). REASON is rate_limited, usage_window, quota, overloaded, auth or server_error; auth and quota are
+    always of the account. DURATION is like 10m; a bare number is seconds (default: 60 s for rate_limited, 1 h for auth
+    and quota, 5 min for the others).
+
+    \b
+    fleetgate backoff set openai/gpt-5 overloaded 5m
+    fleetgate backoff set anthropic@work auth
+
+    Exit: 0; 64 when something is not valid, and nothing was changed.
+    """
+    meant = _UNDERSTOOD.get(reason, reason)
+    if meant not in CAUSES:
+        raise BadRequest(f"reason {shown(reason)}: valid are {', '.join(CAUSES)}")
+    name, scope = parse_key(key)
+    if meant in _OF_THE_ACCOUNT and scope != "account":
+        name = name.partition("/")[0]
+    for_ms = read_duration_ms("DURATION", duration)
+    gate = opened_gate()
+    check_provider(key, gate.read(), gate.settings)
+    refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
+    events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
+    (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
+    if as_json:
+        say_json(backoff_json(gate.state.backoffs[made.key], Moments(gate)))
+        return exit_codes.OK
+    if scope != made.scope:
+        tell(f"{meant} is a matter of the account: it applies to every model of {made.key}")
+    sooner = ", or until its credential changes" if made.credential else ""
+    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}{sooner}")
+    return exit_codes.OK
+
+
+@command.command("clear", short_help="Use a model or account again.")
+@click.argument("keys", nargs=-1, metavar="KEY…")
+@click.option("--all", "everything", is_flag=True, help="Clear all of them.")
+@json_option
+def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> int:
+    """Use models or accounts again. Whoever waited for them enters at once.
+
+    \b
+    fleetgate backoff clear anthropic/claude-opus-4-6
+    fleetgate backoff clear --all
+
+    Exit: 0; 64 when one of them is not backed off, and nothing was changed.
+    """
+    if bool(keys) == everything:
+        raise BadRequest("say which: KEY… as `fleetgate backoff ls` lists them, or --all")
+    gate = opened_gate()
+    state = gate.read()
+    names = sorted(state.backoffs) if everything else [parse_key(key)[0] for key in dict.fromkeys(keys)]
+    unknown = [name for name in names if name not in state.backoffs]
+    if unknown:
+        listed = ", ".join(sorted(state.backoffs)) or "nothing"
+        raise BadRequest(f"{', '.join(unknown)}: not backed off; backed off is {listed}")
+    decided = gate.decide([cmd.EndBackoff(name) for name in names], durable=True)
+    events = [event for each in decided for event in each.events]
+    if as_json:
+        say_json({"cleared": names})
+    elif names:
+        tell(f"cleared: {', '.join(names)}{entered_text(events)}")
+    else:
+        tell("nothing is backed off")
+    return exit_codes.OK

@@ -1,0 +1,60 @@
+"""`fleetgate bump`: move a ticket in line (SPEC A9)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.core import commands as cmd
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import shown
+from fleetgate.core.queue.order import MAX_PRIORITY
+from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.present.name_lookup import find_id, whose
+from fleetgate.present.text import place
+
+
+@click.command(short_help="Move a ticket to the front of the line.")
+@click.argument("ident", metavar="ID")
+@click.option("--priority", metavar="N", help="Give it this priority instead, -100 to 100; a point is worth 12 s.")
+@json_option
+def command(ident: str, priority: str | None, as_json: bool) -> int:
+    """Move a ticket to the front of the line, or give it another priority.
+
+    The beginning of an id is enough; `fleetgate queue` lists them. Moving to the front takes no seat from anybody: the
+    ticket enters with the next one that frees up.
+
+    \b
+    fleetgate bump 7kq2m9x4ab
+    fleetgate bump 7kq --priority 10
+
+    Exit: 0; 64 when the id is not in line.
+    """
+    number = None if priority is None else _priority(priority)
+    gate = opened_gate(configured=False)
+    state = gate.read()
+    found = find_id(state, ident)
+    lease = state.leases.get(found)
+    if lease is not None:
+        raise BadRequest(f"{found} is not in line: it has a seat already, {whose(lease)}")
+    ticket = state.tickets[found]
+    gate.one(cmd.Bump(found, number))
+    view = ticket_view(gate.state, found, gate.now())
+    if as_json:
+        position, of, pool = (None, None, None) if view is None else (view.position, view.of or None, view.pool or None)
+        level = ticket.priority if number is None else number
+        said = {"id": found, "position": position, "priority": level, "entered": view is None, "of": of, "pool": pool}
+        say_json(said)
+    else:
+        where = "entered" if view is None else f"is now at position {place(view.position, view.of, view.pool)}"
+        tell(f"{found} {where}: {whose(ticket)}")
+    return exit_codes.OK
+
+
+def _priority(text: str) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 6) or int(digits) > MAX_PRIORITY:
+        raise BadRequest(f"--priority {shown(text)}: valid is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    return int(text)

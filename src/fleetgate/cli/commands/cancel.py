@@ -1,0 +1,79 @@
+"""`fleetgate cancel`: take tickets out of the line, and end jobs (SPEC A9, J4)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, tell, whoami
+from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Ticket
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.state.state import State
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import actions, job_store
+from fleetgate.present.name_lookup import find_id, whose
+
+
+@click.command(short_help="Take tickets out of the line; end jobs.")
+@click.argument("idents", metavar="ID…", nargs=-1, required=True)
+@json_option
+def command(idents: tuple[str, ...], as_json: bool) -> int:
+    """Take tickets out of the line, and end jobs. Whoever waits with a ticket is told, and exits 75.
+
+    The beginning of an id is enough; `fleetgate queue` lists them. If one of several is not in line, none is cancelled.
+
+    \b
+    fleetgate cancel 7kq2m9x4ab
+    fleetgate cancel 7kq b3d
+
+    Exit: 0; 64 when an id is not in line.
+    """
+    gate = opened_gate(configured=False)
+    state = gate.read()
+    jobs = {ident: _job(gate, state, ident) for ident in idents}
+    tickets = {ticket.id: ticket for ticket in (_ticket(state, ident) for ident in idents if not jobs[ident])}
+    by = whoami(gate.host)
+    cancelled, code = [], exit_codes.OK
+    for ident in dict.fromkeys(filter(None, jobs.values())):
+        came_of_it = actions.cancel(gate, ident, by)
+        cancelled.append(ident)
+        if not as_json:
+            tell(f"job {ident} {'is being ended' if came_of_it == 'ending' else 'was cancelled'}")
+    decided = gate.decide([cmd.Cancel(ident, by) for ident in tickets]) if tickets else []
+    for ticket, each in zip(tickets.values(), decided, strict=True):
+        if each.error is not None:  # it entered, or left, since we looked
+            note(str(each.error))
+            code = exit_codes.exit_code(each.error)
+            continue
+        cancelled.append(ticket.id)
+        if not as_json:
+            tell(f"cancelled {ticket.id}: {whose(ticket)} left the line{entered_text(each.events)}")
+    if as_json:
+        say_json({"cancelled": cancelled})
+    return code
+
+
+def _job(gate: DirectGate, state: State, prefix: str) -> str:
+    """The job that is meant; "" where a ticket is."""
+    try:
+        ident = find_id(state, prefix)
+    except NotFound:
+        try:
+            return job_store.find_job(gate, prefix)
+        except NotFound:
+            return ""
+    return ident if job_store.find(gate.log, ident) is not None else ""
+
+
+def _ticket(state: State, prefix: str) -> Ticket:
+    ident = find_id(state, prefix)
+    lease = state.leases.get(ident)
+    if lease is None:
+        return state.tickets[ident]
+    if not lease.claimed:
+        return lease.ticket  # a seat was offered and nobody has taken it yet
+    raise BadRequest(
+        f"{ident} is not in line, it holds a seat: {whose(lease)}; `fleetgate release {ident} --force` takes it back"
+    )

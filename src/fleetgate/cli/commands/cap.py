@@ -1,0 +1,367 @@
+"""`fleetgate cap`: the caps of the gate, set at run time over what the file says (SPEC C2, C5, A12).
+
+What is set here is kept in the log and synced to disk before the command says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+from msgspec.structs import replace
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import (
+    entered_text,
+    json_option,
+    kind_option,
+    opened_gate,
+    read_cooldown_ms,
+    read_duration_ms,
+    tell,
+)
+from fleetgate.cli.name_arguments import NAME
+from fleetgate.cli.output.cap_table import draw
+from fleetgate.cli.output.table import Screen
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.config.environment import OPUS_CAP, Environment
+from fleetgate.config.errors import BadValue, ConfigError, Problem
+from fleetgate.config.file import LARGEST_FILE, decode
+from fleetgate.config.import_caps import parse_caps
+from fleetgate.config.value_types import read_cap_name, read_cap_text, read_on_429
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.model_names import parse_selector, shown
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.state.state import State
+from fleetgate.gate.liveness.dead_holders import free_memory
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.cap_listing import VARIABLES, Line, cap_text, kind_set, lines, no_cap, quoted
+from fleetgate.present.name_lookup import check_selector, entered, kind_for, succeeded
+from fleetgate.present.text import count, some
+
+
+@click.group(short_help="Set, remove, reset, list and import caps.", no_args_is_help=True)
+def command() -> None:
+    """Set, remove, reset, list and import caps.
+
+    What is set here is above the config file, for all processes and until it is reset.
+
+    \b
+    fleetgate cap set host 5
+    fleetgate cap set 'anthropic/claude-opus-*' 6
+    fleetgate cap reset host
+    fleetgate cap ls
+    """
+
+
+# Setting.
+
+
+@command.command("set", short_help="Set a cap.")
+@click.argument("selector", type=NAME)
+@click.argument("cap", metavar="N|auto")
+@click.option(
+    "--cooldown", metavar="DURATION", help="How long a released seat stays taken, e.g. 350ms; 0 is not at all."
+)
+@click.option("--on-429", metavar="RULE", help="What a rate limit does: adapt, step, pause or fixed.")
+@click.option("--explore/--no-explore", default=None, help="With adapt: let the limit grow above the cap.")
+@click.option("--max-hold", metavar="DURATION", help="Take a seat back after this long; 0 is no limit.")
+@click.option(
+    "--usage-gate/--no-usage-gate",
+    default=None,
+    help="Ask the provider for its own count before someone in line is let in.",
+)
+@click.option("--name", metavar="NAME", help="Reasons are then called NAME_concurrency_cap.")
+@kind_option
+@json_option
+def set_(
+    selector: str,
+    cap: str,
+    cooldown: str | None,
+    on_429: str | None,
+    explore: bool | None,
+    max_hold: str | None,
+    usage_gate: bool | None,
+    name: str | None,
+    kind: str | None,
+    as_json: bool,
+) -> int:
+    """Set the most seats of a selector's pools, and their options; options that are not named stay as they are.
+
+    SELECTOR is host, project, provider, provider/model, or either with @account and * globs. Without an account the cap
+    is for each account. A cap counts agents, unless --kind requests says that it counts model calls. `host auto`
+    follows free memory. Setting a cap forgets what rate limits did to its limit.
+
+    \b
+    fleetgate cap set host 5
+    fleetgate cap set 'anthropic@work/claude-opus-*' 8 --name work_opus
+    fleetgate cap set umans 4 --kind requests --cooldown 350ms --on-429 step
+
+    Exit: 0; 64 when something is not valid, and nothing was changed.
+    """
+    environment = Environment.read()
+    gate = opened_gate()
+    state = gate.read()
+    check_selector(selector, state, gate.settings)
+    rule = replace(_read_rule(selector, cap, cooldown, on_429, max_hold, name), usage_gate=usage_gate, explore=explore)
+    rule = replace(rule, kind=kind_for(state, selector, kind, default="agents"))
+    if rule.auto and rule.kind != "agents":
+        raise BadRequest("auto: only the agents of a host follow free memory; valid is a whole number")
+    key = (rule.kind, selector)
+    before = state.rules.caps.get(key)
+    reduced = [pool.id for pool in _pools(state, rule) if pool.is_reduced]
+    commands: list[cmd.Command] = [cmd.SetRule(rule)]
+    if rule.auto:
+        commands.append(free_memory(gate.settings, state, gate.host))
+    events = succeeded(gate.decide(commands, durable=True))
+    line = next(
+        line for line in lines(gate.state, Environment()) if (line.kind, line.selector) == (rule.kind, selector)
+    )
+    if as_json:
+        say_json({**line.as_json(), "entered": entered(events)})
+        return exit_codes.OK
+    was = f", was {cap_text(before.cap, before.auto)} ({before.source})" if before is not None and before.capped else ""
+    tell(f"{selector} ({rule.kind}): cap {_cap_now(gate, line)}{was}{entered_text(events)}")
+    if reduced:
+        tell(f"restored after rate limits: {some(reduced)}")
+    for pool in _pools(gate.state, rule):
+        if pool.used > pool.limit:
+            tell(f"{pool.id}: {pool.used} seats are lent: nobody new enters until it fits")
+    if kind is None and parse_selector(selector).scope == "model":
+        tell(_other_kind(rule.kind))
+    if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
+        tell(f"note: {_no_usage(selector)}")
+    _tell_environment(environment, rule)
+    return exit_codes.OK
+
+
+def _read_rule(
+    selector: str, cap: str, cooldown: str | None, on_429: str | None, max_hold: str | None, name: str | None
+) -> Rule:
+    """What was typed, checked; the kind is still to be found."""
+    seats, auto = _seats(selector, cap)
+    if on_429 is not None and parse_selector(selector).scope != "model":
+        raise BadRequest(f"--on-429: a rate limit never acts on {selector}; valid for providers and models")
+    return Rule(
+        kind="",
+        selector=selector,
+        cap=seats,
+        auto=auto,
+        cooldown_ms=read_cooldown_ms("--cooldown", cooldown),
+        on_429=_value("--on-429", read_on_429, on_429),
+        max_hold_ms=read_duration_ms("--max-hold", max_hold, zero=True),
+        name=_value("--name", read_cap_name, name),
+    )
+
+
+def _other_kind(kind: str) -> str:
+    if kind == "agents":
+        return (
+            "this counts agents (processes that `fleetgate run` starts); for model calls in flight say --kind requests"
+        )
+    return "this counts model calls in flight; for agents (processes that `fleetgate run` starts) say --kind agents"
+
+
+def _no_usage(selector: str) -> str:
+    return (
+        f"this config does not say how to ask for the usage of {selector} (providers.NAME.usage_path, usage_field, "
+        "base_url and key_env), or its key is not set: processes like this one do not ask"
+    )
+
+
+def _value(name: str, read: Callable[[object], str], text: str | None) -> str | None:
+    try:
+        return None if text is None else read(text)
+    except BadValue as error:
+        raise BadRequest(f"{name}: {error}") from error
+
+
+def _pools(state: State, rule: Rule) -> list[Pool]:
+    """The pools that a rule's cap makes."""
+    pools = state.pools.values()
+    return [pool for pool in pools if pool.kind == rule.kind and pool.cap.selector.text == rule.selector]
+
+
+def _seats(selector: str, cap: str) -> tuple[int | None, bool]:
+    """The cap as a number, or whether it is automatic."""
+    if cap == "auto":
+        if selector != "host":
+            raise BadRequest(f"auto: only host follows free memory; valid for {selector} is a whole number from 1")
+        return None, True
+    try:
+        return read_cap_text(cap), False
+    except BadValue as error:
+        hint = f"; to let nobody in: `fleetgate pause {selector}`" if cap.strip("+-") == "0" else ""
+        extra = ', or "auto"' if selector == "host" else ""
+        raise BadRequest(f"cap of {selector}: {error}{extra}{hint}") from error
+
+
+def _tell_environment(environment: Environment, rule: Rule) -> None:
+    """What this shell's own environment says is above what was just set."""
+    own, families = (dict(caps) for caps in environment.caps_for(rule.kind))
+    number = own.get(rule.selector, families.get(parse_selector(rule.selector).family))
+    if number is not None:
+        variable = VARIABLES[rule.kind] if rule.selector in own else OPUS_CAP
+        tell(f"note: {variable} in this environment says {number}, for the requests of processes that have it")
+
+
+def _cap_now(gate: DirectGate, line: Line) -> str:
+    if not line.auto:
+        return cap_text(line.cap, line.auto)
+    return f"auto (now {gate.state.auto_caps.get(gate.host, 1)})"
+
+
+# Removing and resetting.
+
+
+@command.command("rm", short_help="Remove a cap: unlimited, whatever the file says.")
+@click.argument("selector", type=NAME)
+@kind_option
+@json_option
+def rm(selector: str, kind: str | None, as_json: bool) -> int:
+    """Remove a cap: its pools are unlimited, whatever the file says, and their pauses are over.
+
+    \b
+    fleetgate cap rm '*/claude-opus-*'
+
+    Exit: 0; 64 when there is no such cap.
+    """
+    gate = opened_gate()
+    state = gate.read()
+    found = kind_for(state, selector, kind)
+    before = state.rules.caps.get((found, selector))
+    if before is None or not (before.capped or before.unlimited):
+        raise NotFound(no_cap(state, found, selector))
+    events = [] if before.unlimited else gate.one(cmd.RemoveCap(found, selector), durable=True)
+    if as_json:
+        say_json({"selector": selector, "kind": found, "cap": None, "entered": entered(events)})
+        return exit_codes.OK
+    if before.unlimited:
+        tell(f"{selector} ({found}): has no cap already")
+    else:
+        was = f"{cap_text(before.cap, before.auto)} ({before.source})"
+        tell(f"{selector} ({found}): no cap, was {was}{entered_text(events)}")
+    under = _below_run_time(state, found, selector)
+    if under:
+        tell(f"{under} is hidden by this; `fleetgate cap reset {quoted(selector)}` returns to it")
+    return exit_codes.OK
+
+
+@command.command("reset", short_help="Forget what was set at run time: back to the file.")
+@click.argument("selector", type=NAME)
+@kind_option
+@json_option
+def reset(selector: str, kind: str | None, as_json: bool) -> int:
+    """Forget what was set at run time for a selector (cap, cooldown and the rest): back to the file.
+
+    \b
+    fleetgate cap reset host
+
+    Exit: 0; 64 when nothing was set at run time for it.
+    """
+    gate = opened_gate()
+    state = gate.read()
+    found = kind or kind_set(state, selector) or kind_for(state, selector)
+    if (found, selector) not in state.rules.runtime:
+        known = sorted(f"{each} ({of})" for of, each in state.rules.runtime)
+        listed = f"set are: {some(known)}" if known else "nothing is"
+        raise NotFound(f"nothing was set at run time for {shown(selector)} ({found}); {listed}")
+    events = gate.one(cmd.ResetCap(found, selector), durable=True)
+    cap = gate.state.rules.caps.get((found, selector))
+    now = cap if cap is not None and cap.capped else None
+    if as_json:
+        source = now.source if now is not None else None
+        cap_now, auto = (now.cap, now.auto) if now is not None else (None, False)
+        told = {"selector": selector, "kind": found, "cap": cap_now, "auto": auto, "source": source}
+        say_json({**told, "entered": entered(events)})
+    else:
+        text = f"cap {cap_text(now.cap, now.auto)} ({now.source})" if now is not None else "no cap"
+        tell(f"{selector} ({found}): back to {text}{entered_text(events)}")
+    return exit_codes.OK
+
+
+def _below_run_time(state: State, kind: str, selector: str) -> str:
+    """What the file says of a selector, or nothing."""
+    rule = state.rules.file.get((kind, selector))
+    if rule is None or (rule.cap is None and not rule.auto):
+        return ""
+    return f"{cap_text(rule.cap, rule.auto)} from the file"
+
+
+# Listing.
+
+
+@command.command("ls", short_help="List every cap in force and where it comes from.")
+@json_option
+def ls(as_json: bool) -> int:
+    """List every cap in force, with its options and where it comes from, and what it hides.
+
+    The environment of this shell counts: caps that it sets are those of its own requests.
+
+    \b
+    fleetgate cap ls
+    fleetgate cap ls --json
+    """
+    environment = Environment.read()
+    gate = opened_gate()
+    found = lines(gate.read(), environment)
+    if as_json:
+        say_json({"caps": [line.as_json() for line in found]})
+    else:
+        screen = Screen()
+        draw(screen, found)
+        screen.show()
+    return exit_codes.OK
+
+
+# Importing.
+
+
+@command.command("import", short_help="Set the caps of a dispatch-model-caps.conf.")
+@click.argument("file")
+@json_option
+def import_(file: str, as_json: bool) -> int:
+    """Set agents caps from a dispatch-model-caps.conf, all of them or none; - reads standard input.
+
+    \b
+    opus-4-6=4                  caps */claude-opus-4-6
+    OPUS_CONCURRENCY_CAP=4      caps */claude-opus-*
+    # a comment
+
+    \b
+    fleetgate cap import ~/.config/aidevops/dispatch-model-caps.conf
+
+    Exit: 0; 78 when a line is bad: it is named with its number, and nothing is imported.
+    """
+    caps = parse_caps(_text(file), file)
+    gate = opened_gate()
+    gate.read()
+    rules = [cmd.SetRule(Rule("agents", selector, cap=cap)) for selector, cap in caps]
+    events = succeeded(gate.decide(rules, durable=True)) if rules else []
+    if as_json:
+        told = [{"selector": selector, "kind": "agents", "cap": cap} for selector, cap in caps]
+        say_json({"caps": told, "entered": entered(events)})
+        return exit_codes.OK
+    for selector, cap in caps:
+        tell(f"{selector} (agents): cap {cap}")
+    tell(f"{count(len(caps), 'cap')} set from {file}{entered_text(events)}" if caps else f"{file} sets no caps")
+    return exit_codes.OK
+
+
+def _text(file: str) -> str:
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(LARGEST_FILE + 1)
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(Problem(file, f"cannot be read: {error.strerror}")) from error
+    except ValueError:  # a NUL in the path
+        raise ConfigError(Problem(repr(file), "is not a path")) from None
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(Problem(file, "is larger than 1 MiB; a list of caps is expected"))
+    return decode(data, file)

@@ -1,0 +1,36 @@
+"""`fleetgate clean`: forget jobs that have ended (SPEC J4)."""
+
+from __future__ import annotations
+
+from time import time_ns
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, opened_gate, read_duration_ms, tell
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.jobs import actions
+from fleetgate.present.text import count
+
+
+@click.command(short_help="Forget jobs that have ended, and what they printed.")
+@click.option("--older", metavar="DURATION", help="Only those that ended longer ago (default: `jobs.keep`, 7 days).")
+@click.option("--all", "everything", is_flag=True, help="All that have ended.")
+@json_option
+def command(older: str | None, everything: bool, as_json: bool) -> int:
+    """Forget jobs that have ended, with what they printed. Workers do so by themselves when `jobs.keep` is over.
+
+    \b
+    fleetgate clean
+    fleetgate clean --older 1d
+    fleetgate clean --all
+    """
+    gate = opened_gate()
+    older_ms = read_duration_ms("--older", older, zero=True)
+    keep_ms = 0 if everything else gate.settings.jobs.keep_ms if older_ms is None else older_ms
+    gone = actions.clean(gate, time_ns() // 1_000_000 - keep_ms + (1 if everything else 0))
+    if as_json:
+        say_json({"forgotten": gone})
+    else:
+        tell(f"forgot {count(len(gone), 'job')}")
+    return exit_codes.OK

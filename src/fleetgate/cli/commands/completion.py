@@ -1,0 +1,24 @@
+"""`fleetgate completion`: prints the script that makes a shell complete fleetgate's commands and options."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command(short_help="Print the shell completion script.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> int:
+    """Print the completion script for a shell.
+
+    \b
+    bash:  eval "$(fleetgate completion bash)"      in ~/.bashrc
+    zsh:   eval "$(fleetgate completion zsh)"       in ~/.zshrc
+    fish:  fleetgate completion fish > ~/.config/fish/completions/fleetgate.fish
+    """
+    from fleetgate.cli.click_group import group
+
+    cls = get_completion_class(shell)
+    assert cls is not None
+    click.echo(cls(group, {}, "fleetgate", "_FLEETGATE_COMPLETE").source())
+    return 0

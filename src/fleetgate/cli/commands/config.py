@@ -1,0 +1,183 @@
+"""`fleetgate config`: what is in force and why, and whether a file is right (SPEC C2, C6)."""
+
+from __future__ import annotations
+
+import os
+from time import time_ns
+
+import click
+from msgspec.structs import replace
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, tell
+from fleetgate.cli.open_gate import load_config
+from fleetgate.cli.output.cap_table import draw
+from fleetgate.cli.output.table import Column, Screen
+from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.config.environment import Environment
+from fleetgate.config.errors import ConfigError
+from fleetgate.config.file import Loaded, load
+from fleetgate.config.paths import config_path, store_url
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule
+from fleetgate.gate.slots.direct_gate import load_file
+from fleetgate.gate.slots.slot_gate import unapplied_text
+from fleetgate.log.store_url import POSTGRES
+from fleetgate.present.cap_listing import cap_text, lines
+from fleetgate.present.effective_settings import values, warnings
+from fleetgate.present.name_lookup import entered
+from fleetgate.present.text import count, printable
+
+_COLUMNS = (Column("SETTING"), Column("VALUE", least=20), Column("SOURCE"))
+_Rules = dict[tuple[str, str], Rule]
+
+
+@click.group(short_help="Show what is in force, check and apply config files.", no_args_is_help=True)
+def command() -> None:
+    """Show what is in force and where it comes from; check and apply config files.
+
+    \b
+    fleetgate config show
+    fleetgate config check ~/.config/fleetgate/config.toml
+    """
+
+
+@command.command("show", short_help="Print every value in force and where it comes from.")
+@json_option
+def show(as_json: bool) -> int:
+    """Print every value in force and where it comes from: the environment, run time, the file, or built in.
+
+    Warns where the file is hidden by what was set at run time, and where another file is in force. Secrets are not
+    shown.
+
+    \b
+    fleetgate config show
+    fleetgate config show --json
+
+    Exit: 0; 78 when the config file or the environment is wrong.
+    """
+    environment = Environment.read()
+    loaded = load_config()
+    gate = opened_gate(loaded)
+    state = gate.read()
+    found, caps = values(state, environment, loaded), lines(state, environment)
+    told = warnings(state, loaded, caps)
+    if loaded is not None and (missing := gate.caps_not_in_force()):
+        told.append(unapplied_text(loaded.path, missing))
+    if as_json:
+        settings = [each.as_json() for each in found]
+        say_json({"values": settings, "caps": [line.as_json() for line in caps], "warnings": told})
+        return exit_codes.OK
+    screen = Screen()
+    screen.table(_COLUMNS, [[_label(each.name), each.text, each.said_by] for each in found])
+    screen.line()
+    draw(screen, caps)
+    for warning in told:
+        screen.line()
+        screen.prose(printable(f"warning: {warning}"), indent="  ")
+    screen.show()
+    return exit_codes.OK
+
+
+def _label(name: str) -> str:
+    for unit in ("_ms", "_bytes"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ") if "." not in name else name
+
+
+@command.command("check", short_help="Say whether a config file is valid.")
+@click.argument("file", required=False)
+@json_option
+def check(file: str | None, as_json: bool) -> int:
+    """Say whether a config file is valid; without FILE, the one that is in use. Nothing is changed.
+
+    \b
+    fleetgate config check ./config.toml
+
+    Exit: 0 when it is valid; 78 with every mistake, its line, what was found and what is valid.
+    """
+    try:
+        loaded = _load(file)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        say_json({"path": file or config_path(), "valid": False, "problems": error.problems})
+        return exit_codes.CONFIG
+    caps = len(loaded.settings.rules)
+    if as_json:
+        say_json({"path": loaded.path, "valid": True, "caps": caps, "problems": []})
+    else:
+        providers = count(len(loaded.settings.providers), "provider")
+        tell(f"{loaded.path}: valid ({count(caps, 'cap')}, {providers})")
+    if caps and store_url().startswith(POSTGRES):
+        note(f"many machines share this store: `fleetgate config apply {loaded.path}` brings the caps of this file in")
+    return exit_codes.OK
+
+
+@command.command("path", short_help="Print where the config file is looked for.")
+@json_option
+def path(as_json: bool) -> int:
+    """Print where the config file is looked for, whether there is one or not.
+
+    \b
+    $EDITOR "$(fleetgate config path)"
+    """
+    where = config_path()
+    if as_json:
+        say_json({"path": where, "exists": os.path.exists(where)})
+    else:
+        tell(where)
+    return exit_codes.OK
+
+
+@command.command("apply", short_help="Bring a file's caps into the gate, also those of an older one.")
+@click.argument("file", required=False)
+@json_option
+def apply(file: str | None, as_json: bool) -> int:
+    """Bring a file's caps and seniority into the gate, also those of an older file; without FILE, the one in use.
+
+    A file that is newer enters by itself with the next command. This is for one that is not: a backup, another file.
+    It stays in force until the config file is edited again. What was set at run time stays above it.
+
+    \b
+    fleetgate config apply
+    fleetgate config apply config.toml.bak
+
+    Exit: 0; 78 when the file is not valid, and nothing was changed.
+    """
+    loaded = _load(file)
+    gate = opened_gate(configured=False)
+    state = gate.read()
+    before = state.rules.file
+    # As if it were written now: the config file enters again when it is edited after this, and not before.
+    now_ms = max(time_ns() // 1_000_000, loaded.mtime_ms, state.file_modified)
+    events = gate.one(load_file(replace(loaded, mtime_ms=now_ms), force=True), durable=True)
+    took = any(isinstance(event, ev.FileLoaded) for event in events)
+    changes = _changes(before, gate.state.rules.file)
+    if as_json:
+        say_json({"path": loaded.path, "digest": loaded.digest, "applied": took, "changes": changes,
+                    "entered": entered(events)})  # fmt: skip
+        return exit_codes.OK
+    if not took:
+        tell(f"{loaded.path}: this content is in force already")
+        return exit_codes.OK
+    tell(f"{loaded.path} is now in force{entered_text(events)}")
+    for change in changes:
+        tell(f"  {change['selector']} ({change['kind']}): {change['before']} -> {change['after']}")
+    return exit_codes.OK
+
+
+def _load(file: str | None) -> Loaded:
+    loaded = load(os.path.abspath(file) if file else config_path(), required=True)
+    assert loaded is not None
+    return loaded
+
+
+def _changes(before: _Rules, after: _Rules) -> list[dict[str, str]]:
+    """Which caps of the file are others now."""
+    changes = []
+    for key in sorted({**before, **after}):
+        old, new = (cap_text(rule.cap, rule.auto) if rule else "none" for rule in (before.get(key), after.get(key)))
+        if old != new:
+            changes.append({"kind": key[0], "selector": key[1], "before": old, "after": new})
+    return changes

@@ -1,0 +1,53 @@
+"""`fleetgate cooldown`: how long a released seat stays taken (SPEC K)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_cooldown_ms, tell
+from fleetgate.cli.name_arguments import NAME
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.config.units import format_duration
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Rule
+from fleetgate.present.cap_listing import cooldown
+from fleetgate.present.name_lookup import check_selector, kind_for
+
+
+@click.command(short_help="Show or set how long a released seat stays taken.")
+@click.argument("selector", type=NAME)
+@click.argument("duration", required=False)
+@kind_option
+@json_option
+def command(selector: str, duration: str | None, kind: str | None, as_json: bool) -> int:
+    """Show or set how long a released seat stays taken before it is lent again.
+
+    Providers count a finished call for a while; a seat that cools down for as long is never one too many. Say the
+    unit (350ms, 2s); a bare number up to 30 is seconds, 0 is not at all. Seats that are cooling already keep theirs.
+    Without a cap it is remembered, and applies when a cap is set.
+
+    \b
+    fleetgate cooldown umans
+    fleetgate cooldown umans 350ms
+
+    Exit: 0; 64 when something is not valid, and nothing was changed.
+    """
+    wait_ms = read_cooldown_ms("DURATION", duration)
+    gate = opened_gate()
+    state = gate.read()
+    check_selector(selector, state, gate.settings)
+    found = kind_for(state, selector, kind)
+    if wait_ms is not None:
+        gate.one(cmd.SetRule(Rule(found, selector, cooldown_ms=wait_ms)), durable=True)
+        state = gate.state
+    cap = state.rules.caps.get((found, selector))
+    cooldown_ms, source = cooldown(state, (found, selector))
+    capped = cap is not None and cap.capped
+    if as_json:
+        told = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
+        say_json(told)
+    else:
+        remembered = "" if capped else "; there is no cap, it applies when one is set"
+        tell(f"{selector} ({found}): cooldown {format_duration(cooldown_ms)} ({source}){remembered}")
+    return exit_codes.OK

@@ -1,0 +1,104 @@
+"""`fleetgate dispatch`: start the candidates that fit now, and say of the others why not (SPEC J6)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, tell, whoami
+from fleetgate.cli.open_gate import load_config, open_gate
+from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.core.entities import Reason
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.liveness import process_identity
+from fleetgate.jobs import dispatch
+from fleetgate.jobs.dispatch import Answer
+from fleetgate.jobs.job_record import JobSpec
+from fleetgate.jobs.spec_parser import Reading
+from fleetgate.present.json.state import reason_json
+from fleetgate.present.log_time import Moments
+
+
+@click.command(short_help="Start the candidates that fit now; defer the rest.")
+@click.option("--candidates", metavar="FILE", required=True, help="One JSON object on each line; - is stdin.")
+@click.option("--dry-run", "--canary", "dry", is_flag=True, help="Only say what would be started.")
+@json_option
+def command(candidates: str, dry: bool, as_json: bool) -> int:
+    """Start, in order, the candidates that fit now; print for each `started` or `deferred` with the reason.
+
+    What is deferred costs nothing: offer it again next time. What is started is a job (`fleetgate jobs`), and needs no
+    worker. A candidate says what a line of `submit --batch` says.
+
+    \b
+    echo '{"command": ["claude", "-p", "fix it"], "model": "anthropic/claude-opus-4-6"}' |
+        fleetgate dispatch --candidates -
+
+    Exit: 0, also when everything is deferred; 64 for a bad line, and then nothing is started.
+    """
+    loaded = load_config()
+    reading = Reading(process_identity.host_name(), loaded)
+    specs = _read(reading, candidates)
+    for text in reading.notes:
+        note(text)
+    gate = open_gate(loaded)
+    gate.read()
+    moments = Moments(gate)
+    answers = dispatch.rehearse(gate, specs) if dry else None
+    by = whoami(gate.host)
+    gate.close()
+    for at, spec in enumerate(specs):
+        answer = dispatch.start(lambda: open_gate(loaded), spec, by) if answers is None else answers[at]
+        if as_json:
+            say_json(_json(spec, answer, moments))
+        else:
+            tell(_line(spec, answer, dry=dry))
+    if not specs:
+        note("no candidates")
+    return exit_codes.OK
+
+
+def _read(reading: Reading, path: str) -> list[JobSpec]:
+    try:
+        if path == "-":
+            lines = sys.stdin.buffer.readlines()
+        else:
+            with open(path, "rb") as file:
+                lines = file.readlines()
+    except OSError as error:
+        raise BadRequest(f"--candidates {path}: {error.strerror}") from error
+    return [spec for _, spec in reading.lines(lines, "stdin" if path == "-" else path)]
+
+
+def _line(spec: JobSpec, answer: Answer, *, dry: bool) -> str:
+    called = f" name={spec.name}" if spec.name else ""
+    if answer.error:
+        return f"refused {answer.error}{called}"
+    if answer.reason is None:
+        ident = "" if dry else f" {answer.id}"
+        return f"{'would start' if dry else 'started'}{ident} model={answer.model or '-'}{called}"
+    return f"deferred {_deferred(answer.reason, spec)}{called}"
+
+
+def _deferred(reason: Reason, spec: JobSpec) -> str:
+    words = [reason.code]
+    if reason.in_flight is not None:
+        words.append(f"inflight={reason.in_flight}")
+    if reason.limit is not None:
+        words.append(f"cap={reason.limit}")
+    words.append(f"model={reason.model or next(iter(spec.models), '-')}")
+    return " ".join(words)
+
+
+def _json(spec: JobSpec, answer: Answer, moments: Moments) -> dict[str, object]:
+    state = "refused" if answer.error else "started" if answer.reason is None else "deferred"
+    return {
+        "state": state,
+        "id": answer.id if state == "started" else None,
+        "model": answer.model or None,
+        "name": spec.name or None,
+        "key": spec.key or None,
+        "reason": None if answer.reason is None else reason_json(answer.reason, moments),
+        "error": answer.error or None,
+    }

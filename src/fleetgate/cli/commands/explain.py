@@ -1,0 +1,39 @@
+"""`fleetgate explain POOL`: what the gate believes of a provider's limit, and why."""
+
+from __future__ import annotations
+
+import click
+from msgspec.structs import asdict
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, tell
+from fleetgate.cli.name_arguments import NAME
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.present.limit_explanation import explained
+from fleetgate.present.log_time import Moments
+
+
+@click.command(short_help="What is believed of a provider's limit, and why.")
+@click.argument("pool", type=NAME)
+@kind_option
+@json_option
+def command(pool: str, kind: str | None, as_json: bool) -> int:
+    """Tell in sentences what a pool's limit is, what was proven and refused, and when more is tried.
+
+    POOL is a pool as `fleetgate status` lists it, e.g. umans or umans@work, or `host` for this machine.
+
+    \b
+    fleetgate explain umans
+
+    Exit: 0; 64 when no cap makes such a pool.
+    """
+    gate = opened_gate()
+    said = explained(gate.read(), pool, kind, gate.host, Moments(gate))
+    if as_json:
+        say_json(asdict(said))
+        return exit_codes.OK
+    limit = "no limit" if said.limit is None else f"limit {said.limit}"
+    tell(f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}")
+    for sentence in said.sentences:
+        tell(sentence)
+    return exit_codes.OK

@@ -1,0 +1,234 @@
+"""`fleetgate history`: everything that happened, one line each, as it was logged (SPEC O7).
+
+Told from the log alone, so it works with a broken config file too. Following goes by commits rather than sequence
+numbers: a commit's id shows when the log was replaced under us (a restored backup), and then it goes on with the new
+one. Notes go to stderr; stdout has events and nothing else.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from time import sleep
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.output.table import Cell, Screen
+from fleetgate.cli.read_only_gate import json_text, note, opened, whole_number
+from fleetgate.core import events as ev
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import shown
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log.protocol import LogReplaced, Position, StoreError
+from fleetgate.present.event_text import TYPES, event_json, sentence
+from fleetgate.present.log_time import Moments
+
+POLL_MS = 300
+_ONLY_ON_REQUEST = (ev.UsageAsked, ev.UsageAnswered)  # every second while anybody waits: they would hide the rest
+_LINES = 50
+_COMMAND = 60
+_INDENT = " " * 34
+_AT_ONCE = 500  # lines, written together
+
+Told = tuple[int, int, ev.Event]  # sequence number, log time, event
+
+
+@click.command(short_help="What happened; -f follows.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option("--since", metavar="SEQ", help="Only what came after this sequence number.")
+@click.option("--type", "types", metavar="TYPE,…", multiple=True, help="Only events of these types.")
+@click.option("-n", "--lines", metavar="N", help="At most the last N (default 50; all with --json or --since).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def command(follow: bool, since: str | None, types: tuple[str, ...], lines: str | None, as_json: bool) -> int:
+    """Show what happened, the oldest first: requests, grants, ends of runs, rate limits, settings.
+
+    \b
+    fleetgate history -f
+    fleetgate history --type paused,reduced
+    fleetgate history --json --since 1200 | jq -r 'select(.type == "released") | .model'
+    """
+    since_seq = whole_number("--since", since)
+    most = whole_number("-n", lines)
+    if most is None and not as_json and since_seq is None:
+        most = _LINES
+    wanted = _wanted(types)
+    if not wanted and not as_json:
+        wanted = tuple(kind for kind in TYPES.values() if kind not in _ONLY_ON_REQUEST)
+    with opened(configured=False) as gate:
+        teller = _Teller(gate, wanted, as_json)
+        try:
+            reads_on = teller.tell(_past(gate, since_seq, most, wanted))
+            if reads_on and not follow and not as_json and not teller.told:
+                note(_nothing_there(since_seq, bool(types), gate.state.seq))
+            if reads_on and follow:
+                _follow(gate, teller, since_seq or 0)
+        except KeyboardInterrupt:
+            return exit_codes.INTERRUPTED
+    return exit_codes.OK
+
+
+def _wanted(given: tuple[str, ...]) -> tuple[type, ...]:
+    """The types to tell; () is all."""
+    names = [name.strip() for part in given for name in part.split(",")]
+    unknown = next((name for name in names if name not in TYPES), None)
+    if unknown is not None:
+        raise BadRequest(f"--type {shown(unknown)}: valid are {', '.join(TYPES)}")
+    return tuple(TYPES[name] for name in names)
+
+
+def _past(gate: DirectGate, since: int | None, most: int | None, wanted: tuple[type, ...]) -> Iterable[Told]:
+    """What the log has up to where this process has read it."""
+    last = gate.replica.catch_up().seq
+    after = since or 0
+    if after > last:
+        note(f"the log ends at {last}, before --since {after}: was it restored from a backup?")
+    if most is not None and not wanted:
+        after = max(after, last - most)
+    if most is not None and wanted and since is None:
+        return _last(gate, last, most, wanted)
+    events: Iterable[Told] = takewhile(lambda told: told[0] <= last, gate.log.history(after))
+    if since == after:
+        events = _noting_a_gap(events, after)
+    if most is None or not wanted:
+        return events
+    return deque((told for told in events if isinstance(told[2], wanted)), maxlen=most)
+
+
+def _last(gate: DirectGate, last: int, most: int, wanted: tuple[type, ...]) -> list[Told]:
+    """The last so many of these types, without reading the whole log where a part of it will do."""
+    reach = most
+    while True:
+        events = takewhile(lambda told: told[0] <= last, gate.log.history(max(last - reach, 0)))
+        found = [told for told in events if isinstance(told[2], wanted)]
+        if len(found) >= most or reach >= last:
+            return found[max(len(found) - most, 0) :]
+        reach *= 8
+
+
+def _noting_a_gap(events: Iterable[Told], since: int) -> Iterator[Told]:
+    """The same, and a note if what comes next after `since` is no longer kept."""
+    first = True
+    for told in events:
+        if first and told[0] > since + 1:
+            note(f"events {since + 1} to {told[0] - 1} are no longer kept")
+        first = False
+        yield told
+
+
+def _nothing_there(since: int | None, wanted: bool, last: int) -> str:
+    if not last:
+        return "nothing has happened yet (to run something: fleetgate run -m MODEL -- COMMAND…)"
+    what = "no such event" if wanted else "nothing"
+    return f"{what} since {since}; the log ends at {last}" if since is not None else f"{what}; the log ends at {last}"
+
+
+# Following.
+
+
+def _follow(gate: DirectGate, teller: _Teller, since: int) -> None:
+    """Tell what is committed from now on, until nobody listens."""
+    log = gate.log
+    position = gate.replica.position
+    looked_at = gate.now()
+    trouble = ""
+    while not _reader_left():
+        try:
+            commits = log.read(position)  # one row when there is nothing new
+            looked_at, trouble = log.now(), ""
+        except LogReplaced:
+            position = _replaced(gate, teller, looked_at)
+            continue
+        except StoreError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                note(f"{trouble} (still trying)")
+            continue
+        for commit in commits:
+            position = commit.position
+            first = commit.seq - len(commit.events) + 1
+            events = [(seq, commit.at, event) for seq, event in enumerate(commit.events, first) if seq > since]
+            if not teller.tell(events):
+                return
+
+
+def _replaced(gate: DirectGate, teller: _Teller, looked_at: int) -> Position:
+    """Go on with another log: from what was committed to it since we last looked."""
+    state = gate.replica.catch_up()
+    note(f"the log was replaced (a restored backup?): going on with the new one, which ends at {state.seq}")
+    teller.tell(told for told in gate.log.history() if told[0] <= state.seq and told[1] > looked_at)
+    return gate.replica.position
+
+
+def _reader_left() -> bool:
+    """Wait a moment; whether stdout was closed at its other end meanwhile."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError, AttributeError):  # no file behind it, or a system without poll
+        sleep(POLL_MS / 1000)
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(POLL_MS))
+
+
+# Telling.
+
+
+class _Teller:
+    """Writes events as lines."""
+
+    def __init__(self, gate: DirectGate, wanted: tuple[type, ...], as_json: bool) -> None:
+        self._gate = gate
+        self._wanted = wanted
+        self._as_json = as_json
+        self.told = 0
+
+    def tell(self, events: Iterable[Told]) -> bool:
+        """Write those that are wanted; False when nobody reads any more."""
+        moments = Moments(self._gate)
+        screen = Screen()
+        lines = 0
+        for seq, at, event in events:
+            if self._wanted and not isinstance(event, self._wanted):
+                continue
+            if self._as_json:
+                screen.line(json_text(event_json(seq, at, event, moments)))
+            else:
+                screen.prose(sentence(event, at), _INDENT, _before(seq, at, event, moments))
+            lines += 1
+            if lines % _AT_ONCE == 0 and not screen.show():
+                return False
+        self.told += lines
+        return screen.show() if lines else True
+
+
+def _before(seq: int, at: int, event: ev.Event, moments: Moments) -> list[Cell]:
+    """What stands before the sentence: when, which, and what it is."""
+    name = str(event.__struct_config__.tag)
+    return [
+        Cell(moments.local(at), "dim"),
+        Cell(f"  {seq:>5}  "),
+        Cell(f"{name:<9}", _STYLES.get(type(event), "")),
+        Cell("  "),
+    ]
+
+
+_STYLES: dict[type, str] = {
+    ev.Deferred: "yellow",
+    ev.Queued: "yellow",
+    ev.Granted: "green",
+    ev.Reclaimed: "red",
+    ev.Expired: "red",
+    ev.Dropped: "red",
+    ev.Returned: "red",
+    ev.Paused: "red",
+    ev.Reduced: "red",
+    ev.Refused: "red",
+    ev.BackedOff: "red",
+    ev.BackoffEnded: "green",
+    ev.Held: "yellow",
+    ev.Bypassed: "magenta",
+}

@@ -1,0 +1,107 @@
+"""`fleetgate logs`: what a job printed, over all its attempts (SPEC J4)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import sleep
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.read_only_gate import note, opened
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import job_store, output_files, state_machine
+from fleetgate.jobs.job_json import STREAMS
+from fleetgate.jobs.output_files import ERR, NOTE, Piece, Reader
+from fleetgate.present.wall_time import utc
+
+POLL_S = 0.2
+
+
+@click.command(short_help="What a job printed; -f follows.")
+@click.argument("ident", metavar="ID")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over all its attempts.")
+@click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
+@click.option("--marked", is_flag=True, help="Put time and stream before each line, and show where attempts begin.")
+def command(ident: str, follow: bool, stream: str | None, marked: bool) -> int:
+    """Print what a job printed, byte for byte: its stdout to stdout, its stderr to stderr.
+
+    \b
+    fleetgate logs 7kq
+    fleetgate logs -f nightly
+    fleetgate logs --marked 7kq
+
+    Exit: 0; 64 when there is no such job.
+    """
+    with opened(configured=False) as gate:
+        if not gate.folder:
+            raise BadRequest("a store in memory keeps no output")
+        job = job_store.find_job(gate, ident)
+        reader = Reader(gate.folder, job)
+        writer = _Marked(stream) if marked else _Plain(stream)
+        try:
+            shown = _print(reader, writer)
+            while follow and not _is_over(gate, job):
+                sleep(POLL_S)
+                shown = _print(reader, writer) or shown
+            shown = _print(reader, writer) or shown
+        except KeyboardInterrupt:
+            return exit_codes.INTERRUPTED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return exit_codes.OK
+        if not shown and not output_files.files(gate.folder, job):
+            note(f"{job} has not printed anything yet ({job_store.view(gate, job).state})")
+    return exit_codes.OK
+
+
+def _is_over(gate: DirectGate, job: str) -> bool:
+    return job_store.view(gate, job).state in state_machine.FINAL
+
+
+def _print(reader: Reader, writer: _Plain) -> bool:
+    shown = False
+    for piece in reader.read():
+        writer.write(piece)
+        shown = True
+    writer.flush()
+    return shown
+
+
+class _Plain:
+    """What was printed, where it was printed."""
+
+    def __init__(self, only: str | None) -> None:
+        self._only = only
+
+    def wanted(self, piece: Piece) -> bool:
+        return self._only is None or STREAMS.get(piece.mark) == self._only
+
+    def write(self, piece: Piece) -> None:
+        if piece.mark != NOTE and self.wanted(piece):
+            to = sys.stderr if piece.mark == ERR and self._only is None else sys.stdout
+            to.buffer.write(piece.data)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+class _Marked(_Plain):
+    """Each line with its time and stream, all on stdout."""
+
+    def __init__(self, only: str | None) -> None:
+        super().__init__(only)
+        self._open: dict[bytes, bytes] = {}  # the beginning of a line that is not whole yet, by stream
+
+    def write(self, piece: Piece) -> None:
+        if not self.wanted(piece):
+            return
+        line = self._open.pop(piece.mark, b"") + piece.data
+        if not piece.whole:
+            self._open[piece.mark] = line
+            return
+        head = f"{utc(piece.at)} {STREAMS.get(piece.mark, 'out'):<8} "
+        sys.stdout.buffer.write(head.encode() + line)

@@ -1,0 +1,110 @@
+"""`fleetgate open`: a one-time link to the dashboard, for a browser (SPEC H5)."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, tell
+from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.config.paths import state_folder
+from fleetgate.core.errors import FleetgateError
+
+
+class NotServed(FleetgateError):
+    """There is no service to open."""
+
+    exit_code = 69
+
+
+_PATIENCE_S = 10.0
+_SECRET = "this link is a secret: it signs in the first browser that opens it, within five minutes"
+_NOT_YET = (
+    "the browser has not signed in yet. If it cannot open the file (a browser from snap or flatpak may not), "
+    "type `fleetgate open --print` and paste the link"
+)
+
+
+@click.command(short_help="Open the dashboard in a browser.")
+@click.option("--print", "only_print", is_flag=True, help="Print the link and open nothing. The link is a secret.")
+@click.option("--share", is_flag=True, help="Print a link for another user, or to use behind a reverse proxy.")
+@json_option
+def command(only_print: bool, share: bool, as_json: bool) -> int:
+    """Open the dashboard of the running service in a browser, signed in.
+
+    The browser gets a file that only you can read. It leads to a link that signs in one browser, once, within five
+    minutes. --print prints that link instead, for a browser that cannot read your files. The link is for you: other
+    users of this machine cannot use it. --share prints one that they can.
+
+    \b
+    fleetgate open
+    fleetgate open --print
+    fleetgate open --share
+
+    Exit: 0; 69 when no service is running, its token cannot be read, or no browser can be started; 73 when the file
+    cannot be written.
+    """
+    link = _link(share)
+    if as_json:
+        say_json(link)
+        return exit_codes.OK
+    if only_print or share:
+        tell(str(link["url"]))
+        note(_SECRET)
+        return exit_codes.OK
+    _open(str(link["url"]))
+    return exit_codes.OK
+
+
+def _open(url: str) -> None:
+    """Hand the link to a browser, in a file: every user of this machine can read its command line."""
+    import os
+    import webbrowser
+    from pathlib import Path
+    from time import monotonic, sleep
+
+    from fleetgate.api.security.link_files import remove_link_file, remove_old_link_files, write_link_file
+
+    folder, code = state_folder(), url.partition("#code=")[2]
+    remove_old_link_files(folder)
+    path = write_link_file(folder, url, code)
+    if not webbrowser.open(Path(path).absolute().as_uri()):
+        remove_link_file(folder, code)
+        raise NotServed("no browser could be started: `fleetgate open --print` prints a link to open yourself")
+    until = monotonic() + _PATIENCE_S
+    while os.path.exists(path):  # the service removes it when the browser has signed in
+        if monotonic() > until:
+            note(_NOT_YET)
+            return
+        sleep(0.1)
+    note("the browser is signed in")
+
+
+def _link(share: bool) -> dict[str, object]:
+    from http.client import HTTPConnection, HTTPException
+
+    from fleetgate.api.security.tokens import find_token
+    from fleetgate.gate.serving.service_address import read_address
+
+    folder = state_folder()
+    address = read_address(folder)
+    if address is None:
+        raise NotServed("no service runs on this state folder: start one with `fleetgate serve`")
+    token = find_token(folder)
+    if token is None:
+        raise NotServed(f"there is no token in {folder}: is FLEETGATE_TOKEN set where the service runs?")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    connection = HTTPConnection(host, address.port, timeout=5)
+    try:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/login-links", msgspec.json.encode({"shared": share}), headers)
+        response = connection.getresponse()
+        answer = msgspec.json.decode(response.read(65_536), type=dict[str, object])
+    except (OSError, HTTPException, msgspec.MsgspecError) as error:
+        raise NotServed(f"the service at {address.url} does not answer: {error}") from error
+    finally:
+        connection.close()
+    if "url" not in answer:
+        raise NotServed(f"the service at {address.url} refused: {answer.get('error')}")
+    return answer

@@ -1,0 +1,71 @@
+"""`fleetgate pause`: nobody new enters a pool for a while (SPEC P)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.name_arguments import NAME
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.state.state import State
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.name_lookup import kind_for, pool_target
+from fleetgate.present.wall_time import utc
+
+
+@click.command(short_help="Let nobody new into a pool.")
+@click.argument("target", type=NAME)
+@click.option("--for", "duration", metavar="DURATION", help="For how long (default: until `fleetgate resume`).")
+@kind_option
+@json_option
+def command(target: str, duration: str | None, kind: str | None, as_json: bool) -> int:
+    """Let nobody new into a pool. Seats already lent go on; whoever waits keeps its place.
+
+    TARGET is a pool as `fleetgate status` lists it, `host` for this machine, or a selector for all of its pools.
+
+    \b
+    fleetgate pause umans --for 10m
+    fleetgate pause host
+
+    Exit: 0; 64 when no cap makes such a pool.
+    """
+    for_ms = read_duration_ms("--for", duration)
+    gate = opened_gate()
+    state = gate.read()
+    found = kind_for(state, target, kind)
+    name = pool_target(state, found, target, gate.host)
+    events = gate.one(cmd.Pause(found, name, for_ms), durable=True)
+    paused = [event for event in events if isinstance(event, ev.Paused)]
+    if as_json:
+        say_json({"pools": [_as_json(gate, event) for event in paused]})
+        return exit_codes.OK
+    for event in paused:
+        tell(f"{event.pool} ({found}): paused {until_text(gate, event.until)}{_lent(gate, found, event.pool)}")
+    others = other_pools(gate.state, found, [event.pool for event in paused])
+    if others:
+        tell(f"not paused, other accounts of the same cap: {', '.join(others)}")
+    return exit_codes.OK
+
+
+def _as_json(gate: DirectGate, event: ev.Paused) -> dict[str, object]:
+    """`paused_until` is null where only `fleetgate resume` ends it."""
+    until = utc(event.until + gate.wall_offset_ms())
+    return {"pool": event.pool, "kind": event.kind, "paused": True, "paused_until": until}
+
+
+def _lent(gate: DirectGate, kind: str, name: str) -> str:
+    pool = gate.state.named(kind, name)
+    return f"; {pool.used} lent go on" if pool is not None and pool.used else ""
+
+
+def other_pools(state: State, kind: str, pools: list[str]) -> list[str]:
+    """Pools of the same selectors that were not meant: `umans` is also the pool of the default account."""
+    selectors = {pool.cap.selector.text for pool in state.pools.values() if pool.kind == kind and pool.id in pools}
+    return sorted(
+        pool.id
+        for pool in state.pools.values()
+        if pool.kind == kind and pool.id not in pools and pool.cap.selector.text in selectors - {"host", "project"}
+    )

@@ -1,0 +1,87 @@
+"""`fleetgate ps`: every lease, and the process that has it (SPEC L3, O3)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli.output.table import Cell, Column, Screen
+from fleetgate.cli.read_only_gate import current, opened, pid_shown, say_json
+from fleetgate.core.entities import Lease
+from fleetgate.core.views.pool_and_lease_views import LeaseView, lease_views
+from fleetgate.gate.liveness import process_identity
+from fleetgate.present.json.state import lease_json
+from fleetgate.present.log_time import Moments
+from fleetgate.present.text import span
+
+_COLUMNS = (
+    Column("ID"),
+    Column("MODEL", least=16, name=True),
+    Column("POOLS", least=8, name=True),
+    Column("AGE", right=True),
+    Column("PID", right=True),
+    Column("HOST", least=6, spare=True),
+    Column("STATE"),
+    Column("COMMAND", least=12, long=True),
+)
+
+
+@click.command(short_help="Every lease: what runs, where, and since when.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> int:
+    """Show every lease, the oldest first. PID is the agent's, or its wrapper's as long as no agent has started.
+
+    \b
+    fleetgate ps
+    fleetgate ps --json | jq '.leases[] | select(.age_s > 3600) | .id'
+    """
+    with opened() as gate:
+        state = current(gate)
+        moments = Moments(gate)
+        views = lease_views(state, moments.now)
+        if as_json:
+            say_json({"leases": [lease_json(view, moments) for view in views]})
+        else:
+            _draw(views)
+    return 0
+
+
+def _draw(views: list[LeaseView]) -> None:
+    screen = Screen()
+    if not views:
+        screen.line("nothing is running (to run something: fleetgate run -m MODEL -- COMMAND…)")
+        screen.show()
+        return
+    screen.table(_COLUMNS, [_row(view) for view in views])
+    states = {lease_state(view.lease) for view in views}
+    if states - {""}:
+        screen.line()
+    if "gone" in states:
+        screen.prose(
+            "gone: its process has ended; the next request takes the seat back. Now: `fleetgate release ID --force`"
+        )
+    if "unclaimed" in states:
+        screen.prose("unclaimed: offered a moment ago; if it is not taken within 10s, the next in line gets the seat")
+    screen.show()
+
+
+def _row(view: LeaseView) -> list[str | Cell]:
+    lease = view.lease
+    state = lease_state(lease)
+    seats = lease.ticket.spec.seats
+    return [
+        Cell(lease.id, "bold"),
+        f"{lease.model or '-'} x{seats}" if seats > 1 else lease.model or "-",
+        ", ".join(view.pools) or "-",
+        span(view.age_ms),
+        "-" if lease.ticket.renew_ms else pid_shown(lease.lives_with),
+        lease.ticket.client if lease.ticket.renew_ms else process_identity.host_of(lease.lives_with),
+        Cell(state, "red" if state == "gone" else "yellow"),
+        lease.ticket.command,
+    ]
+
+
+def lease_state(lease: Lease) -> str:
+    """What is odd about a lease: gone, unclaimed, or nothing."""
+    if process_identity.is_gone(lease.lives_with):
+        return "gone"
+    return "" if lease.claimed else "unclaimed"

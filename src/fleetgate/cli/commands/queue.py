@@ -1,0 +1,128 @@
+"""`fleetgate queue`: the line, with everybody's position, reason and estimate (SPEC A5, A6, O2)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli.commands.backoff import clear_hint, draw_backoffs
+from fleetgate.cli.output.pages import Part, limit_option, offset_option, read_part, screen_rest
+from fleetgate.cli.output.table import Cell, Column, Screen
+from fleetgate.cli.read_only_gate import current, models_shown, opened, pid_shown, say_json
+from fleetgate.core.entities import Reason
+from fleetgate.core.model_names import parse_model
+from fleetgate.core.pools.backoff import Backoff, concerns
+from fleetgate.core.queue.positions import Line
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import TicketView
+from fleetgate.gate.liveness import process_identity
+from fleetgate.present.json import listings
+from fleetgate.present.json.state import ticket_json
+from fleetgate.present.log_time import Moments
+from fleetgate.present.text import spans
+
+_COLUMNS = (
+    Column("POS", right=True),
+    Column("FOR", least=10, spare=True, name=True),
+    Column("ID"),
+    Column("MODEL", least=18, name=True),
+    Column("WHY", least=13),
+    Column("SINCE"),
+    Column("STARTS"),
+    Column("PROJECT", least=7, spare=True),
+    Column("COMMAND", least=10, long=True),
+    Column("HOST", least=6, spare=True),
+    Column("PID", right=True, spare=True),
+)
+_MOST_REASONS = 5
+
+
+@click.command(short_help="Who waits for what, and why.")
+@limit_option
+@offset_option
+@click.option("--all", "everything", is_flag=True, help="All of them, however many.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(limit: str | None, offset: str | None, everything: bool, as_json: bool) -> int:
+    """Show the line by expected start: position, what each request waits for and why, since when, when it may start.
+
+    \b
+    fleetgate queue
+    fleetgate queue --limit 20 --offset 40
+    fleetgate queue --json --all | jq '.tickets[] | {id, position, of, pool, reason: .reason.code}'
+    """
+    part = read_part(limit, offset, everything=everything)
+    with opened() as gate:
+        state = current(gate)
+        moments = Moments(gate)
+        views = Line(state, moments.now).page(part.offset, part.limit)
+        if as_json:
+            tickets = [ticket_json(view, moments) for view in views]
+            backoffs, total = listings.backoffs(state, moments), len(state.tickets)
+            say_json({"tickets": tickets, "backoffs": backoffs, "total": total})
+        else:
+            _draw(state, views, moments, gate.host, part)
+    return 0
+
+
+def _draw(state: State, views: list[TicketView], moments: Moments, host: str, part: Part) -> None:
+    screen = Screen()
+    if not state.tickets:
+        screen.line("nobody waits (who runs: fleetgate ps; how full the pools are: fleetgate status)")
+        screen.show()
+        return
+    screen.table(_COLUMNS, [_row(view, moments, host) for view in views])
+    screen_rest(screen, part, len(views), len(state.tickets), "fleetgate queue", "--all")
+    waiting = [view.reason for view in views if not process_identity.is_gone(view.ticket.holder)]
+    reasons = list(dict.fromkeys(f"{reason.code}: {reason.text}" for reason in waiting))
+    screen.line()
+    for text in reasons[:_MOST_REASONS]:
+        screen.prose(text, "  ")
+    if len(reasons) > _MOST_REASONS:
+        screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: fleetgate queue --json")
+    if len(waiting) < len(views):
+        screen.prose("gone: its process has ended; the next request drops it from the line", "  ")
+    backoffs = _awaited(state, views)
+    if backoffs:
+        screen.line()
+        draw_backoffs(screen, backoffs, moments)
+        screen.line(f"({clear_hint(backoffs)})")
+    screen.show()
+
+
+def _awaited(state: State, views: list[TicketView]) -> list[Backoff]:
+    """The backoffs whose end somebody in line waits for."""
+    models = {model for view in views if view.reason.code == "backoff" for model in view.ticket.spec.models}
+    names = [parse_model(model) for model in models]
+    return [each for key, each in sorted(state.backoffs.items()) if any(concerns(key, name) for name in names)]
+
+
+def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
+    ticket = view.ticket
+    there = process_identity.host_of(ticket.holder)
+    gone = process_identity.is_gone(ticket.holder)
+    return [
+        Cell(f"{view.position} of {view.of}" if view.of else "-", "bold"),
+        view.pool,
+        ticket.id,
+        models_shown(ticket.spec.models),
+        Cell("gone", "red") if gone else Cell(why_shown(view.reason, moments), "yellow"),
+        moments.ago(ticket.since),
+        f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
+        "" if ticket.spec.project == "default" else ticket.spec.project,
+        ticket.command,
+        ticket.client if ticket.renew_ms else "" if there == host else there,
+        "-" if ticket.renew_ms else pid_shown(ticket.holder),
+    ]
+
+
+def why_shown(reason: Reason, moments: Moments) -> str:
+    """The reason in two words; the sentence stands below the table."""
+    left = moments.left(reason.until) if reason.until is not None else None
+    if reason.code.endswith("concurrency_cap"):
+        return f"full {reason.in_flight}/{reason.limit}: {reason.pool}"
+    if reason.code == "paused":
+        return f"paused {left}: {reason.pool}" if left else f"paused: {reason.pool}"
+    if reason.code == "cooling":
+        return f"cooling: {reason.pool}"
+    if reason.code == "backoff":
+        return f"backed off {left}: {reason.cause}" if left else f"backed off: {reason.cause}"
+    return reason.code.replace("_", " ")

@@ -1,0 +1,152 @@
+"""`fleetgate release`: give a lease back, or take somebody's back by force (SPEC L1, L3, L4)."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import (
+    entered_text,
+    json_option,
+    opened_gate,
+    read_duration_ms,
+    tell,
+    until_text,
+    whoami,
+)
+from fleetgate.cli.open_gate import load_config
+from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.config.errors import ConfigError
+from fleetgate.config.file import Loaded
+from fleetgate.config.units import format_duration
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.model_names import shown
+from fleetgate.core.state.state import State
+from fleetgate.gate.request_ids import ALPHABET, LENGTH
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.errors import NotNow
+from fleetgate.present.lease_owner import still_runs, what_force_breaks, why_not_to_release
+from fleetgate.present.name_lookup import entered, find_id, whose
+
+OUTCOMES = ("ok", "rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error", "local_error")
+_WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
+
+
+@click.command(short_help="Give a lease back.")
+@click.argument("ident", metavar="ID")
+@click.option("--outcome", metavar="OUTCOME", help=f"What became of it: {', '.join(OUTCOMES)} (default: ok).")
+@click.option("--retry-after", metavar="SECONDS", help="How long the provider said to wait (with a failed outcome).")
+@click.option("--force", is_flag=True, help="Take the slot of an agent that still runs. It is not ended.")
+@json_option
+def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> int:
+    """Give a lease back: whoever waits for its seats enters.
+
+    The beginning of an id is enough. Releasing twice is harmless. The slot of an agent that still runs is given back
+    only by that agent, or what runs under it. With --force anyone may take it: it is written down who did, and the
+    agent runs on beyond the cap.
+
+    \b
+    fleetgate release 7kq2m9x4ab
+    fleetgate release "$id" --outcome rate_limited --retry-after 30
+    fleetgate release 7kq --force
+
+    Exit: 0, also when it was already released; 64 when the id cannot be one, or its agent still runs.
+    """
+    _check(outcome, retry_after, force)
+    wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
+    gate = opened_gate(_config_for(outcome), configured=False)
+    lease = _lease(gate.read(), ident)
+    if lease is None:
+        return _gone(ident, as_json)
+    if force:
+        return _take_back(gate, lease, as_json)
+    refusal = why_not_to_release(lease, os.getpid())
+    if refusal:
+        raise NotNow(refusal)
+    evidence = f"given back by {whoami(gate.host)} while it ran" if lease.child and still_runs(lease) else ""
+    used = gate.credentials.used_for(lease.model if outcome in _WITH_A_WAIT else "")
+    release = cmd.Release(
+        lease.id, outcome or "ok", wait_ms, evidence=evidence, credential=used.digest, identity=used.identity
+    )
+    events = gate.one(release)
+    ended = next((event for event in events if isinstance(event, ev.Released)), None)
+    if ended is None:
+        return _gone(lease.id, as_json)
+    if as_json:
+        say_json({"lease": lease.id, "released": True, "outcome": ended.outcome, "held_s": ended.held_ms / 1000,
+                    "entered": entered(events)})  # fmt: skip
+    else:
+        held = format_duration(ended.held_ms, 2)
+        tell(f"released {lease.id} after {held}{_slowed(gate, events)}{entered_text(events)}")
+    gate.maintain()
+    return exit_codes.OK
+
+
+def _config_for(outcome: str | None) -> Loaded | None:
+    """The config says where the credential is that was refused; a bad one is no reason to keep a seat."""
+    try:
+        return load_config() if outcome in _WITH_A_WAIT else None
+    except ConfigError:
+        return None
+
+
+def _check(outcome: str | None, retry_after: str | None, force: bool) -> None:
+    if outcome is not None and outcome not in OUTCOMES:
+        raise BadRequest(f"--outcome {shown(outcome)}: valid are {', '.join(OUTCOMES)}")
+    if retry_after is not None and outcome not in _WITH_A_WAIT:
+        raise BadRequest(f"--retry-after goes with --outcome {', '.join(_WITH_A_WAIT[:-1])} or {_WITH_A_WAIT[-1]}")
+    if force and outcome is not None:
+        raise BadRequest("--force says nothing of an outcome: leave out --outcome, or --force")
+
+
+def _lease(state: State, ident: str) -> Lease | None:
+    """The lease that is meant; None when it has ended. Only a whole id can be known to have been one."""
+    try:
+        found = find_id(state, ident)
+    except NotFound:
+        if len(ident) == LENGTH and all(char in ALPHABET for char in ident):
+            return None
+        raise
+    if found in state.tickets:
+        raise BadRequest(f"{found} is still in line and holds no seat: `fleetgate cancel {found}` takes it out")
+    return state.leases[found]
+
+
+def _gone(ident: str, as_json: bool) -> int:
+    if as_json:
+        say_json({"lease": ident, "released": False, "outcome": None, "held_s": None, "entered": 0})
+    else:
+        tell(f"{ident} was already released")
+    return exit_codes.OK
+
+
+def _take_back(gate: DirectGate, lease: Lease, as_json: bool) -> int:
+    try:
+        events = gate.one(cmd.Reclaim(lease.id, whoami(gate.host)))
+    except NotFound:
+        return _gone(lease.id, as_json)
+    held_ms = next(event.held_ms for event in events if isinstance(event, ev.Reclaimed))
+    if as_json:
+        say_json({"lease": lease.id, "released": True, "outcome": None, "held_s": held_ms / 1000, "forced": True,
+                    "entered": entered(events)})  # fmt: skip
+        return exit_codes.OK
+    tell(f"took back {lease.id} from {whose(lease)} after {format_duration(held_ms, 2)}{entered_text(events)}")
+    if broken := what_force_breaks(lease):
+        note(broken)
+    return exit_codes.OK
+
+
+def _slowed(gate: DirectGate, events: list[ev.Event]) -> str:
+    """What a rate limit did to the pool."""
+    text = ""
+    for event in events:
+        if isinstance(event, ev.Paused):
+            text += f"; {event.pool} is paused {until_text(gate, event.until)}"
+        elif isinstance(event, ev.Reduced | ev.Refused):
+            text += f", its limit is now {event.limit} of {event.cap}"
+    return text

@@ -1,0 +1,56 @@
+"""`fleetgate resume`: end a pause, whoever began it (SPEC A12)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import entered_text, json_option, kind_option, opened_gate, tell
+from fleetgate.cli.name_arguments import NAME
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.name_lookup import entered, kind_for, pool_target
+
+
+@click.command(short_help="End a pause.")
+@click.argument("target", type=NAME)
+@kind_option
+@json_option
+def command(target: str, kind: str | None, as_json: bool) -> int:
+    """End a pause, by a person or after a rate limit: whoever fits enters at once.
+
+    A limit that rate limits have lowered stays as it is: `fleetgate cap set` restores it.
+
+    TARGET is a pool as `fleetgate status` lists it, `host` for this machine, or a selector for all of its pools.
+
+    \b
+    fleetgate resume umans
+
+    Exit: 0, also when it was not paused; 64 when no cap makes such a pool.
+    """
+    gate = opened_gate()
+    state = gate.read()
+    found = kind_for(state, target, kind)
+    name = pool_target(state, found, target, gate.host)
+    events = gate.one(cmd.Resume(found, name), durable=True)
+    pools = [event.pool for event in events if isinstance(event, ev.Resumed)]
+    if as_json:
+        say_json({"pools": [{"pool": pool, "kind": found} for pool in pools], "entered": entered(events)})
+        return exit_codes.OK
+    for pool in pools:
+        tell(f"{pool} ({found}): resumed{_reduced(gate, found, pool)}")
+    if not pools:
+        tell(f"{name} ({found}): was not paused")
+    if entered(events):
+        tell(entered_text(events).removeprefix("; "))
+    return exit_codes.OK
+
+
+def _reduced(gate: DirectGate, kind: str, name: str) -> str:
+    pool = gate.state.named(kind, name)
+    if pool is None or not pool.is_reduced:
+        return ""
+    cap = pool.auto_cap if pool.cap.auto else pool.cap.cap
+    return f"; its limit is still {pool.limit} of {cap} after rate limits"

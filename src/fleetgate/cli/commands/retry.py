@@ -1,0 +1,32 @@
+"""`fleetgate retry`: run a job anew that has ended (SPEC J4)."""
+
+from __future__ import annotations
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.jobs import actions, job_store
+
+
+@click.command(short_help="Run a job anew that has ended.")
+@click.argument("idents", metavar="ID…", nargs=-1, required=True)
+@json_option
+def command(idents: tuple[str, ...], as_json: bool) -> int:
+    """Put jobs that have ended in line anew, under the same id and with all their retries.
+
+    \b
+    fleetgate retry 7kq
+
+    Exit: 0; 64 when a job has not ended, or there is none.
+    """
+    gate = opened_gate()
+    found = [job_store.find_job(gate, ident) for ident in idents]
+    for ident in found:
+        actions.retry(gate, ident)
+        if not as_json:
+            tell(f"{ident} is queued anew")
+    if as_json:
+        say_json({"queued": found})
+    return exit_codes.OK

@@ -1,0 +1,94 @@
+"""`fleetgate show`: everything that is known of one job (SPEC J4)."""
+
+from __future__ import annotations
+
+from shlex import join
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option
+from fleetgate.cli.output.table import Cell, Screen
+from fleetgate.cli.read_only_gate import current, opened, say_json
+from fleetgate.config.units import format_duration
+from fleetgate.gate.liveness import process_identity
+from fleetgate.jobs import job_store, output_files
+from fleetgate.jobs.job_json import job_json
+from fleetgate.jobs.job_store import JobView
+from fleetgate.present.log_time import Moments
+from fleetgate.present.text import spans
+from fleetgate.present.wall_time import local_and_utc
+from fleetgate.signals.redaction import redact_words
+
+
+@click.command(short_help="Everything that is known of one job.")
+@click.argument("ident", metavar="ID")
+@json_option
+def command(ident: str, as_json: bool) -> int:
+    """Show one job: what it runs, its state, its place in line and why it waits, its attempts and how it ended.
+
+    The beginning of an id is enough, and a name that only one job has. Of the environment only names are shown.
+
+    \b
+    fleetgate show 7kq
+    fleetgate show nightly --json
+    """
+    with opened() as gate:
+        current(gate, reap=True)
+        view = job_store.view(gate, job_store.find_job(gate, ident))
+        moments = Moments(gate)
+        if as_json:
+            say_json(job_json(view, moments))
+            return exit_codes.OK
+        screen = Screen()
+        for name, text in _facts(view):
+            screen.prose(text, " " * 12, _label(name))
+        paths = output_files.files(gate.folder, view.id)
+        if paths:
+            screen.prose(f"fleetgate logs {view.id} ({paths[-1]})", " " * 12, _label("output"))
+        screen.show()
+    return exit_codes.OK
+
+
+def _label(name: str) -> list[Cell]:
+    return [Cell(f"{name:<12}", "dim")]
+
+
+def _facts(view: JobView) -> list[tuple[str, str]]:
+    job, spec = view.job, view.job.spec
+    place = f", position {view.place}" if view.place else ""
+    when = f"; starts in about {spans(*view.estimate_ms)}" if view.estimate_ms is not None else ""
+    facts = [
+        ("job", f"{view.id}{f' ({spec.name})' if spec.name else ''}"),
+        ("state", f"{view.state}{place}{when}"),
+        ("why", view.reason.text if view.reason is not None else job.why),
+        ("command", join(redact_words(spec.argv))),
+        ("in", spec.cwd),
+        ("env", ", ".join(sorted(spec.env))),
+        ("model", job.model or ", ".join(spec.models)),
+        ("project", spec.project),
+        ("runs on", "any host" if spec.any_host else spec.host),
+        ("attempts", _attempts(view)),
+        ("process", str(process_identity.pid_of(view.child)) if view.child else ""),
+        ("exit", "" if job.exit_code is None and job.signal is None else _exit(view)),
+        ("submitted", f"{local_and_utc(job.submitted_at)}{f' by {job.by}' if job.by else ''}"),
+        ("started", local_and_utc(job.started_at) if job.started_at else ""),
+        ("finished", local_and_utc(job.finished_at) if job.finished_at else ""),
+        ("time-out", format_duration(spec.timeout_ms) if spec.timeout_ms else ""),
+        ("key", spec.key),
+        ("session", spec.session),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _attempts(view: JobView) -> str:
+    job = view.job
+    spent = f"{job.failures} of {job.spec.retries} retries spent"
+    more = [f"{number} {what}" for number, what in ((job.limits, "by limits"), (job.losses, "lost")) if number]
+    return f"{job.attempt} ({', '.join([spent, *more])})"
+
+
+def _exit(view: JobView) -> str:
+    job = view.job
+    end = f"signal {job.signal}" if job.exit_code is None else f"code {job.exit_code}"
+    return f"{end}, {job.outcome}" if job.outcome else end

@@ -1,0 +1,146 @@
+"""`fleetgate simulate`: what a cap or policy would do to a fleet, in virtual time, before it is tried."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, tell
+from fleetgate.cli.read_only_gate import say_json
+from fleetgate.core.compiled import COMPILED
+from fleetgate.core.errors import BadRequest
+from fleetgate.simulate import plot as plots
+from fleetgate.simulate.policies import DEFAULT, plan, plans
+from fleetgate.simulate.result import mean
+from fleetgate.simulate.runs import Run, every
+from fleetgate.simulate.scenario import Scenario, load, names
+from fleetgate.simulate.table import aligned, compared, waits
+
+
+@click.command(short_help="What a cap or policy would do to a fleet, in virtual time.")
+@click.argument("scenarios", metavar="SCENARIO...", nargs=-1)
+@click.option("--policy", "policies", metavar="NAME,...", multiple=True, help=f"Default: {','.join(DEFAULT)}.")
+@click.option("--seeds", metavar="N", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each.")
+@click.option("--first-seed", metavar="N", type=int, default=1, show_default=True, help="The seed of the first run.")
+@click.option("--cap", metavar="N", type=click.IntRange(1, 1_000_000), help="Another cap than the scenario's.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1, 256), help="Runs at the same time; default: processors.")
+@click.option("--plot", metavar="FILE", help="Draw utilisation, limit and 429s over time as SVG.")
+@click.option("--list", "listed", is_flag=True, help="List scenarios and policies.")
+@json_option
+def command(
+    scenarios: tuple[str, ...],
+    policies: tuple[str, ...],
+    seeds: int,
+    first_seed: int,
+    cap: int | None,
+    jobs: int | None,
+    plot: str | None,
+    listed: bool,
+    as_json: bool,
+) -> int:
+    """Play fleets, providers and policies in virtual time, and compare: utilisation in percent / number of 429s.
+
+    SCENARIO is one that comes with Fleetgate (`--list`), or a TOML file like them. The engine is the real one. One seed
+    gives one result, on any machine.
+
+    \b
+    fleetgate simulate C1
+    fleetgate simulate A2 C1 E1 --policy step,adapt,oracle --seeds 5
+    fleetgate simulate my-fleet.toml --cap 12 --plot fleet.svg
+
+    Exit: 0; 64 when something is not valid.
+    """
+    if listed:
+        return _list(as_json)
+    if not scenarios:
+        raise BadRequest(
+            f"which scenario? There are {', '.join(names())} (`fleetgate simulate --list`), or a .toml file"
+        )
+    chosen = [_capped(load(name), cap) for name in scenarios]
+    wanted = [name for given in policies or (",".join(DEFAULT),) for name in given.split(",") if name]
+    for name in wanted:
+        plan(name)
+    if plot is not None:
+        _write(plot, "")  # sooner than after the work
+    runs = [
+        Run(scenario, policy, seed, series=plot is not None and seed == first_seed)
+        for scenario in chosen
+        for policy in wanted
+        for seed in range(first_seed, first_seed + seeds)
+    ]
+    began = perf_counter()
+    results = list(every(runs, jobs or os.cpu_count() or 1, None if as_json else _progress()))
+    took_s = perf_counter() - began
+    means = [mean(results[at : at + seeds]) for at in range(0, len(results), seeds)]
+    if as_json:
+        say_json({"results": [{name: getattr(each, name) for name in each.__struct_fields__} for each in means]})
+    else:
+        tell(f"utilisation % / number of 429s, mean of {seeds} seed{'s' if seeds > 1 else ''} from {first_seed} on")
+        _table(aligned(*compared(means)))
+        tell("")
+        _table(aligned(*waits(means)))
+        _tell_speed(sum(each.requests for each in results), took_s)
+    if plot is not None:
+        panels = [(run.scenario, result) for run, result in zip(runs, results, strict=True) if run.series]
+        _write(plot, plots.svg(panels))
+        print(f"fleetgate: drawn to {plot}", file=sys.stderr)
+    return exit_codes.OK
+
+
+def _tell_speed(requests: int, took_s: float) -> None:
+    """On what took a while: of a short run it would be the time to start."""
+    if took_s < 2:
+        return
+    how = "" if COMPILED else "; twice that with a compiled core, which `pip install` makes"
+    rate = f"{requests / took_s:,.0f} a second{how}"
+    print(f"fleetgate: {requests:,} requests played in {took_s:.1f} s, {rate}", file=sys.stderr)
+
+
+def _table(text: str) -> None:
+    for line in text.splitlines():
+        tell(line)
+
+
+def _capped(scenario: Scenario, cap: int | None) -> Scenario:
+    if cap is not None:
+        scenario.cap = cap
+    return scenario
+
+
+def _list(as_json: bool) -> int:
+    found = [load(name) for name in names()]
+    if as_json:
+        known = {name: each.about for name, each in plans().items()}
+        say_json({"scenarios": {each.id: each.about for each in found}, "policies": known})
+        return exit_codes.OK
+    _table(aligned(["SCENARIO", "CAP", "MINUTES", ""], [[s.id, str(s.cap), f"{s.minutes:g}", s.about] for s in found]))
+    tell("")
+    _table(aligned(["POLICY", ""], [[name, each.about] for name, each in plans().items()]))
+    return exit_codes.OK
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise BadRequest(f"cannot write {path}: {error.strerror}") from None
+
+
+def _progress() -> Callable[[float], None] | None:
+    """A bar on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(part: float) -> None:
+        done = int(part * 40)
+        text = f"\r[{'#' * done}{'.' * (40 - done)}] {part:4.0%}" if part < 1 else f"\r{' ' * 48}\r"
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    return show

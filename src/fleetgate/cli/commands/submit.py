@@ -1,0 +1,158 @@
+"""`fleetgate submit`: leave work in the line, to be done by a worker (SPEC J1)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import json_option, opened_gate, tell, whoami
+from fleetgate.cli.open_gate import load_config
+from fleetgate.cli.output.table import say
+from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import job_store, submit
+from fleetgate.jobs.job_json import submitted_json
+from fleetgate.jobs.job_record import JobSpec
+from fleetgate.jobs.job_store import JobView
+from fleetgate.jobs.spec_parser import Reading
+from fleetgate.jobs.submit import Submitted
+from fleetgate.present.log_time import Moments
+from fleetgate.present.text import count, spans
+from fleetgate.signals.redaction import shown_text
+
+_AT_ONCE = 1000
+
+
+@click.command(
+    short_help="Leave work in the line, to be done by a worker.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-m", "--model", metavar="MODEL,…", help="Candidate models in order of preference.")
+@click.option("--any", "any_candidate", is_flag=True, help="Move on to the next candidate also when pools are full.")
+@click.option("--name", metavar="NAME", help="What to call it.")
+@click.option("--project", metavar="NAME", help="Fairness group (default: $FLEETGATE_PROJECT, else `default`).")
+@click.option("--priority", metavar="N", help="-100 to 100; each point is worth 12 s of waiting.")
+@click.option("--expires", metavar="DURATION", help="Leave the line after this long (default 24h).")
+@click.option("--retries", metavar="N", help="How often to try again after a failure (default 3).")
+@click.option("--retry-on", metavar="CODE,…", help="Try again only after these exit codes or outcomes.")
+@click.option("--on-lost", metavar="retry|fail", help="When its worker dies: queue it again (default), or give it up.")
+@click.option("--key", metavar="KEY", help="Idempotency key: while one with it is queued or running, that one is told.")
+@click.option("--cwd", metavar="FOLDER", help="Where to run it (default: here).")
+@click.option("--env", metavar="K=V", multiple=True, help="Set a variable. It is stored as it is: no secrets here.")
+@click.option("--timeout", metavar="DURATION", help="End an attempt that takes longer.")
+@click.option("--silence", metavar="DURATION", help="End an attempt that prints nothing for so long.")
+@click.option("--session", metavar="KEY", help="Resume the agent's session of the last attempt or run with this key.")
+@click.option("--role", metavar="NAME", help="What this agent is for; kept in the history.")
+@click.option("--classify", metavar="AGENT", help="Whose output this is, if not guessed: claude, codex, …, none.")
+@click.option("--seats", metavar="N", help="Seats to take in every pool (default 1).")
+@click.option("--supervisor", is_flag=True, help="An agent that only delegates: takes no host seat.")
+@click.option("--confirm", is_flag=True, help="Hold it when its turn comes, until `fleetgate approve`.")
+@click.option("--any-host", is_flag=True, help="Any machine's worker may run it (default: this machine's).")
+@click.option("--batch", metavar="FILE", help="Submit many: one JSON object on each line; - is stdin.")
+@json_option
+@click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
+def command(
+    command: tuple[str, ...],
+    batch: str | None,
+    as_json: bool,
+    any_candidate: bool,
+    env: tuple[str, ...],
+    **options: str | bool | None,
+) -> int:
+    """Leave work in the line. It is run by `fleetgate worker` when there is a seat, and survives restarts and limits.
+
+    The id is printed when the job is on disk. The command is run as it is, never through a shell.
+
+    \b
+    fleetgate submit -m anthropic/claude-opus-4-6 -- claude -p "fix the tests"
+    fleetgate submit --name nightly --key nightly --timeout 2h -- make nightly
+    fleetgate submit --batch jobs.jsonl
+
+    Exit: 0; 75 when its session is taken; 64 usage; 69 store unreachable; 78 config.
+    """
+    loaded = load_config()
+    reading = Reading(process_identity.host_name(), loaded)
+    given: dict[str, object] = {name: value for name, value in options.items() if value not in (None, False)}
+    if any_candidate:
+        given["any"] = True
+    if batch is not None:
+        if command or given or env:
+            raise BadRequest("--batch: each line says everything of its job; no other options go with it")
+        specs = _batch(reading, batch)
+    else:
+        specs = [reading.spec({**given, "env": _env(env), "command": list(command)})]
+    for text in reading.notes:
+        note(text)
+    gate = opened_gate(loaded)
+    submitted = submit.submit(gate, specs, by=whoami(gate.host))
+    _tell(gate, submitted, as_json=as_json, many=batch is not None)
+    return exit_codes.OK
+
+
+def _batch(reading: Reading, path: str) -> list[JobSpec]:
+    """All jobs of a file; nothing is submitted unless every line is right. On a terminal it shows how far it is."""
+    try:
+        lines = sys.stdin.buffer.readlines() if path == "-" else _read(path)
+    except OSError as error:
+        raise BadRequest(f"--batch {path}: {error.strerror}") from error
+    what = "stdin" if path == "-" else path
+    with click.progressbar(
+        length=len(lines), label="reading", file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=100
+    ) as bar:
+        specs = []
+        for number, spec in reading.lines(lines, what):
+            specs.append(spec)
+            bar.update(number - bar.pos)
+    if not specs:
+        raise BadRequest(f'{what}: no jobs in it; a job is {{"command": ["make", "test"]}} on a line of its own')
+    return specs
+
+
+def _read(path: str) -> list[bytes]:
+    with open(path, "rb") as file:
+        return file.readlines()
+
+
+def _env(pairs: tuple[str, ...]) -> dict[str, str]:
+    env = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise BadRequest(f"--env {shown_text(pair)}: valid is NAME=VALUE")
+        env[name] = value
+    return env
+
+
+def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: bool) -> None:
+    moments = Moments(gate)
+    if not many:
+        (one,) = submitted
+        submit.taken_up(gate, one.id)
+        view = job_store.view(gate, one.id)
+        if as_json:
+            say_json(submitted_json(view, moments, new=one.new))
+        else:
+            tell(one.id)
+            note(_state(view, new=one.new))
+        return
+    if as_json:
+        found = job_store.several(gate, {one.id for one in submitted})
+        for one in submitted:
+            say_json(submitted_json(found[one.id], moments, new=one.new))
+        return
+    for start in range(0, len(submitted), _AT_ONCE):
+        say("".join(f"{one.id}\n" for one in submitted[start : start + _AT_ONCE]))
+    new = sum(one.new for one in submitted)
+    old = f"; {len(submitted) - new} were there already" if new < len(submitted) else ""
+    note(f"queued {count(new, 'job')}{old}")
+
+
+def _state(view: JobView, *, new: bool) -> str:
+    place = f", position {view.place}" if view.place else ""
+    why = f": {view.reason.text}" if view.reason is not None else ""
+    when = f"; about {spans(*view.estimate_ms)}" if view.estimate_ms is not None else ""
+    return f"{'' if new else 'there already: '}{view.state}{place}{why}{when}"

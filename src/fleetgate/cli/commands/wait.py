@@ -1,0 +1,98 @@
+"""`fleetgate wait`: until jobs have ended, and as they ended (SPEC J4)."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+import click
+
+from fleetgate.cli import exit_codes
+from fleetgate.cli.click_helpers import read_duration_ms
+from fleetgate.cli.read_only_gate import current, note, opened
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import job_store, state_machine, unattended_ends
+from fleetgate.jobs.job_store import JobView
+
+POLL_S = 0.1
+_SLOW_S = 1.0
+_CODES = {
+    state_machine.EXPIRED: exit_codes.DEFERRED,
+    state_machine.CANCELLED: exit_codes.INTERRUPTED,
+    state_machine.LOST: exit_codes.SOFTWARE,
+}
+
+
+@click.command(short_help="Until jobs have ended; their exit code.")
+@click.argument("idents", metavar="ID…", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All jobs that have not ended.")
+@click.option("--timeout", metavar="DURATION", help="Wait at most this long, then exit 75.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing.")
+def command(idents: tuple[str, ...], everything: bool, timeout: str | None, quiet: bool) -> int:
+    """Wait until jobs have ended, and exit as they did: with several, as the first of them that did not end well.
+
+    \b
+    fleetgate wait 7kq
+    fleetgate wait --all
+
+    Exit: the job's own code (128+n for a signal); 75 expired, or the time is over; 130 cancelled; 70 lost.
+    """
+    if everything == bool(idents):
+        raise BadRequest("say which: ID… as `fleetgate jobs` lists them, or --all")
+    timeout_ms = read_duration_ms("--timeout", timeout)
+    until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+    with opened() as gate:
+        if everything:
+            left = [view.id for view in job_store.views(gate) if view.state not in state_machine.FINAL]
+        else:
+            left = list(dict.fromkeys(job_store.find_job(gate, ident) for ident in idents))
+        codes: dict[str, int] = {}
+        order = list(left)
+        try:
+            while left := _look(gate, left, codes, quiet=quiet):
+                if until is not None and monotonic() >= until:
+                    note(f"still waiting for {', '.join(left[:5])}")
+                    return exit_codes.DEFERRED
+                _sleep(gate)
+        except KeyboardInterrupt:
+            return exit_codes.INTERRUPTED
+    return next((codes[ident] for ident in order if codes[ident]), exit_codes.OK)
+
+
+def _look(gate: DirectGate, left: list[str], codes: dict[str, int], *, quiet: bool) -> list[str]:
+    """Those that have not ended; the codes of those that have are noted."""
+    found = {view.id: view for view in job_store.views(gate)} if len(left) > 3 else {}
+    still = []
+    for ident in left:
+        view = found.get(ident) or job_store.view(gate, ident)
+        if view.state not in state_machine.FINAL:
+            still.append(ident)
+            continue
+        codes[ident] = exit_code(view)
+        if not quiet:
+            note(f"{ident} {view.state}{f': {view.job.why}' if view.job.why else ''}")
+    return still
+
+
+def _sleep(gate: DirectGate) -> None:
+    """Until something was committed, or for a second: what the dead leave behind is then looked for."""
+    before = gate.log.head()
+    until = monotonic() + _SLOW_S
+    while monotonic() < until:
+        sleep(POLL_S)
+        head = gate.log.head()
+        if head is not None and (before is None or head.commit != before.commit):
+            return
+    current(gate, reap=True)
+    unattended_ends.see_to_ends(gate)
+
+
+def exit_code(view: JobView) -> int:
+    """SPEC J4."""
+    if view.state in _CODES:
+        return _CODES[view.state]
+    if view.state == state_machine.SUCCEEDED:
+        return exit_codes.OK
+    job = view.job
+    code = 128 + (job.signal or 0) if job.exit_code is None else job.exit_code
+    return code or 1  # it failed, whatever it said

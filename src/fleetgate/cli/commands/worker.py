@@ -1,0 +1,83 @@
+"""`fleetgate worker`: run the jobs that wait, as seats free up (SPEC J2)."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from fleetgate.cli.open_gate import load_config, open_gate
+from fleetgate.cli.read_only_gate import whole_number
+from fleetgate.cli.wait_progress import say
+from fleetgate.config.environment import Environment
+from fleetgate.config.paths import config_path
+from fleetgate.core.errors import BadRequest
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs.job_owner import uid_of
+from fleetgate.jobs.worker import Beside, Worker
+from fleetgate.jobs.worker_process import Wants
+from fleetgate.log.protocol import Position
+from fleetgate.notify.config_watch import NotifyFile
+
+_HANDS = 3
+_MOST = 1000
+
+
+@click.command(short_help="Run the jobs that wait, as seats free up.")
+@click.option("-n", "--hands", metavar="N", help=f"How many jobs to run at once at most (default {_HANDS}).")
+@click.option("--project", "projects", metavar="NAME", multiple=True, help="Only jobs of these projects.")
+@click.option("--models", metavar="GLOB", multiple=True, help="Only jobs that name such a model.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Jobs of these users (default: your own).")
+@click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
+@click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as whoever started it has.")
+def command(
+    hands: str | None,
+    projects: tuple[str, ...],
+    models: tuple[str, ...],
+    users: tuple[str, ...],
+    now: bool,
+    with_stdin: bool,
+) -> int:
+    """Run the jobs that `fleetgate submit` left, each in its own process under a lease, as everyone else in line.
+
+    A worker runs the jobs of its own user; with --user NAME those of the users that you name, with this user's rights.
+    Any number of workers share one queue. SIGTERM or Ctrl-C lets what runs finish; a second one hands it back.
+
+    \b
+    fleetgate worker
+    fleetgate worker -n 8 --project blue --models 'anthropic/*'
+    """
+    number = whole_number("-n", hands) if hands is not None else _HANDS
+    if not number or number > _MOST:
+        raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")
+    Environment.read()  # what is wrong with it is said now, and not by each job
+    loaded = load_config()
+    for user in users:
+        uid_of(user)  # says so where there is none
+    wants = Wants(projects=projects, models=models, users=users)
+    say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
+    file = NotifyFile(config_path(), loaded, say)
+    ends_with = 0 if with_stdin else -1
+
+    def opened() -> DirectGate:
+        """A hundred hands are a hundred gates, and through the node a few connections."""
+        return open_gate(loaded, starts=True)
+
+    def tell(begins: Position | None) -> None:
+        """Tell people what happens, for as long as the worker lives."""
+        from fleetgate.notify.delivery import Teller
+
+        worker = os.getppid()
+        Teller(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
+
+    beside = Beside(tell, lambda: bool(file.targets()))
+    on_hands = _tell_hands if with_stdin else None
+    return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
+
+
+def _tell_hands(number: int) -> None:
+    """For the service that started us (cli/serve_workers.py)."""
+    try:
+        os.write(1, f"{number}\n".encode())
+    except OSError:
+        pass  # it is gone

@@ -1,0 +1,247 @@
+"""What `fleetgate doctor` sees once the gate is open: writing, time, who holds what, counts, caps, sockets."""
+
+from __future__ import annotations
+
+import os
+from shlex import quote
+from time import monotonic, sleep
+
+from fleetgate.cli.doctor import check_store
+from fleetgate.cli.doctor.check_providers import backoffs, providers
+from fleetgate.cli.doctor.check_store import Visit, is_stopped
+from fleetgate.cli.doctor.finding import ELSEWHERE, Finding, Findings, named
+from fleetgate.cli.read_only_gate import opened_with
+from fleetgate.config.file import Loaded
+from fleetgate.config.paths import config_path
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.invariants import check_invariants
+from fleetgate.core.state.state import State
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.slots.slot_gate import unapplied_caps, unapplied_text
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.log.clock import boot_id, boot_ms, wall_ms
+from fleetgate.present.text import count, span
+
+_SLOW_MS = 1000
+_DRIFT_MS = 5000
+
+
+def books(visit: Visit) -> Findings:
+    """Everything for which the gate must be open."""
+    if visit.locked and visit.anchor is None:
+        text = "not looked at: the first look after a start of the machine needs the lock"
+        yield Finding("books", "warn", text)
+        return
+    with opened_with(visit.loaded) as gate:
+        gate.replica.catch_up()
+        inside = Inside(visit, gate)
+        checks = (
+            inside.writing,
+            inside.clock,
+            inside.holders,
+            inside.counts,
+            inside.census,
+            inside.caps,
+            inside.sockets,
+        )
+        yield from visit.look(*checks, inside.providers, inside.backoffs)
+
+
+class Inside:
+    """The checks for which the gate is open."""
+
+    def __init__(self, visit: Visit, gate: DirectGate) -> None:
+        self.visit = visit
+        self.gate = gate
+
+    def writing(self) -> Findings:
+        """A commit of nothing, synced to disk."""
+        log, replica = self.gate.log, self.gate.replica
+        if self.visit.locked or not self._take_lock():
+            yield Finding("writing", "warn", "not tried: the store's lock is taken")
+            return
+        began = monotonic()
+        try:
+            log.begin(durable=True)
+            state = replica.catch_up()
+            log.append(replica.position, max(log.now(), state.at), [], replica.due)
+        finally:
+            log.unlock()
+        took_ms = int((monotonic() - began) * 1000)
+        if took_ms > _SLOW_MS:
+            text = f"a commit took {took_ms} ms to reach the disk: everybody who enters or leaves waits for it"
+            yield Finding("writing", "warn", text, ELSEWHERE)
+        else:
+            yield Finding("writing", "ok", f"a commit reached the disk in {took_ms} ms")
+
+    def _take_lock(self) -> bool:
+        until = monotonic() + check_store.LOCK_PATIENCE_S
+        while not self.gate.log.try_lock():
+            if monotonic() > until:
+                return False
+            sleep(0.01)
+        return True
+
+    def clock(self) -> Findings:
+        anchor = self.visit.anchor
+        if self.gate.log.remote:
+            drift = self.visit.ahead_ms
+            way = "ahead of" if drift > 0 else "behind"
+            off = f"the server's is {span(abs(drift))} {way} this machine's; harmless, and times are shown corrected"
+            yield Finding("clock", "ok", off if abs(drift) > _DRIFT_MS else "the server's and this machine's agree")
+            return
+        if not boot_id():
+            text = "this system names no boots, so the log goes by the wall clock: do not set it back"
+            yield Finding("clock", "warn", text)
+            return
+        if anchor is None:
+            yield Finding("clock", "ok", "anchored just now, as nobody had asked since the machine started")
+            return
+        now = boot_ms() + anchor
+        head = self.gate.log.head()
+        ahead = head.at - now if head is not None else 0
+        drift = wall_ms() - now
+        if ahead > _DRIFT_MS:
+            text = (
+                f"the log's last entry is {span(ahead)} ahead of this machine: until then no time passes in the log, "
+                "and pauses and cooldowns do not end. Was it copied from a machine whose clock is ahead? Restart this "
+                "one when its clock is right, or restore a backup"
+            )
+            yield Finding("clock", "bad", text, "date -u")
+        elif abs(drift) > _DRIFT_MS:
+            way = "forward" if drift > 0 else "back"
+            text = f"the wall clock was set {way} by {span(abs(drift))}; harmless, and times are shown corrected"
+            yield Finding("clock", "ok", text)
+        else:
+            yield Finding("clock", "ok", "the log and the wall agree")
+
+    def holders(self) -> Findings:
+        """Leases and tickets whose process is gone, is stopped, or cannot be seen from here."""
+        state = self.gate.state
+        leases = {ident: lease.lives_with for ident, lease in state.leases.items()}
+        tickets = {ident: ticket.holder for ident, ticket in state.tickets.items()}
+        found = [
+            *_judged(leases, "lease", "fleetgate release {} --force"),
+            *_judged(tickets, "ticket", "fleetgate cancel {}"),
+            *_stopped({*leases.values(), *tickets.values()}),
+        ]
+        yield from found
+        if not found:
+            text = f"{count(len(leases), 'lease')} and {count(len(tickets), 'ticket')}, of processes that live"
+            yield Finding("holders", "ok", text if leases or tickets else "nothing is lent, and nobody waits")
+
+    def census(self) -> Findings:
+        """Agents that were started outside Fleetgate, where the config says how to see them."""
+        gate = self.gate
+        if not gate.settings.census:
+            return
+        observed = gate.surroundings.observe(gate.replica.catch_up, gate.host)
+        if gate.surroundings.trouble:
+            yield Finding("census", "warn", gate.surroundings.trouble, "fleetgate config show")
+            return
+        foreign = observed.foreign if observed is not None else ()
+        told = ", ".join(f"{number} of {model}" if model else f"{number} without a model" for model, number in foreign)
+        yield Finding("census", "ok", f"agents started outside Fleetgate: {told or 'none'}")
+
+    def counts(self) -> Findings:
+        state = self.gate.state
+        try:
+            check_invariants(state)
+        except FleetgateError as error:
+            yield Finding(
+                "counts", "bad", f"{error}: a bug in Fleetgate, please report it with `fleetgate history --json`"
+            )
+            return
+        yield Finding("counts", "ok", f"leases, tickets and {count(len(state.pools), 'pool')} add up")
+
+    def caps(self) -> Findings:
+        """Whether the file is in force, and what of it is hidden by run-time values (SPEC C2)."""
+        state, loaded = self.gate.state, self.visit.loaded
+        if self.gate.log.remote:
+            text = "a gate of many machines goes by what was set at run time and by `fleetgate config apply`"
+            text += f", last with {state.file_path}" if state.file_path else ""
+            missing = list(_not_in_force(self.gate, loaded))
+            yield from missing or [Finding("caps", "ok", text)]
+            return
+        if loaded is None:
+            if state.rules.file and self.visit.readable:
+                path = config_path()
+                text = f"the caps of {state.file_path} are still in force, though there is no file at {path}"
+                how = f"mkdir -p {quote(os.path.dirname(path))} && touch {quote(path)}"
+                yield Finding("caps", "warn", f"{text}. An empty one takes them back:", how)
+            return
+        if loaded.digest == state.file_digest:
+            hidden = list(_hidden(state, loaded))
+            yield from hidden or [Finding("caps", "ok", f"{loaded.path} is in force")]
+        elif loaded.mtime_ms > state.file_modified:
+            yield Finding("caps", "ok", f"{loaded.path} is newer than what is in force; the next command brings it in")
+        else:
+            other = "" if state.file_path == loaded.path else f" of {state.file_path}"
+            text = f"{loaded.path} is not in force: another content{other}, written later, is"
+            yield Finding("caps", "warn", text, "fleetgate config apply")
+
+    def sockets(self) -> Findings:
+        try:
+            folder = mailbox.runtime_folder(self.visit.home)
+        except OSError as error:
+            place = str(error.filename or self.visit.home)
+            text = f"{place}: {error.strerror}; until then, those who wait find out a second late"
+            yield Finding("sockets", "warn", text, f"rm -r {quote(place)}")
+            return
+        swept = mailbox.sweep(folder)
+        text = f"removed {count(swept, 'wake socket')} that killed processes had left" if swept else "none is left over"
+        yield Finding("sockets", "ok", text)
+
+    def providers(self) -> Findings:
+        yield from providers(self.gate)
+
+    def backoffs(self) -> Findings:
+        yield from backoffs(self.gate)
+
+
+def _judged(books: dict[str, str], what: str, remedy: str) -> Findings:
+    """What is in the books for processes that are gone, and for those that nobody here can see."""
+    judged = {process: process_identity.is_gone(process) for process in set(books.values())}
+    gone = [ident for ident, process in books.items() if judged[process]]
+    unseen = [ident for ident, process in books.items() if judged[process] is None]
+    if gone:
+        text = f"{named(gone, what)} of processes that are gone: the next request clears that up by itself"
+        yield Finding("holders", "warn", text, remedy.format(gone[0]))
+    if unseen:
+        hosts = ", ".join(sorted({process_identity.host_of(books[ident]) for ident in unseen}))
+        text = f"{named(unseen, what)} that cannot be judged from here (another machine or container: {hosts})"
+        yield Finding("holders", "warn", f"{text}. If it is gone for good:", remedy.format(unseen[0]))
+
+
+def _stopped(holders: set[str]) -> Findings:
+    pids = {
+        pid
+        for holder in holders
+        if process_identity.is_gone(holder) is False and (pid := process_identity.local_pid(holder))
+    }
+    for pid in sorted(pid for pid in pids if is_stopped(pid)):
+        text = f"process {pid} ({process_identity.describe(pid)}) is stopped, and keeps its seats or its place"
+        yield Finding("holders", "warn", text, f"kill -CONT {pid}")
+
+
+def _not_in_force(gate: DirectGate, loaded: Loaded | None) -> Findings:
+    if loaded is not None and (missing := unapplied_caps(gate.state, loaded.settings.rules)):
+        yield Finding("caps", "warn", unapplied_text(loaded.path, missing), f"fleetgate config apply {loaded.path}")
+
+
+def _hidden(state: State, loaded: Loaded) -> Findings:
+    """Caps of the file over which something else was set."""
+    for rule in loaded.settings.rules:
+        over = state.rules.runtime.get((rule.kind, rule.selector))
+        if over is None or not (over.cap is not None or over.auto or over.unlimited) or _cap(over) == _cap(rule):
+            continue
+        text = (
+            f"{rule.selector} ({rule.kind}): the file says {_cap(rule)}; {_cap(over)} was set at run time and hides it"
+        )
+        yield Finding("caps", "warn", text, f"fleetgate cap reset '{rule.selector}' --kind {rule.kind}")
+
+
+def _cap(rule: Rule) -> str:
+    return "auto" if rule.auto else "no cap" if rule.cap is None else str(rule.cap)

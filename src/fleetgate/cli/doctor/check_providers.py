@@ -1,0 +1,50 @@
+"""What `fleetgate doctor` sees of providers: whether credentials are found (never shown), and what is backed off."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from fleetgate.cli.commands.backoff import ends_text
+from fleetgate.cli.doctor.finding import Finding, Findings
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.json.state import watches_credential
+from fleetgate.present.log_time import Moments
+
+# What a person can do, by the cause.
+_ADVICE = {"auth": "Log in again, then:", "quota": "See to the bill, then:"}
+
+
+def providers(gate: DirectGate) -> Findings:
+    """Each provider of the config, and whether its credential is where the config says."""
+    named = sorted(gate.settings.providers)
+    for name in named:
+        place = gate.credentials.place(name)
+        if place.state == "found":
+            yield Finding("providers", "ok", f"{name} has a credential: {place.where}")
+        elif place.state == "unknown":
+            text = f"{name}: nobody told Fleetgate where its credential is, so it cannot see when that changes"
+            yield Finding("providers", "ok", f"{text} (key_env or credential_file of [providers.{name}])")
+        elif place.state == "missing":
+            text = f"{name} has no credential: {gate.credentials.missing(f'{name}/any')}; it is passed over where "
+            yield Finding("providers", "warn", f"{text}another candidate is named")
+        else:
+            text = f"{name}: {place.where}, so Fleetgate cannot see when its credential changes"
+            yield Finding("providers", "warn", text)
+    if not named:
+        yield Finding(
+            "providers", "ok", "none is configured; well-known ones are found by their usual variables and login files"
+        )
+
+
+def backoffs(gate: DirectGate) -> Findings:
+    """Who is backed off, why, on what evidence, until when, and the command that clears it."""
+    moments = Moments(gate)
+    found = [backoff for _, backoff in sorted(gate.state.backoffs.items())]
+    for backoff in found:
+        seen = f" ({backoff.evidence})" if backoff.evidence else ""
+        text = f"{backoff.key} is not used: {backoff.reason}{seen}; ends {ends_text(backoff, moments)}. "
+        advice = _ADVICE.get(backoff.reason, "To use it before:")
+        text += "Log in again, which ends it, or:" if watches_credential(backoff) else advice
+        yield Finding("backoffs", "warn", text, f"fleetgate backoff clear {quote(backoff.key)}")
+    if not found:
+        yield Finding("backoffs", "ok", "nothing is backed off")

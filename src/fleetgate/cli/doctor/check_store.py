@@ -1,0 +1,333 @@
+"""What `fleetgate doctor` sees from the outside: the config file, the store's folder, its disk, lock and database.
+
+Nothing here opens the gate or makes a store, so that it survives what it looks for.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from fcntl import LOCK_NB, LOCK_SH, flock
+from shlex import quote
+from time import monotonic, sleep
+
+from fleetgate.cli.doctor.finding import ELSEWHERE, LISTED, Finding, Findings
+from fleetgate.cli.open_gate import load_config
+from fleetgate.config.errors import ConfigError
+from fleetgate.config.file import Loaded
+from fleetgate.config.paths import config_path, sqlite_folder, store_url
+from fleetgate.config.units import format_size
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.log.checksum import is_whole, of_value
+from fleetgate.log.clock import boot_id
+from fleetgate.log.protocol import StoreError
+from fleetgate.log.sqlite.connection import FORMAT, MOVED
+from fleetgate.log.sqlite.error_messages import explain
+from fleetgate.log.sqlite.filesystems import kind_in_mountinfo, refuse_network
+from fleetgate.log.sqlite.moved_store import moved
+from fleetgate.log.store_url import POSTGRES, local_folder, shown
+from fleetgate.present.text import count
+
+LOCK_PATIENCE_S = 1.0
+_LITTLE_BYTES = 200 << 20
+_NOTHING_BYTES = 1 << 20
+_SLOW_TRIP_MS = 20.0
+
+
+def _writers_of(path: str) -> Findings:
+    """A config file says what is put before every agent's command, and where keys are sent."""
+    seen = os.stat(path)
+    if seen.st_uid not in (os.geteuid(), 0):
+        text = f"{path} is another user's, who can have commands of theirs run by you (`run.wrap`)"
+        yield Finding("config", "warn", text, f"ls -l {quote(path)}")
+    elif seen.st_mode & 0o022:
+        text = f"other users can write to {path}, and have commands of theirs run by you (`run.wrap`)"
+        yield Finding("config", "warn", text, f"chmod go-w {quote(path)}")
+
+
+class Visit:
+    """One examination, and what it knows so far."""
+
+    def __init__(self) -> None:
+        self.home = ""  # the folder of the store
+        self.loaded: Loaded | None = None
+        self.readable = False  # the config file is valid, or there is none
+        self.reachable = False  # the folder is there, and this user may read and write it
+        self.locked = False  # somebody keeps the write lock
+        self.anchor: int | None = None  # the offset of this boot's clock
+        self.sound = False  # a database is there and can be read
+        self.remote = False  # it is a server's
+        self.ahead_ms = 0  # its clock of this machine's
+
+    def look(self, *checks: Callable[[], Findings]) -> Findings:
+        """The checks' findings; what one of them could not do is a finding, too."""
+        for check in checks:
+            name = check.__name__
+            try:
+                yield from check()
+            except ConfigError as error:
+                for problem in error.problems:
+                    yield Finding(name, "bad", str(problem), "fleetgate config check" if name == "config" else None)
+            except FleetgateError as error:
+                yield Finding(name, "bad", str(error))
+            except OSError as error:
+                yield Finding(name, "bad", f"cannot be looked at: {error}")
+            except Exception as error:
+                text = f"this check itself failed ({type(error).__name__}: {error}): please report it"
+                yield Finding(name, "bad", text)
+
+    def config(self) -> Findings:
+        path = config_path()
+        self.loaded = load_config()
+        self.readable = True
+        if self.loaded is None:
+            yield Finding("config", "ok", f"no file at {path}: the built-in caps hold")
+        else:
+            yield Finding("config", "ok", f"{path} is valid, with {count(len(self.loaded.settings.rules), 'cap')}")
+            yield from _writers_of(path)
+
+    def store(self) -> Findings:
+        url = store_url()
+        folder = sqlite_folder(url)
+        if url.startswith(POSTGRES):
+            yield from self._postgres(url)
+        elif folder is None:
+            text = f"{url} is a gate for one process alone: what is run from here shares no cap with anybody"
+            yield Finding("store", "warn", text, "unset FLEETGATE_STORE")
+        else:
+            self.home = folder
+
+    def _postgres(self, url: str) -> Findings:
+        """The database, and what lies between it and this machine."""
+        from fleetgate.log.postgres.inspect import look
+        from fleetgate.log.postgres.url import parse
+
+        seen = look(parse(url))
+        self.home = local_folder(url)
+        self.remote = self.sound = True
+        self.ahead_ms = seen.clock_ms
+        text = (
+            f"{shown(url)}: PostgreSQL {seen.server}, tables of version {seen.version}, "
+            f"{format_size(seen.size_bytes)}, {seen.events} events so far, {count(seen.commits, 'commit')} kept, "
+            f"{count(seen.connections, 'connection')}, a round trip takes {seen.trip_ms:g} ms"
+        )
+        yield Finding("store", "ok", text)
+        if seen.trip_ms > _SLOW_TRIP_MS:
+            text = f"a round trip takes {seen.trip_ms:g} ms: a decision takes two, and others wait meanwhile"
+            yield Finding("store", "warn", text, "place the database nearer to those who use it")
+        if seen.fsync == "off":
+            text = "the server has fsync off: a crash of its machine may damage the whole database"
+            yield Finding("store", "warn", text, "ALTER SYSTEM SET fsync = on")
+        if not seen.listens:
+            text = (
+                "LISTEN does not work here, as behind a pooler in transaction mode: those who wait on other machines "
+                "find out by polling, up to a second later"
+            )
+            yield Finding("store", "warn", text, "connect to the server itself, or to a pool in session mode")
+
+    # The store's folder, seen from the outside.
+
+    def folder(self) -> Findings:
+        folder = self.home
+        if os.path.isdir(folder):
+            finding = _rights(folder)
+            self.reachable = finding.level != "bad"
+            yield finding
+        elif os.path.lexists(folder):
+            yield Finding("folder", "bad", f"{folder} is not a folder", ELSEWHERE)
+        elif os.access(above := _nearest(folder), os.W_OK | os.X_OK):
+            yield Finding("folder", "ok", f"{folder}: nothing there yet; the first `fleetgate run` makes it")
+        else:
+            text = f"{folder} is not there, and cannot be made: {above} is not writable for this user"
+            yield Finding("folder", "bad", text, ELSEWHERE)
+
+    def disk(self) -> Findings:
+        refuse_network(self.home)
+        there = _nearest(self.home)
+        kind = _file_system(there)
+        space = os.statvfs(there)
+        free = space.f_bavail * space.f_frsize
+        where = f"{format_size(free)} free on {kind or 'a local file system'}"
+        if free < _NOTHING_BYTES or (space.f_files and not space.f_favail):
+            yield Finding("disk", "bad", f"{where}: nothing can be written any more", f"df -h {quote(there)}")
+        elif free < _LITTLE_BYTES:
+            yield Finding("disk", "warn", f"{where}: that is little", f"df -h {quote(there)}")
+        elif kind in ("tmpfs", "ramfs"):
+            text = f"{where}: the line and the caps that were set are gone when this machine restarts"
+            yield Finding("disk", "warn", text, ELSEWHERE)
+        else:
+            yield Finding("disk", "ok", where)
+
+    def lock(self) -> Findings:
+        """Nobody keeps the write lock for longer than a moment."""
+        path = f"{self.home}/fleetgate.lock"
+        if not os.path.isfile(path):
+            return
+        owners = _owners(path)
+        if len(set(owners)) != 1:
+            yield Finding("lock", "ok", "it changes hands" if owners else "free")
+            return
+        self.locked = True
+        owner = owners[0]
+        who = f"process {owner} ({process_identity.describe(owner)})" if owner else "some process"
+        if owner and is_stopped(owner):
+            text = f"{who} is stopped and holds the store's lock: nobody can enter or leave until it goes on"
+            yield Finding("lock", "bad", f"{text} (or ends: kill -9 {owner})", f"kill -CONT {owner}")
+        else:
+            text = f"{who} has held the store's lock for more than {LOCK_PATIENCE_S:g}s: others wait for it"
+            yield Finding(
+                "lock", "warn", f"{text}. If it stays so:", f"kill {owner}" if owner else f"fuser -v {quote(path)}"
+            )
+
+    def database(self) -> Findings:
+        """The file itself, read-only and without Fleetgate's own code in between."""
+        path = f"{self.home}/fleetgate.db"
+        if not os.path.lexists(path):
+            yield Finding("database", "ok", "none yet; the first `fleetgate run` makes it")
+            return
+        try:
+            text = self._read_only(path)
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # none: a text that is none
+            if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise explain(error, self.home) from error
+            text = str(error)
+        yield Finding("database", "ok", text) if self.sound else _damaged(self.home, text)
+
+    def _read_only(self, path: str) -> str:
+        """What the database is like, or what is wrong with it; `sound` says which."""
+        from urllib.parse import quote as quote_url
+
+        conn = sqlite3.connect(f"file:{quote_url(path)}?mode=ro", uri=True, timeout=5.0, isolation_level=None)
+        try:
+            (format,) = conn.execute("PRAGMA user_version").fetchone()
+            if format > FORMAT:
+                if format == MOVED:
+                    raise moved(self.home, conn)
+                raise StoreError(
+                    f"{path} has format {format}, of a newer fleetgate (this one knows {FORMAT}): upgrade it"
+                )
+            if format != FORMAT:
+                return f"it is not a fleetgate store, format {format}"
+            problems = [str(row[0]) for row in conn.execute("PRAGMA quick_check(3)")]
+            if problems != ["ok"]:
+                return "; ".join(problems)
+            changed = _changed(conn)
+            if changed:
+                return changed
+            anchors = conn.execute("SELECT value FROM meta WHERE key = ?", (f"boot:{boot_id()}",)).fetchall()
+            commits, last = conn.execute("SELECT count(*), max(seq) FROM log").fetchone()
+        finally:
+            conn.close()
+        self.anchor = int(anchors[0][0]) if anchors else None
+        self.sound = True
+        size = format_size(os.stat(path).st_size)
+        return f"whole, {size}, format {format}, {last or 0} events so far, {count(commits, 'commit')} kept"
+
+
+def _changed(conn: sqlite3.Connection) -> str:
+    """What in the database is not as it was written, by its checksum; "" if all is."""
+    commits = [
+        str(row[0])
+        for row in conn.execute("SELECT number, id, at, seq, due, events FROM log ORDER BY number")
+        if not is_whole(*row)
+    ]
+    if commits:
+        return f"not as they were written: commit {', '.join(commits[:LISTED])}, {len(commits)} in all"
+    if not any(column[1] == "checksum" for column in conn.execute("PRAGMA table_info(side)").fetchall()):
+        return ""  # of an older release
+    for table, key, value, checksum in conn.execute("SELECT tbl, key, value, checksum FROM side"):
+        if checksum is not None and checksum != of_value(table, key, value):
+            return f"not as it was written: the value of {key!r} in {table!r}"
+    return ""
+
+
+def _rights(folder: str) -> Finding:
+    seen = os.stat(folder)
+    mode = seen.st_mode
+    closed = [path for path in (folder, *_files(folder)) if not os.access(path, os.R_OK | os.W_OK)]
+    if closed and seen.st_uid == os.geteuid():
+        text = f"this user cannot read and write {', '.join(closed[:LISTED])}"
+        return Finding("folder", "bad", text, f"chmod -R u+rwX {quote(folder)}")
+    if closed:
+        text = f"{folder} belongs to {_user(seen.st_uid)}, and this user cannot read and write it: use another"
+        return Finding("folder", "bad", text, ELSEWHERE)
+    if mode & 0o007:
+        can = "write to" if mode & 0o002 else "look into"
+        text = f"every user of this machine can {can} {folder}, where the agents' command lines are kept"
+        return Finding("folder", "warn", text, f"chmod o-rwx {quote(folder)}")
+    who = "its owner and its group" if mode & 0o020 else "its owner"
+    return Finding("folder", "ok", f"{folder} is open to {who} alone")
+
+
+def _owners(path: str) -> list[int]:
+    """Who held the lock each time that it was looked at for a while; nobody if it was free once."""
+    owners: list[int] = []
+    until = monotonic() + LOCK_PATIENCE_S
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while monotonic() < until:
+            try:
+                flock(fd, LOCK_SH | LOCK_NB)
+            except BlockingIOError:
+                mark = os.pread(fd, 32, 0).strip()
+                owners.append(int(mark) if mark.isdigit() else 0)
+                sleep(0.05)
+            else:
+                return []
+    finally:
+        os.close(fd)
+    return owners
+
+
+def _damaged(folder: str, what: str) -> Finding:
+    database, aside = f"{folder}/fleetgate.db", f"{folder}/damaged"
+    text = (
+        f"{database} is damaged ({what}). Restore a backup; or, when no agent runs, start with an empty store: "
+        "move this one away"
+    )
+    return Finding("database", "bad", text, f"mkdir {quote(aside)} && mv {quote(database)}* {quote(aside)}/")
+
+
+def _nearest(path: str) -> str:
+    """The path, or the nearest folder above it that exists."""
+    while not os.path.exists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _files(folder: str) -> list[str]:
+    """The files of a store that every user of it must be able to write."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in sorted(names) if name.startswith("fleetgate.")]
+
+
+def _file_system(path: str) -> str:
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return kind_in_mountinfo(file.read(), os.path.realpath(path))
+    except OSError:
+        return ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by Ctrl-Z or a debugger."""
+    try:
+        data = process_identity.read(f"/proc/{pid}/stat")
+    except OSError:
+        return False
+    return data[data.rindex(b")") + 1 :].split(None, 1)[0] in (b"T", b"t")

@@ -1,0 +1,127 @@
+"""A run inside a run: `fleetgate run -- sh -c 'fleetgate run -- …'`.
+
+The inner one waits for a slot, and the outer one keeps its own for as long as it waits for the inner one. Where the
+outer one's slot is what the inner one needs, it would wait for ever: that is refused at once, with what works instead.
+With `--share-slot` the inner one runs in the slot of the outer one, one at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic, sleep
+
+from fleetgate.cli.acquire_slot import Request
+from fleetgate.core.entities import Lease, Reason, Spec
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.pools.effective_caps import UNLIMITED
+from fleetgate.core.queue.queue import Candidate
+from fleetgate.core.state.state import State
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.slots.slot_gate import with_own_host_cap
+
+VARIABLE = "FLEETGATE_LEASE"
+_LOOK_S = 0.1
+
+
+def hindrance(gate: DirectGate, request: Request) -> Reason | None:
+    """Why a run can never enter while the runs that it is inside of go on; None where it can, or is inside of none."""
+    state = gate.read()
+    outer = _outer(state)
+    if not outer:
+        return None
+    spec = _spec(gate, request)
+    found = [_shut(state, candidate, spec, outer) for candidate in state.queue(spec).candidates]
+    if not all(found):
+        return None
+    pool, lease = next(each for each in found if each)
+    of_host = pool.startswith("host:")
+    other = "start the outer one with --supervisor" if of_host else f"raise the cap of {pool}"
+    text = (
+        f"it is inside the run {lease.id} ({lease.ticket.command or 'a process'}), which has the slot of {pool} that "
+        f"it needs, and waits for it: {other}, or say --share-slot here to run in that slot"
+    )
+    return Reason("nested", text, pool, [pool], model=spec.models[0] if spec.models else "")
+
+
+def shared_lease(gate: DirectGate, request: Request) -> Lease:
+    """The lease of the run that we are inside of, if its slot is enough for this one. BadRequest where it is not."""
+    state = gate.read()
+    lease = state.leases.get(os.environ.get(VARIABLE, ""))
+    if lease is None:
+        raise BadRequest("--share-slot: this is not inside a run of `fleetgate run`, so there is no slot to share")
+    spec = _spec(gate, request)
+    if spec.seats > lease.ticket.spec.seats:
+        raise BadRequest(f"--share-slot --seats {spec.seats}: the run {lease.id} has {lease.ticket.spec.seats}")
+    has = {pool.key for pool, _ in state.held[lease.id].needs}
+    wanted = state.queue(spec).candidates
+    for candidate in wanted:
+        missing = [pool.id for pool, _ in candidate.needs if pool.key not in has and pool.limit < UNLIMITED]
+        if not missing and candidate.model in ("", lease.model):
+            return lease
+    needs = f"{wanted[0].model or 'it'} needs a slot of {', '.join(missing)}" if missing else "another model is named"
+    raise BadRequest(f"--share-slot: {needs}, and the run {lease.id} has that of {lease.model or 'no model'}")
+
+
+class Share:
+    """The place of the one that may run in a shared slot: a lock that goes with our process and all it starts."""
+
+    def __init__(self, folder: str, lease: str) -> None:
+        self._path = os.path.join(folder, f"shared-{lease}.lock")
+        self._fd = -1
+
+    def take(self, wait_s: float | None) -> bool:
+        """Take the lock, waiting for the process that has it. False when it was not free in time."""
+        import fcntl
+
+        until = None if wait_s is None else monotonic() + wait_s
+        while True:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.exists(self._path) and os.fstat(fd).st_ino == os.stat(self._path).st_ino:
+                    os.set_inheritable(fd, True)  # a child that outlives us keeps it
+                    self._fd = fd
+                    return True
+            except OSError:
+                pass
+            os.close(fd)
+            if until is not None and monotonic() >= until:
+                return False
+            sleep(_LOOK_S)
+
+    def give_back(self) -> None:
+        os.unlink(self._path)
+        os.close(self._fd)
+
+
+def _spec(gate: DirectGate, request: Request) -> Spec:
+    spec = request.spec(gate.host)
+    return with_own_host_cap(spec, gate.loaded) if gate.log.remote else spec
+
+
+def _outer(state: State) -> list[Lease]:
+    """The leases of the runs that this process is inside of, the nearest first."""
+    named = os.environ.get(VARIABLE, "")
+    above: dict[int, None] = {}
+    pid = os.getpid()
+    while pid > 0 and pid not in above:
+        above[pid] = None
+        pid = process_identity.parent_of(pid)
+    found = [
+        lease
+        for lease in state.leases.values()
+        if lease.id == named or (lease.child and process_identity.local_pid(lease.child) in above)
+    ]
+    return sorted(found, key=lambda lease: lease.id != named)
+
+
+def _shut(state: State, candidate: Candidate, spec: Spec, outer: list[Lease]) -> tuple[str, Lease] | None:
+    """The pool in which the outer runs alone leave no room for this candidate, and one of them that is in it."""
+    for pool, own in candidate.needs:
+        inside = [lease for lease in outer if any(each is pool for each, _ in state.held[lease.id].needs)]
+        limit = pool.limit_for(own)
+        taken = sum(lease.ticket.spec.seats for lease in inside)
+        if inside and limit < UNLIMITED and limit - taken < spec.seats:
+            return pool.id, inside[0]
+    return None

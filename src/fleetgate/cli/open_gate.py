@@ -1,0 +1,194 @@
+"""Opening the gate that the environment and the config file describe."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic, sleep, time
+
+from fleetgate.config.environment import Environment
+from fleetgate.config.file import Loaded, load
+from fleetgate.config.paths import config_path, sqlite_folder, store_url
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from fleetgate.cli.store_outage import Outage
+    from fleetgate.gate.slots.direct_gate import DirectGate
+    from fleetgate.gate.slots.slot_gate import SeatGate
+    from fleetgate.log.protocol import Log, StoreMoved
+
+    T = TypeVar("T")
+
+LOCK_PATIENCE_S = 5.0
+_OPENED_S = 30.0  # a gate that is being moved is closed for a moment
+
+
+def load_config() -> Loaded | None:
+    """The config file, if there is one; one that is named by the environment must exist."""
+    return load(config_path(), required=bool(os.environ.get("FLEETGATE_CONFIG")))
+
+
+def open_gate(
+    loaded: Loaded | None = None, *, configured: bool = True, alone: bool = False, starts: bool = False
+) -> DirectGate:
+    """The gate of this machine. A wait for the store's lock that lasts is explained on stderr.
+
+    On PostgreSQL by a connection of the host's node, where one runs; with `starts` one is started if need be, and with
+    `alone` the store is opened here in any case.
+    """
+    if configured and loaded is None:
+        loaded = load_config()
+    from fleetgate.gate.slots.direct_gate import DirectGate
+    from fleetgate.log.store_url import local_folder
+
+    url = store_url()
+    folder = local_folder(url)
+    gate = DirectGate(_open_log(url, folder, alone=alone, starts=starts), loaded, folder)
+    _explain_waits(gate)
+    return gate
+
+
+def _open_log(url: str, folder: str, *, alone: bool, starts: bool) -> Log:
+    from fleetgate.log.store_url import POSTGRES
+
+    if not alone and url.startswith(POSTGRES):
+        from fleetgate.gate.node import discovery
+
+        path = _met_at(folder, url)
+        if path and (starts or discovery.is_held(path)):
+            from fleetgate.gate.node.pooled_connection import open_borrowing
+
+            return open_borrowing(url, path, start=(lambda: discovery.start(folder)) if starts else None)
+    from fleetgate.log import open_log
+
+    return open_log(url)
+
+
+def _met_at(folder: str, url: str) -> str:
+    """Where the node is met; "" where it cannot be, or nothing has ever been run here."""
+    from fleetgate.gate.node import discovery
+
+    try:
+        return discovery.socket_path(folder, url) if folder else ""
+    except OSError:
+        return ""
+
+
+def open_seat_gate(loaded: Loaded | None) -> SeatGate:
+    """The gate for one who asks for a seat: through the node of this host where one runs, else as `open_gate`."""
+    from fleetgate.cli.wait_progress import say
+    from fleetgate.gate.node import discovery
+    from fleetgate.log.store_url import POSTGRES, local_folder
+
+    url = store_url()
+    far = url.startswith(POSTGRES)
+    folder = local_folder(url)
+    path = _met_at(folder, url)
+    start = (lambda: discovery.start(folder)) if far else None
+    sock = discovery.connect(path) if path else None
+    if sock is None and path and start is not None:
+        began = time()
+        start()  # a thousand that wait must not be a thousand connections to the server
+        sock = discovery.await_node(path)
+        if sock is None and (why := discovery.word_left(path, began)):
+            raise why  # it has tried for as long as that makes sense
+    if sock is None:
+        return open_gate(loaded, alone=True)
+    sock.close()
+    from fleetgate.gate.slots.node_gate import RemoteGate
+
+    # A machine's own file has no say in what many share (SPEC C2).
+    open_direct = lambda: open_gate(loaded, alone=True)  # noqa: E731
+    return RemoteGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
+
+
+def open_patiently(loaded: Loaded | None, outage: Outage) -> SeatGate:
+    """The same, for one who bears with a server that is being restarted."""
+    from fleetgate.gate.node import discovery
+    from fleetgate.log.protocol import StoreAway
+    from fleetgate.log.store_url import local_folder
+
+    while True:
+        try:
+            return open_seat_gate(loaded)
+        except StoreAway as error:
+            url = store_url()
+            if not outage.bears(error, known=discovery.was_reached(_met_at(local_folder(url), url))):
+                raise
+
+
+def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:
+    """The gate where it was moved to, for one who stood in line when it was, or has an agent that runs.
+
+    Its place and its lease are there. What it starts from now on goes there, too. Raises the sentence that says what to
+    do where it cannot be used from here.
+    """
+
+    def opened() -> SeatGate:
+        gate = open_seat_gate(loaded)
+        gate.now()  # it answers
+        return gate
+
+    return _followed(moved, opened)
+
+
+def go_after(moved: StoreMoved) -> None:
+    """The same for one who opens it again by itself."""
+    from fleetgate.log import open_log
+
+    _followed(moved, lambda: open_log(store_url())).close()
+
+
+def _followed(moved: StoreMoved, opened: Callable[[], T]) -> T:
+    from fleetgate.cli.wait_progress import say
+    from fleetgate.log.protocol import StoreError
+    from fleetgate.log.store_files import only_writer
+
+    folder = sqlite_folder(store_url())
+    if folder is not None and only_writer(folder) is None:
+        raise StoreError(
+            f"{moved}. It is not followed by itself: other users can write to {folder}, and may have sent you elsewhere"
+        )
+    os.environ["FLEETGATE_STORE"] = moved.to
+    until = monotonic() + _OPENED_S
+    while True:
+        try:
+            gate = opened()
+        except StoreError as error:
+            if monotonic() < until and "being filled" in str(error):
+                sleep(0.2)  # the last step of moving it
+                continue
+            raise StoreError(f"{moved}, and start this anew. Going on there by itself failed: {error}") from error
+        say(f"the gate was moved to {moved.to}: going on there")
+        return gate
+
+
+def _explain_waits(gate: DirectGate) -> None:
+    import signal
+
+    def explain(*_: object) -> None:
+        from fleetgate.cli.wait_progress import say
+        from fleetgate.gate.liveness.process_identity import describe
+
+        owner = gate.log.lock_owner()
+        who = f"process {owner} ({describe(owner)})" if owner else "another process"
+        hint = f"; if it is stopped: kill -CONT {owner}, or kill -9 {owner}" if owner else ""
+        say(f"still waiting for the store: {who} holds its lock{hint}")
+
+    def start() -> None:
+        signal.setitimer(signal.ITIMER_REAL, LOCK_PATIENCE_S, 6 * LOCK_PATIENCE_S)
+
+    def stop() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    try:
+        signal.signal(signal.SIGALRM, explain)
+    except ValueError:
+        return  # not in the main thread: nobody waits for this one
+    gate.before_lock, gate.after_lock = start, stop
+
+
+def environment() -> Environment:
+    return Environment.read()

@@ -1,0 +1,41 @@
+"""The list of caps for people, as `fleetgate cap ls` and `fleetgate config show` draw it (SPEC C2)."""
+
+from __future__ import annotations
+
+from fleetgate.cli.output.table import Column, Screen
+from fleetgate.config.units import format_duration
+from fleetgate.core.model_names import parse_selector
+from fleetgate.present.cap_listing import Line, cap_text, hidden_text
+
+_COLUMNS = (
+    Column("KIND"),
+    Column("SELECTOR", least=12),
+    Column("CAP", right=True),
+    Column("COOLDOWN"),
+    Column("ON 429"),
+    Column("MAX HOLD"),
+    Column("NAME", spare=True),
+    Column("USAGE GATE", spare=True),
+    Column("SOURCE"),
+    Column("HIDES", least=8),
+)
+
+
+def draw(screen: Screen, found: list[Line]) -> None:
+    """The list for people."""
+    screen.table(_COLUMNS, [_row(line) for line in found])
+
+
+def _row(line: Line) -> list[str]:
+    return [
+        line.kind,
+        line.selector,
+        cap_text(line.cap, line.auto, line.unlimited),
+        format_duration(line.cooldown_ms),
+        line.on_429 if parse_selector(line.selector).scope == "model" else "",
+        format_duration(line.max_hold_ms) if line.max_hold_ms else "",
+        line.name or "",
+        "yes" if line.usage_gate else "",
+        line.variable or line.source,
+        "; ".join(hidden_text(each) for each in line.hidden),
+    ]

@@ -1,0 +1,244 @@
+"""Output for people: aligned columns, calm colours on a terminal, plain text that can be grepped elsewhere.
+
+The layout is ours and the same everywhere. On a terminal it is fitted to the width: columns that may be cut are cut,
+the widest first; then those that can be spared are left out. In a pipe nothing is cut but commands. rich is imported
+only where there is colour to draw, or text whose letters are not one column wide.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fleetgate.present.text import printable
+
+GAP = "  "
+_LONGEST_IN_PIPE = 80
+_NARROWEST = 6
+_NARROW_BELOW = "\u0300"  # up to here are the letters of the West, each one column wide
+_ONE_WIDE = "…█▓▒░–▁▂▃▄▅▆▇"
+_PLAIN = str.maketrans(
+    {
+        "…": "...",
+        "█": "#",
+        "▓": "%",
+        "▒": "~",
+        "░": ".",
+        "–": "-",
+        "’": "'",
+        **dict(zip("▁▂▃▄▅▆▇", "_,-=+*%", strict=True)),
+    }
+)
+
+
+class Cell(NamedTuple):
+    """A text and the rich style that it has on a terminal."""
+
+    text: str
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """`least` is the width to which it may well be cut, 0: never. Of those that can be spared, the last goes first.
+
+    A name is cut in its middle, since its end tells it from others; all else is cut at its end.
+    """
+
+    title: str
+    least: int = 0
+    right: bool = False
+    spare: bool = False
+    name: bool = False
+    long: bool = False  # a command, which is cut even where there is no width to fit into
+
+
+class Screen:
+    """Where output goes. Lines are collected, and written at once by `show`."""
+
+    def __init__(self, width: int | None = None) -> None:
+        """`width`: of a terminal that is drawn on by somebody else, who takes the lines."""
+        self.terminal = width is not None or sys.stdout.isatty()
+        self.unicode = can_show("█░…–")
+        self.width = self._width() if width is None else width
+        self._lines: list[list[Cell]] = []
+
+    def line(self, *cells: str | Cell) -> None:
+        """One line of text, not cut."""
+        self._lines.append([_clean(cell) for cell in cells])
+
+    def prose(self, text: str, indent: str = "", first: Sequence[Cell] = ()) -> None:
+        """A sentence, wrapped on a terminal; `first` stands before it, `indent` before the other lines."""
+        room = None if self.width is None else max(self.width, 30) - sum(cell_width(cell.text) for cell in first)
+        line, *others = _wrapped(printable(text), room, 0 if first else len(indent))
+        self.line(*first, line)
+        for other in others:
+            self.line(indent, other)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
+        """Aligned columns under their titles; columns in which nothing stands are left out."""
+        cells = [[_clean(each) for each in row] for row in rows]
+        kept = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
+        widths = self._fitted(columns, cells, kept)
+        self._lines.append(self._row([Cell(column.title, "dim") for column in columns], columns, widths))
+        for row in cells:
+            self._lines.append(self._row(row, columns, widths))
+
+    def bar(self, taken: int, limit: int, longest: int = 8) -> str:
+        """How full a pool is; one block for each seat of a small one. Nothing where there is no terminal."""
+        if not self.terminal or limit < 1:
+            return ""
+        length = min(limit, longest)
+        full = min(taken * length // limit, length)
+        if taken and not full:
+            full = 1
+        return "█" * full + "░" * (length - full)
+
+    def take(self) -> list[list[Cell]]:
+        """What was collected, to be drawn elsewhere."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def show(self) -> bool:
+        """Write what was collected; whether anybody still reads."""
+        lines = self.take()
+        if self.terminal and wants_colour():
+            return _show_in_colour(lines)
+        return say("".join("".join(cell.text for cell in line).rstrip() + "\n" for line in lines))
+
+    def _width(self) -> int | None:
+        given = os.environ.get("COLUMNS", "")
+        if given.isascii() and given.isdecimal() and 0 < int(given) < 10_000:
+            return int(given)
+        if not self.terminal:
+            return None
+        try:
+            return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+    def _fitted(self, columns: Sequence[Column], cells: list[list[Cell]], kept: list[int]) -> dict[int, int]:
+        """The width of each column that is shown."""
+        full = {i: max([len(columns[i].title), *(cell_width(row[i].text) for row in cells)]) for i in kept}
+        if self.width is None:
+            return {i: min(width, _LONGEST_IN_PIPE) if columns[i].long else width for i, width in full.items()}
+        room = self.width + len(GAP)
+        least = {i: columns[i].least for i in kept if columns[i].least}
+        while True:
+            widths = _narrowed(full, least, room)
+            spare = [i for i in full if columns[i].spare]
+            if sum(widths.values()) + len(GAP) * len(widths) <= room:
+                return widths
+            if not spare:
+                return _narrowed(widths, dict.fromkeys(least, _NARROWEST), room)
+            del full[spare[-1]]
+            least.pop(spare[-1], None)
+
+    def _row(self, row: Sequence[Cell], columns: Sequence[Column], widths: dict[int, int]) -> list[Cell]:
+        line: list[Cell] = []
+        for i, width in widths.items():
+            text = self.cut(row[i].text, width, in_middle=columns[i].name)
+            blank = " " * (width - cell_width(text))
+            line.append(Cell(blank + text if columns[i].right else text + blank, row[i].style))
+            line.append(Cell(GAP))
+        return line
+
+    def cut(self, text: str, width: int, *, in_middle: bool = False) -> str:
+        """The text in so many columns at most, with a mark where some of it is left out."""
+        if cell_width(text) <= width:
+            return text
+        mark = "…" if self.unicode else "..."
+        if text.isascii():
+            kept = max(width - len(mark), 0)
+            tail = kept * 2 // 3 if in_middle else 0
+            return text[: kept - tail] + mark + text[len(text) - tail :]
+        from rich.cells import set_cell_size
+
+        return set_cell_size(text, max(width - len(mark), 0)).rstrip() + mark
+
+
+def say(text: str) -> bool:
+    """Write to stdout now. False: whoever read it has left (`fleetgate history | head`), which is not worth a word."""
+    try:
+        sys.stdout.write(showable(text))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in the buffer goes nowhere, and nobody complains when it is flushed at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return False
+    return True
+
+
+def can_show(text: str) -> bool:
+    """Whether the encoding of stdout has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def cell_width(text: str) -> int:
+    """How many columns a text takes."""
+    if text.isascii() or all(char < _NARROW_BELOW or char in _ONE_WIDE for char in text):
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _clean(cell: str | Cell) -> Cell:
+    """A cell that cannot move the cursor, wherever its text is from."""
+    text, style = (cell, "") if isinstance(cell, str) else cell
+    return Cell(printable(text), style)
+
+
+def _narrowed(widths: dict[int, int], least: dict[int, int], room: int) -> dict[int, int]:
+    """The widths, those in `least` cut until all fits or no more can be cut: always the widest first."""
+    widths = dict(widths)
+    over = sum(widths.values()) + len(GAP) * len(widths) - room
+    while over > 0 and (wide := [i for i in least if widths[i] > least[i]]):
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+        over -= 1
+    return widths
+
+
+def _wrapped(text: str, room: int | None, indent: int) -> list[str]:
+    """The lines of a sentence; a `command` in it is kept whole, so that it can be copied."""
+    if room is None or len(text) <= room:
+        return [text]
+    from textwrap import wrap
+
+    parts = text.split("`")
+    parts[1::2] = [part.replace(" ", "\0") for part in parts[1::2]]  # not blanks while wrapping
+    lines = wrap("`".join(parts), max(room - indent, 20), break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
+
+
+def showable(text: str) -> str:
+    """The text in characters that stdout can take."""
+    if text.isascii() or can_show(text):
+        return text
+    text = text.translate(_PLAIN)
+    encoding = sys.stdout.encoding or "ascii"
+    return text.encode(encoding, "replace").decode(encoding)
+
+
+def wants_colour() -> bool:
+    """Whether colours may be drawn on the terminal (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _show_in_colour(lines: list[list[Cell]]) -> bool:
+    from rich.console import Console
+    from rich.text import Text
+
+    drawn = [Text.assemble(*((showable(cell.text), cell.style) for cell in line)) for line in lines]
+    for text in drawn:
+        text.rstrip()
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    with console.capture() as capture:
+        for text in drawn:
+            console.print(text)
+    return say(capture.get())

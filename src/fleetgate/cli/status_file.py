@@ -1,0 +1,40 @@
+"""`--status-file`: what really happened, since a child may also return 75 (SPEC O6)."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from fleetgate.core.errors import BadRequest
+from fleetgate.present.text import printable_json
+
+_FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "outcome", "reason")
+
+
+class Status:
+    """A file written whole, at the end. That it can be written is checked at the start."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path) if path else ""
+        self._facts: dict[str, object] = dict.fromkeys(_FIELDS) | {"admitted": False}
+        if self._path and (os.path.isdir(self._path) or not os.access(os.path.dirname(self._path), os.W_OK)):
+            raise BadRequest(f"--status-file {path}: cannot be written there")
+
+    def note(self, **facts: object) -> None:
+        """What is known by now."""
+        self._facts |= facts
+
+    def write(self, **facts: object) -> None:
+        self.note(**facts)
+        if not self._path:
+            return
+        draft = f"{self._path}.{os.getpid()}.tmp"
+        try:
+            with open(draft, "wb") as file:
+                file.write(printable_json(msgspec.json.encode(self._facts).decode()).encode() + b"\n")
+            os.replace(draft, self._path)
+        except OSError as error:
+            from fleetgate.cli.wait_progress import say
+
+            say(f"the status file could not be written: {error}")

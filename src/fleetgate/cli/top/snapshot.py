@@ -1,0 +1,43 @@
+"""What one frame shows: the state at one moment, as views."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fleetgate.cli.commands.status import idle_caps
+from fleetgate.core.pools.backoff import Backoff
+from fleetgate.core.queue.positions import Line
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView, lease_views, pool_views
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.present.log_time import Moments
+
+_MOST_TICKETS = 1_000  # more than anyone scrolls through; each frame lists them
+
+
+class Snapshot(NamedTuple):
+    """Pools, line, leases and backoffs at `moments.now`."""
+
+    host: str
+    moments: Moments
+    pools: list[PoolView]
+    tickets: list[TicketView]  # the first of them
+    waiting: int
+    leases: list[LeaseView]
+    backoffs: list[Backoff]
+    idle: list[str]  # caps that have no pool yet
+
+
+def snapshot(gate: DirectGate, state: State) -> Snapshot:
+    moments = Moments(gate)
+    pools = pool_views(state, moments.now, gate.host)
+    return Snapshot(
+        gate.host,
+        moments,
+        pools,
+        Line(state, moments.now).page(0, _MOST_TICKETS),
+        len(state.tickets),
+        lease_views(state, moments.now),
+        [backoff for _, backoff in sorted(state.backoffs.items())],
+        idle_caps(state, pools),
+    )

@@ -1,0 +1,208 @@
+"""docs/config.md, made from the schema: `python tools/gen_config_docs.py` writes it, and a test compares."""
+
+from __future__ import annotations
+
+from fleetgate.config.schema import HOST_CAP, MODEL_CAP, PLAIN_CAP, SCHEMA, Array, Key, Map, Table
+
+INTRO = """\
+# Configuration
+
+<!-- Made from src/fleetgate/config/schema.py by tools/gen_config_docs.py: change that, not this. -->
+
+Fleetgate works without a config file. With one, it is `config.toml` in the platform's config folder
+(`~/.config/fleetgate/` on Linux, `~/Library/Application Support/fleetgate/` on macOS), or the file that
+`FLEETGATE_CONFIG` names. `fleetgate config path` says which, `fleetgate config check FILE` validates one, and
+`fleetgate config show` prints every value in force and where it comes from.
+
+Where several places say something, the environment wins, then what was set at run time (`fleetgate cap set`), then the
+file, then what is built in. A cap from the environment holds for the requests of the process that has it.
+
+A file with a mistake stops the command with exit 78. All mistakes are told at once, each with its line, its key, what
+was found and what is valid.
+"""
+
+EXAMPLE = """\
+# Candidates in order of preference, where a command names no model.
+models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]
+
+# A request's `since` counts for at most this much before it was queued.
+seniority = "10m"
+
+# Whose processes the census (below) looks at, besides your own.
+census_users = ["ci"]
+
+# Agent processes at once.
+[agents]
+# As many as free memory allows, at most 12. A plain number is a fixed cap: host = 3
+host = { cap = "auto", reserve = "6GiB", per_agent = "512MiB", max = 12 }
+# Per project.
+project = 6
+# Names with / * or @ are written in quotes. Without an account it is a cap for each account.
+"anthropic/claude-opus-*" = 4
+"anthropic@work/claude-opus-*" = { cap = 8, name = "work_opus", max_hold = "4h" }
+
+# Model calls in flight at once.
+[requests]
+umans = { cap = 4, cooldown = "350ms", on_429 = "step", usage_gate = true }
+# The limit is found by itself: at most 50, or more where the provider allows it.
+openai = { cap = 50, on_429 = "adapt", explore = true }
+# No cap: the cooldown is remembered, and applies when a cap is set.
+openrouter = { cooldown = "1s" }
+
+# Where a provider is, and where its key is found. Keys themselves never belong in this file.
+[providers.umans]
+base_url = "https://api.umans.ai/v1"
+key_env = "UMANS_API_KEY"
+api = "openai"
+usage_path = "/usage"
+usage_field = "usage.concurrent_sessions"
+# The proxy: how long a request may wait, and how long it waits for the provider's next byte.
+hold = "5m"
+stall = "15m"
+# After so long in the queue a stream of events begins with comments, so that its client waits on.
+comment_after = "30s"
+
+[providers.anthropic]
+credential_file = "~/.claude/.credentials.json"
+
+# Another account of it.
+[providers."anthropic@work"]
+key_env = "WORK_ANTHROPIC_KEY"
+
+# What the proxy tries instead of a model that is rate-limited or overloaded.
+[fallback]
+"anthropic/claude-opus-4-6" = ["anthropic/claude-sonnet-4-6"]
+
+# Agents that were started without Fleetgate count too, where their command line matches.
+[[census]]
+match = 'opencode.*-m (?P<model>\\S+)'
+
+[[census]]
+match = 'claude .*--model (?P<model>\\S+)'
+
+# A command put before every agent's own; how long a refused agent may call again by itself; and what becomes of agents
+# whose host is cut off from the store.
+[run]
+wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
+patience = "5m"
+on_cutoff = "end"
+
+# The HTTP service: whether changes under /concurrency/ need the token too, the names that it is called by, whether
+# the proxy writes an access log, and whether jobs can be submitted.
+[serve]
+concurrency_token = true
+hosts = ["gate.example.org"]
+access_log = false
+submit = false
+local_users = "self"            # whom it trusts on this machine without the token
+
+# Jobs: how long those that have ended are kept, and how much of what one prints.
+[jobs]
+keep = "3d"
+output = "16MiB"
+
+# Whom to tell of what happens: a chat whose URL is in the environment, and a command.
+[[notify]]
+name = "team"
+url_env = "TEAM_CHAT_URL"
+events = ["failed", "login", "auto_reduced"]
+per_hour = 10
+
+[[notify]]
+url = "https://example.org/hook"
+
+[[notify]]
+command = ["notify-send", "Fleetgate"]
+
+# How long events are kept, and how much they may take.
+[history]
+keep = "30d"
+size = "512MiB"
+"""
+
+VALUES = """\
+- A **model** is `provider/model` or `provider@account/model`; the account is `default` when it is left out.
+- A **selector** is `host` (one pool for each machine), `project` (one for each project), `provider` or
+  `provider/model`, the latter two with `@account` and `*` globs. Without an account it makes one pool for each account.
+- A **cap** is a whole number from 1, or a table of the keys below. `host = 3` is short for `host = { cap = 3 }`.
+- A **duration** is text like `"350ms"`, `"10m"`, `"1h30m"`, `"24h"` or `"2d"`; a bare number is seconds.
+- A **size** is text like `"512MiB"`, `"6GiB"` or `"1.5G"` (the same as GiB; `GB` is 1000 MB); a bare number is bytes.
+"""
+
+VARIABLES = {
+    "FLEETGATE_HOME": ("The state folder, an absolute path.", "/var/lib/fleetgate"),
+    "FLEETGATE_CONFIG": ("The config file.", "~/fleet/fleetgate.toml"),
+    "FLEETGATE_STORE": (
+        "The store, SQLite or PostgreSQL (docs/postgres.md); by default SQLite in the state folder.",
+        "sqlite:///var/lib/fleetgate",
+    ),
+    "FLEETGATE_AGENTS": ("Caps on agents, by selector.", "host=5,anthropic/claude-opus-*=6"),
+    "FLEETGATE_REQUESTS": ("Caps on model calls, by selector.", "umans=4"),
+    "FLEETGATE_MODELS": ("Candidates where a command names no model.", "anthropic/claude-sonnet-4-6,openai/gpt-5"),
+    "FLEETGATE_PROVIDERS": ("Only these providers may be used.", "anthropic,umans"),
+    "FLEETGATE_HOST": ("What this host is called; processes with another name count as another host.", "builder-7"),
+    "FLEETGATE_TOKEN": ("The token for changes over HTTP, instead of the one in the state folder.", "…"),
+    "FLEETGATE_BYPASS": ("Run without asking; recorded.", "1"),
+    "FLEETGATE_SANDBOX_DISABLED": ("Skip `[run] wrap`.", "1"),
+    "AIDEVOPS_OPUS_CONCURRENCY_CAP": ("Replaces every agents cap on claude opus.", "6"),
+    "AIDEVOPS_HEADLESS_MODELS": ("As `FLEETGATE_MODELS`, which wins.", "anthropic/claude-sonnet-4-6"),
+    "AIDEVOPS_HEADLESS_PROVIDER_ALLOWLIST": ("As `FLEETGATE_PROVIDERS`, which wins.", "anthropic"),
+    "AIDEVOPS_HEADLESS_SANDBOX_DISABLED": ("As `FLEETGATE_SANDBOX_DISABLED`, which wins.", "1"),
+}
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            INTRO,
+            "## An example with every key\n",
+            f"```toml\n{EXAMPLE}```\n",
+            "## Values\n",
+            VALUES,
+            "## Keys\n",
+            "At the top of the file:\n",
+            _rows([key for key in SCHEMA.keys if not isinstance(key.shape, Table)]),
+            *_sections(),
+            "## Environment\n",
+            "An empty variable is an unset one.\n",
+            _variables(),
+        ]
+    )
+
+
+def _sections() -> list[str]:
+    """A section for each table: caps first, then what the schema has, in its order."""
+    sections = [
+        _section("`[agents]` and `[requests]`: a cap on models", MODEL_CAP.table),
+        _section("`[agents] host`", HOST_CAP.table),
+        _section("`[agents] project`, `[requests] host` and `[requests] project`", PLAIN_CAP.table),
+    ]
+    for key in SCHEMA.keys:
+        shape = key.shape
+        if isinstance(shape, Map) and isinstance(shape.value, Table):
+            sections.append(_section(f"`[{key.name}.{shape.placeholder}]`", shape.value))
+        elif isinstance(shape, Array) and isinstance(shape.item, Table):
+            sections.append(_section(f"`[[{key.name}]]`", shape.item))
+        elif isinstance(shape, Table):
+            sections.append(_section(f"`[{key.name}]`", shape))
+    return sections
+
+
+def _section(title: str, table: Table) -> str:
+    return f"### {title}\n\n{_rows(list(table.keys))}"
+
+
+def _rows(keys: list[Key]) -> str:
+    rows = ["| key | value | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
+    for key in keys:
+        default = "required" if key.required else key.default or "none"
+        cells = [f"`{key.name}`", key.shape.what, default, key.doc, f"`{key.example}`"]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _variables() -> str:
+    rows = ["| variable | meaning | example |", "| --- | --- | --- |"]
+    rows += [f"| `{name}` | {doc} | `{example}` |" for name, (doc, example) in VARIABLES.items()]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,211 @@
+"""From a TOML document to Settings, along the schema. Every problem is collected; none stops the reading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetgate.config.errors import BadValue, Path
+from fleetgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Table
+from fleetgate.config.settings import HostAuto, Jobs, Notify, Provider, Serve, Settings
+from fleetgate.config.units import found
+from fleetgate.config.value_types import APIS
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import BadName
+from fleetgate.core.handlers.cap_validation import ADAPT_IS_FOR
+from fleetgate.core.model_names import KINDS, shown
+
+Problems = list[tuple[Path, str]]
+
+_PROVIDER_FIELDS = {"hold": "hold_ms", "stall": "stall_ms", "comment_after": "comment_after_ms"}
+_AUTO_OPTIONS = ("reserve", "per_agent", "max")
+
+
+def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
+    """What a document says. With problems, the result lacks what they are about and is not to be used."""
+    said = _table(document, SCHEMA, (), problems)
+    rules: list[Rule] = []
+    for kind in KINDS:
+        for selector, options in said.get(kind, {}).items():
+            rules.append(_rule(kind, selector, options))
+            if kind == "agents" and options.get("on_429") == "adapt":
+                problems.append(((kind, selector, "on_429"), f'found "adapt"; {ADAPT_IS_FOR}'))
+    providers = said.get("providers", {})
+    for name, written in document["providers"].items() if providers else ():
+        if isinstance(written, dict):
+            _check_provider(written, ("providers", name), problems)
+    host, serve = said.get("agents", {}).get("host", {}), said.get("serve", {})
+    jobs, targets = said.get("jobs", {}), said.get("notify", ())
+    for at, target in enumerate(targets):
+        _check_target(target, ("notify", at), problems)
+        if target.get("name") in [other.get("name", "") for other in targets[:at]]:
+            problems.append((("notify", at, "name"), f"{shown(target['name'])} is the name of another one, too"))
+    if host:
+        _check_host(document["agents"]["host"], host, problems)
+    return Settings(
+        models=tuple(said.get("models", ())),
+        seniority_ms=said.get("seniority"),
+        rules=tuple(rules),
+        host_auto=_host_auto(host),
+        providers={name: _provider(name, keys) for name, keys in providers.items()},
+        census=tuple(entry["match"] for entry in said.get("census", ()) if "match" in entry),
+        census_users=tuple(said.get("census_users", ())),
+        wrap=tuple(said.get("run", {}).get("wrap", ())),
+        patience_ms=said.get("run", {}).get("patience", Settings().patience_ms),
+        on_cutoff=said.get("run", {}).get("on_cutoff", Settings().on_cutoff),
+        keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
+        keep_bytes=said.get("history", {}).get("size", Settings().keep_bytes),
+        serve=Serve(
+            serve.get("concurrency_token", False),
+            tuple(serve.get("hosts", ())),
+            serve.get("access_log", True),
+            serve.get("submit"),
+            serve.get("local_users", Serve().local_users),
+        ),
+        fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
+        notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),
+        jobs=Jobs(jobs.get("keep", Jobs().keep_ms), jobs.get("output", Jobs().output_bytes)),
+    )
+
+
+def read_shape(value: object, shape: Shape, path: Path, problems: Problems) -> Any:
+    """One value by its shape; None where it has a problem."""
+    if isinstance(shape, Scalar):
+        try:
+            return shape.read(value)
+        except (BadValue, BadName) as error:
+            problems.append((path, str(error)))
+            return None
+    if isinstance(shape, Short):
+        if isinstance(value, dict):
+            return _table(value, shape.table, path, problems)
+        return _short(value, shape, path, problems)
+    if isinstance(shape, Array):
+        if not isinstance(value, list):
+            problems.append((path, f"found {found(value)}; valid is an {shape.what}"))
+            return None
+        items = [read_shape(item, shape.item, (*path, at), problems) for at, item in enumerate(value)]
+        return [item for item in items if item is not None]
+    if not isinstance(value, dict):
+        problems.append((path, f"found {found(value)}; valid is a table"))
+        return None
+    return _table(value, shape, path, problems) if isinstance(shape, Table) else _map(value, shape, path, problems)
+
+
+def _table(value: dict[str, Any], table: Table, path: Path, problems: Problems) -> dict[str, Any]:
+    keys = {key.name: key for key in table.keys}
+    said = {}
+    for name, item in value.items():
+        if name not in keys:
+            from fleetgate.config.unknown_key import unknown_key
+
+            problems.append(((*path, name), unknown_key(name, table)))
+            continue
+        result = read_shape(item, keys[name].shape, (*path, name), problems)
+        if result is not None:
+            said[name] = result
+    for key in table.keys:
+        if key.required and key.name not in value:
+            problems.append((path, f"{key.name} is missing, for example {key.name} = {key.example}"))
+    return said
+
+
+def _map(value: dict[str, Any], shape: Map, path: Path, problems: Problems) -> dict[str, Any]:
+    said = {}
+    for name, item in value.items():
+        try:
+            known = shape.read_name(name)
+        except (BadValue, BadName) as error:
+            problems.append(((*path, name), str(error)))
+            continue
+        result = read_shape(item, shape.special.get(name, shape.value), (*path, name), problems)
+        if known in said or (known != name and known in value):
+            problems.append(((*path, name), f"another name of {known}, which is there too; valid is one of the two"))
+        elif result is not None:
+            said[known] = result
+    return said
+
+
+def _short(value: object, shape: Short, path: Path, problems: Problems) -> dict[str, Any] | None:
+    key = next(key for key in shape.table.keys if key.name == shape.key)
+    result = read_shape(value, key.shape, path, problems)
+    return None if result is None else {shape.key: result}
+
+
+def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
+    auto = options.get("cap") == "auto"
+    return Rule(
+        kind=kind,
+        selector=selector,
+        cap=None if auto else options.get("cap"),
+        auto=auto,
+        cooldown_ms=options.get("cooldown"),
+        on_429=options.get("on_429"),
+        max_hold_ms=options.get("max_hold"),
+        name=options.get("name"),
+        usage_gate=options.get("usage_gate"),
+        explore=options.get("explore"),
+    )
+
+
+def _check_host(written: object, options: dict[str, Any], problems: Problems) -> None:
+    """The parameters of "auto" say nothing with another cap. (A cap that is wrong has been told.)"""
+    if options.get("cap") == "auto" or not isinstance(written, dict) or ("cap" in written and "cap" not in options):
+        return
+    for name in _AUTO_OPTIONS:
+        if name in written:
+            problems.append((("agents", "host", name), f'{name} is valid only with cap = "auto"'))
+
+
+def _host_auto(options: dict[str, Any]) -> HostAuto:
+    defaults = HostAuto()
+    return HostAuto(
+        options.get("reserve", defaults.reserve_bytes),
+        options.get("per_agent", defaults.per_agent_bytes),
+        options.get("max", defaults.max),
+    )
+
+
+def _provider(name: str, keys: dict[str, Any]) -> Provider:
+    """One provider, in the names of Settings."""
+    said = {_PROVIDER_FIELDS.get(key, key): value for key, value in keys.items()}
+    return Provider(**{"api": _api(name), **said})
+
+
+def _api(provider: str) -> str:
+    """The API that a provider speaks when the file does not say."""
+    name = provider.partition("@")[0]
+    return "gemini" if name == "google" else name if name in APIS else "openai"
+
+
+def _check_provider(written: dict[str, Any], path: Path, problems: Problems) -> None:
+    """What holds between the keys of one provider."""
+    if "key_env" in written and "credential_file" in written:
+        problems.append(((*path, "credential_file"), "key_env is there too; valid is one of the two"))
+    for one, other in (("usage_path", "usage_field"), ("usage_field", "usage_path"), ("usage_path", "base_url")):
+        if one in written and other not in written:
+            problems.append(((*path, one), f"{one} needs {other} as well"))
+
+
+def _check_target(target: dict[str, Any], path: Path, problems: Problems) -> None:
+    """Somebody is told in one way."""
+    ways = [name for name in ("url", "url_env", "command") if target.get(name)]
+    if len(ways) != 1:
+        problems.append((path, f"found {' and '.join(ways) or 'none'}; valid is one of url, url_env and command"))
+
+
+def _target(target: dict[str, Any], number: int) -> Notify:
+    said: dict[str, Any] = {"name": str(number), **target}
+    listed: dict[str, Any] = {name: tuple(said[name]) for name in ("command", "events") if name in said}
+    return Notify(**(said | listed))
+
+
+def shown_path(path: Path) -> str:
+    """A key's place as a message shows it: `agents.'anthropic/claude-opus-*'.cap`, `census[0].match`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            bare = part.isascii() and part.replace("-", "a").replace("_", "a").isalnum() and len(part) <= 80
+            text += ("." if text else "") + (part if bare else shown(part))
+    return text

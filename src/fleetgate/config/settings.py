@@ -1,0 +1,86 @@
+"""What a config file says, in the units that Fleetgate works with. The values here are the defaults.
+
+Caps are `Rule` structs of the engine, which fills in what they do not say (core/pools/effective_caps.py).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from fleetgate.core.entities import Rule
+
+
+class HostAuto(Struct, frozen=True):
+    """How `host = "auto"` follows free memory (SPEC C7)."""
+
+    reserve_bytes: int = 6 * 1024**3
+    per_agent_bytes: int = 512 * 1024**2
+    max: int = 8
+
+
+class Provider(Struct, frozen=True):
+    """Where a provider is, where its key is to be found (never the key), and how to ask it for its usage."""
+
+    base_url: str = ""  # without a slash at its end
+    key_env: str = ""
+    credential_file: str = ""  # absolute, or below ~/: see paths.expand_home
+    api: str = "openai"
+    usage_path: str = ""
+    usage_field: str = ""
+    hold_ms: int = 600_000  # how long the proxy lets a request wait (SPEC X2)
+    stall_ms: int = 900_000  # how long the proxy waits for the provider's next byte
+    comment_after_ms: int = 0  # after how long in the queue a stream begins with comments; 0: never
+
+
+class Serve(Struct, frozen=True):
+    """How `fleetgate serve` answers (SPEC H5)."""
+
+    concurrency_token: bool = False
+    hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
+    access_log: bool = True  # of the proxy
+    submit: bool | None = None  # jobs over HTTP; None: on loopback only
+    local_users: str = "self"  # whom it trusts on loopback without the token: "self", "group" or "all"
+
+
+class Jobs(Struct, frozen=True):
+    """What is kept of jobs that have ended, and of what they print."""
+
+    keep_ms: int = 7 * 86_400_000
+    output_bytes: int = 64 * 1024**2  # of one job, in all its files
+
+
+# What people can be told of (SPEC T1), and what that means. The first ones are told unless a target says otherwise.
+TOLD_BY_DEFAULT = ("held", "expired", "failed", "rate_limited", "auto_reduced", "recovered", "login")
+TOLD = (*TOLD_BY_DEFAULT, "queued", "started", "succeeded")
+
+
+class Notify(Struct, frozen=True):
+    """Somebody to be told: by URL or by a command."""
+
+    name: str = ""
+    url: str = ""  # never shown: it may hold a secret
+    url_env: str = ""
+    command: tuple[str, ...] = ()
+    events: tuple[str, ...] = TOLD_BY_DEFAULT
+    per_hour: int = 20
+
+
+class Settings(Struct, frozen=True):
+    """Everything that a config file can say."""
+
+    models: tuple[str, ...] = ()  # candidates where a command names none, as str(Model)
+    seniority_ms: int | None = None  # None: a `since` counts in full (SPEC A4)
+    rules: tuple[Rule, ...] = ()
+    host_auto: HostAuto = HostAuto()
+    providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one
+    census: tuple[str, ...] = ()  # patterns that compile
+    census_users: tuple[str, ...] = ()  # whose processes are looked at, besides those of the gate's own users
+    wrap: tuple[str, ...] = ()
+    patience_ms: int = 120_000  # how long an agent that was refused may call again by itself; 0: not at all
+    on_cutoff: str = "keep"  # or "end": agents of a host that cannot reach the store for long
+    keep_ms: int = 30 * 86_400_000
+    keep_bytes: int = 256 << 20
+    serve: Serve = Serve()
+    jobs: Jobs = Jobs()
+    notify: tuple[Notify, ...] = ()
+    fallback: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what the proxy tries instead of a model

@@ -1,0 +1,358 @@
+"""What can be asked of the engine. Each is plain data, so that it can travel over a socket.
+
+Ids are made by the caller (random, see gate/request_ids.py): a command whose fate is unknown is found again by its id.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from fleetgate.core.entities import Rule, Spec, Ticket
+
+
+class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
+    """Ask for seats. With `wait` it takes a place in line if it cannot enter now; without, it is deferred."""
+
+    id: str
+    spec: Spec
+    holder: str
+    wait: bool = True
+    since: int | None = None  # log time; None: now
+    priority: int = 0
+    expires_ms: int = 0  # 0: the default of 24 h
+    wake: str = ""
+    command: str = ""
+    key: str = ""
+    role: str = ""
+    session: str = ""
+    bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
+    client: str = ""  # who asks through the holder
+    renew_ms: int = 0  # how often the client will renew; 0: it lives as long as its process
+    asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for
+    job: bool = False  # a job: with `wait` it stands aside, without a holder, until a worker offers to run it
+    any_host: bool = False
+    confirm: bool = False
+    not_before: int = 0  # log time
+
+
+class Offer(Struct, tag="offer", omit_defaults=True):
+    """A worker with a free hand would run this job: from now on its ticket asks, in the worker's name (SPEC J2)."""
+
+    id: str
+    holder: str
+    host: str
+    wake: str = ""
+    asks: tuple[str, ...] = ()
+
+
+class Withdraw(Struct, tag="withdraw"):
+    """The worker will not run this job after all: it goes back to its place, also if it was just let in."""
+
+    id: str
+    holder: str
+
+
+class Approve(Struct, tag="approve", omit_defaults=True):
+    """A job that was to be confirmed may run (SPEC J5)."""
+
+    id: str
+    by: str = ""
+
+
+class EndJob(Struct, tag="end_job", omit_defaults=True):
+    """A job has reached a final state: for the history."""
+
+    id: str
+    state: str
+    attempts: int = 0
+    why: str = ""
+    name: str = ""
+    exit_code: int | None = None
+
+
+class Ask(Struct, tag="ask"):
+    """The holder of a ticket that was passed over speaks again."""
+
+    id: str
+
+
+class Claim(Struct, tag="claim", omit_defaults=True):
+    """The holder takes a grant, or ties its lease to the agent that it started."""
+
+    id: str
+    child: str = ""
+    holder: str = ""  # only if the grant is this process's
+
+
+class Adopt(Struct, tag="adopt", omit_defaults=True):
+    """A process runs that the log knows nothing of, or no more: it is counted from now on, whatever the limits are.
+
+    `why`: log_lost (the log lost the commits that said so), failed_open (it began while there was no store), cut_off
+    (it was called lost while nobody could hear of it).
+    """
+
+    ticket: Ticket
+    model: str = ""
+    child: str = ""
+    held_ms: int = 0  # for so long already
+    why: str = "log_lost"
+
+
+class Recover(Struct, tag="recover", omit_defaults=True):
+    """The log may have lost its last commits: let nobody in for a while, so that who runs can be adopted first."""
+
+    for_ms: int
+    why: str = ""
+
+
+class Drain(Struct, tag="drain", omit_defaults=True):
+    """Nobody new starts on a host; or, with `end`, somebody may again."""
+
+    host: str
+    by: str = ""
+    end: bool = False
+
+
+class Renew(Struct, tag="renew", omit_defaults=True):
+    """The client behind a ticket or lease was heard of, by this process, which speaks for it from now on."""
+
+    id: str
+    holder: str = ""
+    wake: str = ""
+
+
+class Release(Struct, tag="release", omit_defaults=True, gc=False):
+    """Give the seats back. Harmless when the lease is gone (SPEC L1).
+
+    `keeps`: not yet. The agent was refused and calls again by itself: only others are held back by what it met.
+    """
+
+    id: str
+    outcome: str = "ok"
+    retry_after_ms: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    activity: bool | None = None
+    evidence: str = ""
+    scope: str = ""  # of a backoff, where the outcome names it: model, family, account
+    family: str = ""  # the models of that family, as a glob
+    credential: str = ""  # salted hash of the credential that was used
+    holder: str = ""  # only if the lease is this process's: a job's id is lent again and again
+    identity: str = ""  # whose account it names, see Credential
+    keeps: bool = False
+    named: bool = False  # the provider itself says that its rate limit is about `scope`
+
+
+class Reclaim(Struct, tag="reclaim", omit_defaults=True):
+    """Take a lease back by force (SPEC L3); `by` says who. `cause`: forced, or unrenewed."""
+
+    id: str
+    by: str
+    cause: str = "forced"
+
+
+class Cancel(Struct, tag="cancel", omit_defaults=True):
+    """Leave the line. Of a grant that was not claimed yet, give it back too."""
+
+    id: str
+    by: str = ""
+
+
+class Bump(Struct, tag="bump", omit_defaults=True):
+    """Move a ticket to the front, or give it another priority."""
+
+    id: str
+    priority: int | None = None
+
+
+class Lost(Struct, tag="lost", omit_defaults=True):
+    """These processes are gone: what they held is free, and what they waited for is dropped."""
+
+    processes: tuple[str, ...]
+    silent: tuple[str, ...] = ()  # those of them whose host was not heard of for too long: they may still run
+
+
+class Observe(Struct, tag="observe", omit_defaults=True):
+    """What was seen on a host: agents started outside Fleetgate by model ("" for none), and room in memory.
+
+    `room` is how many more agents fit, for hosts whose cap is automatic; `most` the highest such cap.
+    """
+
+    host: str
+    foreign: tuple[tuple[str, int], ...] = ()
+    room: int | None = None
+    most: int = 8
+
+
+class SetRule(Struct, tag="set_rule"):
+    """Set what is said in `rule` at run time; what is None stays."""
+
+    rule: Rule
+
+
+class RemoveCap(Struct, tag="remove_cap"):
+    """No cap on this selector, whatever the file says."""
+
+    kind: str
+    selector: str
+
+
+class ResetCap(Struct, tag="reset_cap"):
+    """Forget what was set at run time for this selector: back to the file."""
+
+    kind: str
+    selector: str
+
+
+class LoadFile(Struct, tag="load_file", omit_defaults=True):
+    """The config file's caps. Enters once per content, and only when newer, unless `force`."""
+
+    path: str
+    digest: str
+    modified: int
+    rules: tuple[Rule, ...]
+    seniority_ms: int | None = None
+    force: bool = False
+
+
+class Pause(Struct, tag="pause", omit_defaults=True):
+    """Pause these pools for a while, or until a person resumes them (`for_ms` None)."""
+
+    kind: str
+    pool: str
+    for_ms: int | None = None
+
+
+class UseUp(Struct, tag="use_up", omit_defaults=True):
+    """The headers of a good answer to this lease's call say that nothing is left for so long.
+
+    With a `scope` they say of what: that is held back, and nothing else of the account.
+    """
+
+    id: str
+    for_ms: int
+    scope: str = ""
+    family: str = ""
+
+
+class Resume(Struct, tag="resume"):
+    """End a pause."""
+
+    kind: str
+    pool: str
+
+
+class Report(Struct, tag="report", omit_defaults=True):
+    """A rate limit seen by the holder of a lease (`id`), or by a script that names a pool or model."""
+
+    id: str = ""
+    kind: str = ""
+    target: str = ""
+    retry_after_ms: int | None = None
+
+
+class AskUsage(Struct, tag="ask_usage"):
+    """This process is going to ask a pool's provider how much is in flight (SPEC G3), if that is wanted now."""
+
+    kind: str
+    pool: str
+    by: str
+
+
+class AnswerUsage(Struct, tag="answer_usage", omit_defaults=True):
+    """What the provider said; None: unknown, and why."""
+
+    kind: str
+    pool: str
+    by: str
+    count: int | None = None
+    error: str = ""
+
+
+class BackOff(Struct, tag="back_off", omit_defaults=True):
+    """A person's wish (SPEC B6): do not use this model or account for a while; replaces what is there."""
+
+    key: str
+    reason: str
+    for_ms: int | None = None
+    credential: str = ""  # what is refused, with the reason auth
+
+
+class EndBackoff(Struct, tag="end_backoff"):
+    """Use it again."""
+
+    key: str
+
+
+class Active(Struct, tag="active"):
+    """The agent of a lease has done something: a probe has succeeded."""
+
+    id: str
+
+
+class Credential(Struct, tag="credential", omit_defaults=True):
+    """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over.
+
+    `identity` is whose account it names (`kind:salted hash`; "" is unknown): for another one all starts anew.
+    """
+
+    account: str
+    digest: str
+    identity: str = ""
+
+
+class Select(Struct, tag="select"):
+    """Choose the least recently chosen of the models that are not backed off, for a role (SPEC B4)."""
+
+    models: tuple[str, ...]
+    role: str
+
+
+class Bypass(Struct, tag="bypass", omit_defaults=True):
+    """Somebody ran without asking (FLEETGATE_BYPASS): for the history."""
+
+    holder: str
+    models: tuple[str, ...] = ()
+    command: str = ""
+
+
+class Tick(Struct, tag="tick", gc=False):
+    """Time has passed: do what is due. Precedes every batch of commands."""
+
+
+Command = (
+    Acquire
+    | Offer
+    | Withdraw
+    | Approve
+    | EndJob
+    | Ask
+    | Claim
+    | Adopt
+    | Recover
+    | Drain
+    | Renew
+    | Release
+    | Reclaim
+    | Cancel
+    | Bump
+    | Lost
+    | Observe
+    | SetRule
+    | RemoveCap
+    | ResetCap
+    | LoadFile
+    | Pause
+    | UseUp
+    | Resume
+    | Report
+    | AskUsage
+    | AnswerUsage
+    | BackOff
+    | EndBackoff
+    | Active
+    | Credential
+    | Select
+    | Bypass
+    | Tick
+)

@@ -1,0 +1,328 @@
+"""Deadlines: a heap of moments at which time alone brings something about.
+
+Timers are never searched and removed; one that no longer means anything is passed over when it comes to the top. They
+follow from the state, so they are not part of it: a replica sets its own as it replays.
+
+Those that every ticket or lease has, and that hardly ever come due, are kept apart: only the first of them stands among
+the others, whose heap stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Ticket
+from fleetgate.core.pools.backoff import VERDICT_MS, Backoff
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.queue import Queue
+from fleetgate.core.state.state import State
+
+CLAIM_MS: Final = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
+
+KEEP_MS: Final = 300_000
+_MANY: Final = 4096  # timers kept apart; beyond this, those that mean nothing any more are dropped now and then
+
+# What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
+POOL: Final = 0
+USAGE: Final = 1
+BACKOFF: Final = 2
+PROBE: Final = 3
+VERDICT: Final = 4
+ACCEPT: Final = 5
+OPENING: Final = 6
+RESERVE: Final = 7
+CLAIM: Final = 8
+HOLD: Final = 9
+RENEWAL: Final = 10
+EXPIRY: Final = 11
+_FAR: Final = HOLD  # this and those after it are kept apart
+
+_ENDLESS: Final = 1 << 62
+
+Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or a request's id
+
+
+def keep_ms(renew_ms: int) -> int:
+    """How long a client's ticket or lease is kept without any sign of it: so long it outlives its service."""
+    return max(KEEP_MS, 3 * renew_ms)
+
+
+def renewal_counts(ticket: Ticket, now: int) -> bool:
+    """Whether a renewal must be written down; one that comes early enough need not."""
+    return 2 * (ticket.renew_by - now) < keep_ms(ticket.renew_ms)
+
+
+class Timers:
+    """The deadlines of one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.heap: list[Timer] = []  # always the same list: whoever drives an engine may look at its first
+        self._far: list[Timer] = []  # heap; its first is in the other one as well
+        self._turns: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
+        self._standing: tuple[Callable[[int, str], bool], ...] = (  # by what the timer is for
+            self._pool_stands,
+            self._usage_stands,
+            self._backoff_stands,
+            self._probe_stands,
+            self._verdict_stands,
+            self._acceptance_stands,
+            self._opening_stands,
+            self._turn_stands,
+            self._claim_stands,
+            self._hold_stands,
+            self._renewal_stands,
+            self._expiry_stands,
+        )
+        self.arming: dict[type, Callable[[Any, int], None]] = {  # what sets the timers that follow from an event
+            ev.Queued: self._queued,
+            ev.Granted: self._granted,
+            ev.Renewed: self._renewed,
+            ev.Recovering: self._recovering,
+            ev.Returned: self._returned,
+            ev.RuleSet: self._remade,
+            ev.CapRemoved: self._remade,
+            ev.CapReset: self._remade,
+            ev.SelectorSeen: self._remade,
+            ev.FileLoaded: self._remade,
+            ev.BackedOff: self._backed_off,
+            ev.BackoffEnded: self._backoff_ended,
+        }
+        self.rearm()
+
+    def due(self, now: int) -> Timer | None:
+        """The next timer that means something and is due."""
+        heap = self.heap
+        while heap:
+            timer = heap[0]
+            at, what, name = timer
+            if at > now:
+                break
+            if self._standing[what](at, name):
+                return timer
+            self.pop()
+        return None
+
+    def first(self) -> Timer | None:
+        """The next timer that means something."""
+        return self.due(_ENDLESS)
+
+    def pop(self) -> None:
+        """Take out what `due` gave."""
+        timer = heappop(self.heap)
+        if timer[1] >= _FAR:
+            far = self._far
+            if far and far[0] == timer:
+                heappop(far)
+            if far:
+                heappush(self.heap, far[0])
+
+    def push(self, at: int, what: int, name: str) -> None:
+        heappush(self.heap, (at, what, name))
+
+    def _push_far(self, at: int, what: int, name: str) -> None:
+        far, timer = self._far, (at, what, name)
+        heappush(far, timer)
+        if far[0] == timer:
+            heappush(self.heap, timer)
+
+    def first_to_act(self) -> Ticket | None:
+        """The ticket whose holder should see to the next deadline: the head of the line at the pool it is about."""
+        timer = self.first()
+        if timer is None:
+            return None
+        _, what, name = timer
+        if what == POOL:
+            return self._state.pools[name].first_parked()
+        if what == USAGE:
+            return self.who_can_ask(self._state.pools[name])
+        if what == EXPIRY:
+            return self._state.tickets[name]
+        return next((queue.first() for queue in self._state.standing.values()), None)
+
+    def who_can_ask(self, pool: Pool) -> Ticket | None:
+        """The first in line whose process can ask a pool's provider."""
+        ident = next(iter(self._state.roster.askers.get(pool.account, ())), "")
+        return self._state.tickets.get(ident)
+
+    def watch_gates(self, now: int) -> None:
+        """After any event: whoever is asked may have to be asked at another time."""
+        for pool in self._state.gates:
+            self.watch_usage(pool, now)
+
+    def watch_usage(self, pool: Pool, now: int) -> None:
+        """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
+        due = pool.upstream.next_moment(now) if pool.gated else 0
+        if due != pool.usage_timer_at:
+            pool.usage_timer_at = due
+            if due:
+                self.push(due, USAGE, pool.key)
+
+    def await_turn(self, queue: Queue) -> None:
+        """See to it that somebody looks whether the head of a parked queue is overtaken: one timer for all heads."""
+        name = f"{queue.first().id} {queue.parking}"
+        queue.timer_at = queue.turn_at
+        self._turns[name] = (queue, queue.parking)
+        self.push(queue.turn_at, RESERVE, name)
+
+    def turn_of(self, name: str) -> Queue:
+        """The queue of such a timer, which has come due."""
+        return self._turns.pop(name)[0]
+
+    def rearm(self) -> None:
+        """Set all timers from the state, after a snapshot."""
+        state = self._state
+        far = [(ticket.expires_at, EXPIRY, ticket.id) for ticket in state.tickets.values()]
+        far += [(ticket.renew_by, RENEWAL, ticket.id) for ticket in state.tickets.values() if ticket.renew_by]
+        heap = [timer for backoff in state.backoffs.values() for timer in self._of_backoff(backoff)]
+        for lease in state.leases.values():
+            if not lease.claimed:
+                heap.append((lease.granted_at + CLAIM_MS, CLAIM, lease.id))
+            if lease.ends_at:
+                far.append((lease.ends_at, HOLD, lease.id))
+            if lease.ticket.renew_by:
+                far.append((lease.ticket.renew_by, RENEWAL, lease.id))
+        if state.recovers_until > state.at:
+            heap.append((state.recovers_until, OPENING, ""))
+        self._turns = {}
+        self._fill(heap, far)
+        for pool in state.pools.values():
+            pool.timer_at = pool.usage_timer_at = 0
+            if pool.adapt is not None and pool.adapt.belief.unproven:
+                self._await_acceptance(pool)
+        for pool in state.gates:
+            self.watch_usage(pool, state.at)
+
+    def _fill(self, near: list[Timer], far: list[Timer]) -> None:
+        heapify(far)
+        self._far = far
+        self.heap[:] = near + far[:1]
+        heapify(self.heap)
+
+    def _of_backoff(self, backoff: Backoff) -> list[Timer]:
+        state = self._state
+        timers = []
+        if not backoff.must_probe:
+            timers.append((backoff.ends_at, BACKOFF, backoff.key))
+        if backoff.probe_at > state.at:
+            timers.append((backoff.probe_at, PROBE, backoff.key))
+        if backoff.probing:
+            timers.append((state.leases[backoff.probing].granted_at + VERDICT_MS, VERDICT, backoff.probing))
+        return timers
+
+    # Whether a timer still means something; what it was set for may be long gone.
+
+    def _pool_stands(self, at: int, name: str) -> bool:
+        pool = self._state.pools.get(name)
+        return pool is not None and pool.timer_at == at
+
+    def _usage_stands(self, at: int, name: str) -> bool:
+        pool = self._state.pools.get(name)
+        return pool is not None and pool.usage_timer_at == at
+
+    def _backoff_stands(self, at: int, name: str) -> bool:
+        backoff = self._state.backoffs.get(name)
+        return backoff is not None and backoff.ends_at == at
+
+    def _probe_stands(self, at: int, name: str) -> bool:
+        backoff = self._state.backoffs.get(name)
+        return backoff is not None and backoff.probe_at == at
+
+    def _verdict_stands(self, at: int, name: str) -> bool:
+        return any(backoff.probing == name for backoff in self._state.backoffs.values())
+
+    def _acceptance_stands(self, at: int, name: str) -> bool:
+        pool = self._state.pools.get(name)
+        return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
+
+    def _opening_stands(self, at: int, name: str) -> bool:
+        return self._state.recovers_until == at
+
+    def _turn_stands(self, at: int, name: str) -> bool:
+        queue, parking = self._turns.get(name, (None, 0))
+        if queue is None or queue.parking != parking or not queue.waiting:
+            self._turns.pop(name, None)
+            return False
+        if queue.turn_at > at == queue.timer_at:
+            del self._turns[name]
+            self.await_turn(queue)  # its head is another by now
+        return queue.turn_at == at
+
+    def _claim_stands(self, at: int, name: str) -> bool:
+        lease = self._state.leases.get(name)
+        return lease is not None and not lease.claimed and lease.granted_at + CLAIM_MS == at
+
+    def _hold_stands(self, at: int, name: str) -> bool:
+        lease = self._state.leases.get(name)  # a child is ended by its runner, and lost then
+        return lease is not None and lease.ends_at == at and not lease.child
+
+    def _renewal_stands(self, at: int, name: str) -> bool:
+        lease = self._state.leases.get(name)
+        kept = lease.ticket if lease is not None else self._state.tickets.get(name)
+        return kept is not None and kept.renew_by == at
+
+    def _expiry_stands(self, at: int, name: str) -> bool:
+        ticket = self._state.tickets.get(name)
+        return ticket is not None and ticket.expires_at == at and not ticket.stalled_at
+
+    def _queued(self, event: ev.Queued, at: int) -> None:
+        ticket = event.ticket
+        self._push_far(ticket.expires_at, EXPIRY, ticket.id)
+        if ticket.renew_by:
+            self._push_far(ticket.renew_by, RENEWAL, ticket.id)
+
+    def _granted(self, event: ev.Granted, at: int) -> None:
+        if not event.claimed:
+            self.push(at + CLAIM_MS, CLAIM, event.id)
+        ident, ticket = event.id, event.ticket
+        if event.ends_at:
+            self._push_far(event.ends_at, HOLD, ident)
+        if ticket is not None and ticket.renew_by:
+            self._push_far(ticket.renew_by, RENEWAL, ident)
+        if len(self._far) > _MANY:
+            self._forget_the_gone()
+        if event.probes:
+            self.push(at + VERDICT_MS, VERDICT, ident)
+        for pool, _ in self._state.held[ident].needs:
+            adapt = pool.adapt
+            if adapt is not None and adapt.belief.unproven == ident:
+                self._await_acceptance(pool)
+
+    def _await_acceptance(self, pool: Pool) -> None:
+        """No refusal for a while: the unproven call was accepted."""
+        assert pool.adapt is not None
+        self.push(pool.adapt.accepted_at, ACCEPT, pool.key)
+
+    def _recovering(self, event: ev.Recovering, at: int) -> None:
+        self.push(event.until, OPENING, "")
+
+    def _renewed(self, event: ev.Renewed, at: int) -> None:
+        self._push_far(event.until, RENEWAL, event.id)
+        self._forget_the_gone()
+
+    def _forget_the_gone(self) -> None:
+        """Leases come and go by the million: drop the timers of those that are gone now and then."""
+        many = max(_MANY, 4 * (len(self._state.leases) + len(self._state.tickets)))
+        if len(self._far) > many:
+            near = [each for each in self.heap if each[1] < _FAR]
+            self._fill(near, [each for each in self._far if self._standing[each[1]](each[0], each[2])])
+
+    def _returned(self, event: ev.Returned, at: int) -> None:
+        self._push_far(self._state.tickets[event.id].expires_at, EXPIRY, event.id)
+
+    def _remade(self, event: ev.Event, at: int) -> None:
+        """Calls may count as accepted at another time where a rule has changed."""
+        for pool in self._state.remade:
+            if pool.adapt is not None and pool.adapt.belief.unproven:
+                self._await_acceptance(pool)
+
+    def _backed_off(self, event: ev.BackedOff, at: int) -> None:
+        for timer in self._of_backoff(self._state.backoffs[event.key]):
+            self.push(*timer)
+
+    def _backoff_ended(self, event: ev.BackoffEnded, at: int) -> None:
+        for ticket in self._state.resumed:
+            self._push_far(ticket.expires_at, EXPIRY, ticket.id)

@@ -1,0 +1,403 @@
+"""What happened. The log is a sequence of these, and nothing changes the state but `State.apply(event)`.
+
+Fields are only ever added, with defaults, so that old logs stay readable. docs/events.md describes each type
+for readers of `fleetgate history`; a test fails when one is missing there.
+"""
+
+from msgspec import Struct
+
+from fleetgate.core.entities import Reason, Rule, Spec, Ticket
+
+
+class Queued(Struct, tag="queued", omit_defaults=True, gc=False):
+    """A request took its place in line, for this reason."""
+
+    ticket: Ticket
+    reason: Reason
+
+
+class Deferred(Struct, tag="deferred", omit_defaults=True):
+    """A request that did not want to wait was told no, and why. It costs nothing (SPEC A7)."""
+
+    id: str
+    spec: Spec
+    holder: str
+    reason: Reason
+    command: str = ""
+
+
+class Granted(Struct, tag="granted", omit_defaults=True, gc=False):
+    """Seats were lent. `ticket` is there when the request never stood in line."""
+
+    id: str
+    model: str
+    charge_ms: int
+    claimed: bool = True
+    ticket: Ticket | None = None
+    ends_at: int = 0
+    waited_ms: int = 0
+    probes: tuple[str, ...] = ()  # backoffs whose end this one is to try out
+    adopted: str = ""  # it ran already, and is counted whatever the limits are: log_lost, failed_open, cut_off
+
+
+class Claimed(Struct, tag="claimed", omit_defaults=True):
+    """The holder took its grant; `child` is the agent that the lease now lives with."""
+
+    id: str
+    child: str = ""
+
+
+class Recovering(Struct, tag="recovering", omit_defaults=True):
+    """The log may have lost its last commits: nobody enters until then, and who runs is adopted."""
+
+    until: int
+    why: str = ""
+
+
+class Draining(Struct, tag="draining", omit_defaults=True):
+    """Nobody new starts on a host."""
+
+    host: str
+    by: str = ""
+
+
+class DrainEnded(Struct, tag="drain_ended", omit_defaults=True):
+    """A host takes new ones again."""
+
+    host: str
+    by: str = ""
+
+
+class Renewed(Struct, tag="renewed", omit_defaults=True):
+    """The client behind a ticket or lease was heard of. Written now and then, not for each renewal."""
+
+    id: str
+    until: int  # kept until then without another
+    holder: str = ""  # the process that speaks for the client now, where it is another
+    wake: str = ""
+
+
+class Returned(Struct, tag="returned"):
+    """A grant that nobody claimed went back to its ticket's place, passed over until its holder speaks."""
+
+    id: str
+
+
+class Asked(Struct, tag="asked"):
+    """A ticket that was passed over stands in line again."""
+
+    id: str
+
+
+class Offered(Struct, tag="offered", omit_defaults=True):
+    """A worker would run this job: its ticket stands in line, in the worker's name and for its host."""
+
+    id: str
+    holder: str
+    host: str
+    wake: str = ""
+    asks: tuple[str, ...] = ()
+
+
+class Withdrawn(Struct, tag="withdrawn"):
+    """Nobody offers to run this job any more: it keeps its place and asks for nothing."""
+
+    id: str
+
+
+class Held(Struct, tag="held", omit_defaults=True):
+    """The turn of a job has come that somebody must approve first; it takes no seat until then."""
+
+    id: str
+    command: str = ""
+
+
+class Approved(Struct, tag="approved", omit_defaults=True):
+    """A job that was to be confirmed may run."""
+
+    id: str
+    by: str = ""
+
+
+class JobEnded(Struct, tag="job_ended", omit_defaults=True):
+    """A job has run for the last time. `state`: succeeded, failed, cancelled, lost."""
+
+    id: str
+    state: str
+    attempts: int = 0
+    why: str = ""
+    name: str = ""
+    exit_code: int | None = None
+
+
+class Released(Struct, tag="released", omit_defaults=True, gc=False):
+    """A lease ended; the facts of the run."""
+
+    id: str
+    outcome: str
+    model: str
+    waited_ms: int
+    held_ms: int
+    kind: str = "agents"
+    project: str = "default"
+    exit_code: int | None = None
+    signal: int | None = None
+    activity: bool | None = None
+    role: str = ""
+    session: str = ""
+    evidence: str = ""
+    job: bool = False
+
+
+class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
+    """A lease was taken back. `cause`: lost (its process is gone), forced, overstayed, unrenewed (by its client)."""
+
+    id: str
+    cause: str
+    model: str
+    held_ms: int
+    by: str = ""
+    kind: str = "agents"
+    project: str = "default"
+    job: bool = False
+    silent: str = ""  # of a lost one: its host, when that was not heard of for too long; it may still run there
+
+
+class Cancelled(Struct, tag="cancelled", omit_defaults=True):
+    """A ticket left the line at somebody's wish."""
+
+    id: str
+    by: str = ""
+    holder: str = ""  # whom to tell, and where
+    wake: str = ""
+    command: str = ""
+    job: bool = False
+
+
+class Expired(Struct, tag="expired", omit_defaults=True):
+    """A ticket waited too long and left the line."""
+
+    id: str
+    after_ms: int
+    holder: str = ""
+    wake: str = ""
+    command: str = ""
+    job: bool = False
+
+
+class Dropped(Struct, tag="dropped", omit_defaults=True):
+    """A ticket left the line because the process or client that waited is gone."""
+
+    id: str
+    why: str = ""  # unrenewed: its client was not heard of; silent: its host was not
+
+
+class Bumped(Struct, tag="bumped", omit_defaults=True):
+    """A ticket was moved in line."""
+
+    id: str
+    order: int
+    priority: int
+
+
+class Reserved(Struct, tag="reserved"):
+    """What frees up in these pools is kept for a ticket that others kept overtaking; no others are any more."""
+
+    id: str
+    pools: tuple[str, ...]
+
+
+class RuleSet(Struct, tag="rule_set", omit_defaults=True):
+    """A cap or cooldown was set at run time; `rule` is all that the run time now says of its selector."""
+
+    rule: Rule
+    cap_set: bool = False  # a person set the cap, and not only its options (SPEC P3)
+
+
+class CapRemoved(Struct, tag="cap_removed"):
+    """A selector has no cap, whatever the file says."""
+
+    kind: str
+    selector: str
+
+
+class CapReset(Struct, tag="cap_reset"):
+    """What was set at run time for a selector is forgotten."""
+
+    kind: str
+    selector: str
+
+
+class SelectorSeen(Struct, tag="selector_seen"):
+    """Somebody's environment caps a selector that nothing else caps: it is counted from now on."""
+
+    kind: str
+    selector: str
+
+
+class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
+    """The config file's caps came into force."""
+
+    path: str
+    digest: str
+    modified: int
+    rules: tuple[Rule, ...]
+    seniority_ms: int | None = None
+
+
+class Observed(Struct, tag="observed", omit_defaults=True):
+    """What was seen on a host changed: foreign agents by model, the automatic cap."""
+
+    host: str
+    foreign: tuple[tuple[str, int], ...] = ()
+    auto_cap: int | None = None
+
+
+class Paused(Struct, tag="paused", omit_defaults=True):
+    """Nobody new enters a pool until then. `cause`: manual, rate_limited."""
+
+    kind: str
+    pool: str
+    until: int
+    cause: str = "manual"
+    incident: bool = False  # a new incident began (SPEC P2)
+
+
+class Resumed(Struct, tag="resumed"):
+    """A pause was ended."""
+
+    kind: str
+    pool: str
+
+
+class Reduced(Struct, tag="reduced", omit_defaults=True):
+    """A rate limit lowered a pool's limit; it stays there until a person sets the cap again."""
+
+    kind: str
+    pool: str
+    limit: int
+    cap: int
+
+
+class Accepted(Struct, tag="accepted"):
+    """The provider took a call that tried a level which nobody had proven: so many at once are possible."""
+
+    id: str
+    kind: str
+    pool: str
+    level: int
+
+
+class Refused(Struct, tag="refused", omit_defaults=True):
+    """The provider refused a call of a pool whose limit is learned; what it was taken to mean, and the limit since.
+
+    `why`: exact (the level tried is one too many), drop (the limit has sunk), probe (it has not risen), lag (calls are
+    counted for longer than we thought), alone (not about how many), fit (one more refusal of the same incident).
+    """
+
+    kind: str
+    pool: str
+    id: str  # the lease; "" when a script said so
+    why: str
+    level: int
+    limit: int
+    cap: int
+
+
+class UsageAsked(Struct, tag="usage_asked"):
+    """A process asks a pool's provider how much is in flight; nobody else does until it has answered, or for 6 s."""
+
+    kind: str
+    pool: str
+    by: str
+
+
+class UsageAnswered(Struct, tag="usage_answered", omit_defaults=True):
+    """What the provider said is in flight: below the limit, one ticket enters. None: unknown, and why."""
+
+    kind: str
+    pool: str
+    limit: int
+    count: int | None = None
+    error: str = ""
+
+
+class BackedOff(Struct, tag="backed_off", omit_defaults=True):
+    """A model, family or account is not to be used until then; or not until later than was said before."""
+
+    key: str
+    scope: str  # model, family, account
+    reason: str
+    since: int
+    until: int
+    evidence: str = ""
+    credential: str = ""  # salted hash of what was refused, never the secret
+    manual: bool = False
+    id: str = ""  # the lease that saw it
+    identity: str = ""  # whose account that credential names, as `kind:salted hash`
+    times: int = 0  # of calls: refusals in a row
+
+
+class BackoffEnded(Struct, tag="backoff_ended"):
+    """A backoff is over. `why`: time, cleared, probe, credential (it has changed), account (it names another)."""
+
+    key: str
+    why: str
+
+
+class Chosen(Struct, tag="chosen"):
+    """`fleetgate select --rotate` named this model for a role."""
+
+    role: str
+    model: str
+
+
+class Bypassed(Struct, tag="bypassed", omit_defaults=True):
+    """Somebody ran without asking."""
+
+    holder: str
+    models: tuple[str, ...] = ()
+    command: str = ""
+
+
+Event = (
+    Queued
+    | Deferred
+    | Granted
+    | Claimed
+    | Recovering
+    | Draining
+    | DrainEnded
+    | Renewed
+    | Returned
+    | Asked
+    | Offered
+    | Withdrawn
+    | Held
+    | Approved
+    | JobEnded
+    | Released
+    | Reclaimed
+    | Cancelled
+    | Expired
+    | Dropped
+    | Bumped
+    | Reserved
+    | RuleSet
+    | CapRemoved
+    | CapReset
+    | SelectorSeen
+    | FileLoaded
+    | Observed
+    | Paused
+    | Resumed
+    | Reduced
+    | Accepted
+    | Refused
+    | UsageAsked
+    | UsageAnswered
+    | BackedOff
+    | BackoffEnded
+    | Chosen
+    | Bypassed
+)

@@ -1,0 +1,172 @@
+"""What is said of a ticket or lease: by its holder, by a person, or by whoever saw its process gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.deadlines import keep_ms, renewal_counts
+from fleetgate.core.entities import Lease
+from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.events import Released
+from fleetgate.core.handlers.backoffs import BackingOff
+from fleetgate.core.handlers.rate_limits import Throttling
+from fleetgate.core.handlers.usage_answers import Gating
+from fleetgate.core.model_names import shown
+from fleetgate.core.pools import blame
+from fleetgate.core.pools.backoff import CAUSES
+from fleetgate.core.pools.usage_gate import WITHDRAWN
+from fleetgate.core.queue.order import MAX_PRIORITY, order_key
+from fleetgate.core.state.state import State
+
+
+class Holding:
+    """Tickets and leases of one state. `emit` makes an event happen."""
+
+    def __init__(
+        self,
+        state: State,
+        emit: Callable[[ev.Event], None],
+        throttling: Throttling,
+        backing_off: BackingOff,
+        gating: Gating,
+    ) -> None:
+        self._state = state
+        self._emit = emit
+        self._throttling = throttling
+        self._backing_off = backing_off
+        self._gating = gating
+
+    def ask(self, command: cmd.Ask, now: int) -> None:
+        ticket = self._state.tickets.get(command.id)
+        if ticket is not None and ticket.away and not ticket.job:
+            self._emit(ev.Asked(command.id))
+
+    def claim(self, command: cmd.Claim, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if lease is None:
+            ticket = self._state.tickets.get(command.id)
+            if ticket is None or ticket.job:
+                raise NotFound(f"no lease {command.id}: it was reclaimed or never granted")
+            if ticket.away:
+                self._emit(ev.Asked(command.id))
+        elif command.holder and command.holder != lease.ticket.holder:
+            raise NotFound(f"no lease {command.id} of this process: it is another's by now")
+        elif not lease.claimed or (command.child and command.child != lease.child):
+            self._emit(ev.Claimed(command.id, command.child))
+
+    def renew(self, command: cmd.Renew, now: int) -> None:
+        """A client was heard of. Written down when half of its time is over, or another process speaks for it now."""
+        lease = self._state.leases.get(command.id)
+        ticket = lease.ticket if lease is not None else self._state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no lease or ticket {shown(command.id)}: it was taken back, released or never granted")
+        if not ticket.renew_ms:
+            raise BadRequest(f"{command.id} lives as long as its process: there is nothing to renew")
+        other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
+        if other or renewal_counts(ticket, now):
+            holder, wake = (command.holder, command.wake) if other else ("", "")
+            self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
+
+    def release(self, command: cmd.Release, now: int) -> None:
+        state, ident, outcome = self._state, command.id, command.outcome
+        lease = state.leases.get(ident)
+        if lease is None or (command.holder and command.holder != lease.ticket.holder):
+            return
+        ticket = lease.ticket
+        spec = ticket.spec
+        if outcome == "ok":
+            if state.backoffs:
+                self._backing_off.probe_succeeded(ident)
+        else:
+            self._failed(command, lease, now)
+            if command.keeps:
+                return
+        self._emit(
+            Released(  # by their places, as in Entering
+                ident,
+                outcome,
+                lease.model,
+                lease.waited_ms,
+                now - lease.granted_at,
+                spec.kind,
+                spec.project,
+                command.exit_code,
+                command.signal,
+                command.activity,
+                ticket.role,
+                ticket.session,
+                command.evidence,
+                ticket.job,
+            )
+        )
+
+    def _failed(self, command: cmd.Release, lease: Lease, now: int) -> None:
+        """What an outcome other than ok says of a pool or a model."""
+        held = self._state.held[command.id]
+        if command.outcome not in CAUSES or held.name is None:
+            return
+        if lease.ticket.spec.kind != "requests":
+            self._backing_off.observed(command, held.name, now)
+        elif command.outcome == "server_error" and blame.narrowest(held) is not None:
+            return  # it is passed on, and says nothing about how many
+        elif command.outcome != "rate_limited" or not self._throttling.refused(command, lease, now):
+            self._backing_off.observed(command, held.name, now, call=True)
+
+    def reclaim(self, command: cmd.Reclaim, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if lease is None:
+            raise NotFound(f"no lease {shown(command.id)}: see `fleetgate ps`")
+        if command.cause not in ("forced", "unrenewed"):
+            raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
+        self.take(lease, command.cause, now, command.by)
+
+    def take(self, lease: Lease, cause: str, now: int, by: str = "", silent: str = "") -> None:
+        ticket = lease.ticket
+        spec = ticket.spec
+        held_ms = now - lease.granted_at
+        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job, silent))
+
+    def cancel(self, command: cmd.Cancel, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if lease is not None and not lease.claimed:
+            self._emit(ev.Returned(command.id))
+        ticket = self._state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no ticket {shown(command.id)} in line: see `fleetgate queue`")
+        self._emit(ev.Cancelled(ticket.id, command.by, ticket.holder, ticket.wake, ticket.command, ticket.job))
+
+    def bump(self, command: cmd.Bump, now: int) -> None:
+        state = self._state
+        ticket = state.tickets.get(command.id)
+        if ticket is None:
+            raise NotFound(f"no ticket {shown(command.id)} in line: see `fleetgate queue`")
+        if command.priority is None:
+            self._emit(ev.Bumped(ticket.id, min(state.front, 0) - 1, ticket.priority))
+            return
+        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
+            raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
+        order = order_key(ticket.since, command.priority, ticket.queued_at, state.seniority_ms)
+        self._emit(ev.Bumped(ticket.id, order, command.priority))
+
+    def lost(self, command: cmd.Lost, now: int) -> None:
+        state = self._state
+        gone, silent = set(command.processes), set(command.silent)
+        for ident in state.roster.of_processes(gone):
+            ticket = state.tickets[ident]
+            if ticket.renew_ms:
+                continue  # its client may still be there, and come back through another process
+            why = "silent" if ticket.holder in silent else ""
+            self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
+        for lease in list(state.leases.values()):
+            nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
+            if nobody_claims or lease.lives_with in gone:
+                if lease.ticket.job and not lease.child:
+                    self._emit(ev.Returned(lease.id))  # it never ran
+                else:
+                    whose = lease.lives_with or lease.ticket.holder
+                    self.take(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
+        for pool in state.gates:
+            if pool.upstream.asked_by in gone:
+                self._gating.answered(pool, None, WITHDRAWN, now)

@@ -1,0 +1,119 @@
+"""Rate limits, and their opposite: the provider took a call (SPEC P1-P4).
+
+A pool's policy (core/limits) says what a refusal means; here it becomes events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease
+from fleetgate.core.errors import NotFound
+from fleetgate.core.handlers.backoffs import BackingOff
+from fleetgate.core.model_names import shown
+from fleetgate.core.pools import blame
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.admission import FOREVER
+from fleetgate.core.state.state import State
+
+
+class Throttling:
+    """The limits of one state's pools. `emit` makes an event happen."""
+
+    def __init__(self, state: State, emit: Callable[[ev.Event], None], backing_off: BackingOff) -> None:
+        self._state = state
+        self._emit = emit
+        self._backing_off = backing_off
+
+    def report(self, command: cmd.Report, now: int) -> None:
+        lease = self._state.leases.get(command.id)
+        if command.id and lease is None:
+            raise NotFound(f"no lease {shown(command.id)}: see `fleetgate ps`")
+        blamed = blame.meant(self._state, command, lease, now)
+        if isinstance(blamed, Pool):
+            self.rate_limited(blamed, lease, command.retry_after_ms, now)
+        elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)
+            seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
+            self._backing_off.observed(seen, blamed, now)
+
+    def refused(self, command: cmd.Release, lease: Lease, now: int) -> bool:
+        """The provider refused a lease's call. Whether a pool sees to it; else its model is to be backed off.
+
+        Where the provider says whom its limit is about, a pool that has other models too is left alone. A request
+        that may use another model instead is not kept from it: the pool learns, and the model is backed off.
+        """
+        state, held = self._state, self._state.held[lease.id]
+        if command.named:
+            pool = blame.named(held, command.scope, command.family)
+        else:
+            pool = blame.blamed(state, held, lease.id, now)
+        if pool is None or pool.cap.on_429 == "fixed":
+            return False
+        alone = len(lease.ticket.spec.models) < 2
+        self.rate_limited(pool, lease, command.retry_after_ms, now, pause=alone)
+        return alone
+
+    def use_up(self, command: cmd.UseUp, now: int) -> None:
+        """Headers say that nothing is left for a while: no call is sent until then, before one is refused."""
+        held = self._state.held.get(command.id)
+        first = None if held is None else blame.narrowest(held)
+        if held is None or held.name is None or first is None:
+            return
+        pool = blame.named(held, command.scope, command.family) if command.scope else first
+        if pool is None:
+            seen = cmd.Release("", "rate_limited", command.for_ms, evidence="its headers", named=True)
+            seen.scope, seen.family = command.scope, command.family
+            self._backing_off.observed(seen, held.name, now, call=True)
+        elif now + command.for_ms > pool.paused_until:
+            until = min(now + command.for_ms, FOREVER)
+            self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited"))
+
+    def rate_limited(
+        self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int, *, pause: bool = True
+    ) -> None:
+        """Pause, never shorter than before; a new incident lowers the limit once. Without `pause` only that."""
+        if pool.cap.on_429 == "fixed":
+            return
+        ident = "" if lease is None else lease.id
+        incident = lease is None or lease.granted_seq > pool.incident_seq
+        verdict = pool.policy.verdict(ident, pool.limit, now)
+        if pool.adapt is not None:
+            incident = verdict.why != "fit"
+        wait_ms = verdict.wait_ms if retry_after_ms is None else max(retry_after_ms, 0)
+        until = max(pool.paused_until, min(now + wait_ms, FOREVER))
+        if not pause:
+            until = max(pool.paused_until, now)
+        if incident or (pause and until > pool.paused_until):
+            self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
+        cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
+        if pool.adapt is not None:
+            self._emit(ev.Refused(pool.kind, pool.id, ident, verdict.why, verdict.level, verdict.limit, cap))
+        elif incident and verdict.limit < pool.limit:
+            self._emit(ev.Reduced(pool.kind, pool.id, verdict.limit, cap))
+
+    def wants_word(self, ident: str) -> bool:
+        """Whether it is worth telling that the provider took this lease's call (`Active`)."""
+        state = self._state
+        if state.backoffs and self._probes(ident):
+            return True
+        held = state.held.get(ident)
+        for pool, _ in held.needs if held is not None else ():
+            if pool.adapt is not None and pool.adapt.belief.unproven == ident:
+                return True
+        return False
+
+    def _probes(self, ident: str) -> bool:
+        return any(backoff.probing == ident for backoff in self._state.backoffs.values())
+
+    def level_accepted(self, pool: Pool, ident: str) -> None:
+        assert pool.adapt is not None
+        self._emit(ev.Accepted(ident, pool.kind, pool.id, pool.adapt.belief.calls[ident].level))
+
+    def active(self, command: cmd.Active, now: int) -> None:
+        self._backing_off.probe_succeeded(command.id)
+        held = self._state.held.get(command.id)
+        for pool, _ in held.needs if held is not None else ():
+            if pool.adapt is not None and pool.adapt.belief.unproven == command.id:
+                self.level_accepted(pool, command.id)

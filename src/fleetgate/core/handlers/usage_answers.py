@@ -1,0 +1,68 @@
+"""The usage gate: who is asked, and what an answer lets in (SPEC G1-G5; core/pools/usage_gate.py keeps what is
+known).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.deadlines import Timers
+from fleetgate.core.entities import Ticket
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.pools.effective_caps import UNLIMITED
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.pools.usage_gate import WITHDRAWN
+from fleetgate.core.queue.admission import Settling
+from fleetgate.core.state.state import State
+
+
+class Gating:
+    """The gates of one state. `emit` makes an event happen."""
+
+    def __init__(self, state: State, timers: Timers, line: Settling, emit: Callable[[ev.Event], None]) -> None:
+        self._state = state
+        self._timers = timers
+        self._line = line
+        self._emit = emit
+
+    def questions(self, now: int) -> list[Pool]:
+        """The pools whose provider should be asked now."""
+        return [pool for pool in self._state.gates if pool.upstream.wants(now) and pool.gated]
+
+    def askers(self, now: int) -> list[Ticket]:
+        """The tickets whose processes should ask them."""
+        return [ticket for pool in self.questions(now) if (ticket := self._timers.who_can_ask(pool)) is not None]
+
+    def ask(self, command: cmd.AskUsage, now: int) -> None:
+        if any((pool.kind, pool.id) == (command.kind, command.pool) for pool in self.questions(now)):
+            self._emit(ev.UsageAsked(command.kind, command.pool, command.by))
+
+    def answer(self, command: cmd.AnswerUsage, now: int) -> None:
+        if command.count is not None and command.count < 0:
+            raise BadRequest(f"{command.count} in flight at the provider: valid is 0 or more")
+        for pool in self._state.gates:
+            if (pool.kind, pool.id, pool.upstream.asked_by) == (command.kind, command.pool, command.by):
+                self.answered(pool, command.count, command.error, now)
+
+    def answered(self, pool: Pool, count: int | None, error: str, now: int) -> None:
+        """SPEC G1, G2, G4: below the limit, one who waits enters; unknown, those for whom there are seats."""
+        self._emit(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
+        if error == WITHDRAWN:
+            return
+        pool.upstream.room = UNLIMITED if count is None else max(pool.most_now(now) - count, 0)
+        self._state.touch(pool)
+        self._line.settle(now)
+        pool.upstream.room = 0
+
+    def due(self, pool: Pool, now: int) -> None:
+        """The moment has come that was set for a pool: go on without an answer, or look again later."""
+        if now >= pool.upstream.lapses_at():
+            self.answered(pool, None, _unanswered(pool), now)
+        else:
+            self._timers.watch_usage(pool, now)
+
+
+def _unanswered(pool: Pool) -> str:
+    return "no answer within 6 s" if pool.upstream.asked_by else "nobody asked within 6 s"

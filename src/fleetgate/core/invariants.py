@@ -1,0 +1,123 @@
+"""What is true of every state, checked by recounting. Tests call this after every step; `fleetgate doctor` does too.
+
+A broken invariant is a bug in Fleetgate: the writer stops rather than go on with a wrong count.
+"""
+
+from __future__ import annotations
+
+from fleetgate.core.entities import Ticket
+from fleetgate.core.errors import InternalError
+from fleetgate.core.model_names import account_of
+from fleetgate.core.queue.ticket_index import Roster
+from fleetgate.core.state.state import State
+
+
+def check_invariants(state: State) -> None:
+    """Raise InternalError where a count is not what leases and tickets say."""
+    _check_ids(state)
+    used: dict[str, int] = {}
+    for ident, lease in state.leases.items():
+        for pool, _ in state.held[ident].needs:
+            _require(state.pools.get(pool.key) is pool, f"{ident} holds seats of {pool.id}, which is not there")
+            used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.seats
+    for key, pool in state.pools.items():
+        _require(pool.used == used.get(key, 0), f"{key}: counted {pool.used}, lent {used.get(key, 0)}")
+        cooling = sum(seats for _, seats in pool.cooling)
+        _require(pool.cooling_seats == cooling, f"{key}: counted {pool.cooling_seats} cooling, are {cooling}")
+        _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
+        _require(pool.reduced >= 0, f"{key}: reduced to {pool.reduced}")
+    _check_line(state)
+
+
+def _check_ids(state: State) -> None:
+    both = state.tickets.keys() & state.leases.keys()
+    _require(not both, f"both in line and lent: {both}")
+    _require(state.held.keys() == state.leases.keys(), "seats are held without a lease, or a lease without seats")
+    for key, ident in state.keys.items():
+        ticket = _ticket(state, ident)
+        _require(ticket is not None and ticket.key == key, f"the key {key!r} names {ident}, which does not have it")
+    for session, ident in state.sessions.items():
+        ticket = _ticket(state, ident)
+        own = None if ticket is None else (ticket.spec.host, ticket.session)
+        _require(own == session, f"the session {session} names {ident}, which does not have it")
+
+
+def _ticket(state: State, ident: str) -> Ticket | None:
+    lease = state.leases.get(ident)
+    return lease.ticket if lease is not None else state.tickets.get(ident)
+
+
+def _check_line(state: State) -> None:
+    asking: dict[object, int] = {}
+    waiting: dict[tuple[str, str], int] = {}
+    askers: dict[str, int] = {}
+    for ticket in state.tickets.values():
+        if ticket.away:
+            continue
+        queue = state.queues.get(ticket.spec)
+        _require(queue is not None, f"{ticket.id} stands in no queue")
+        assert queue is not None
+        asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
+        for pool in queue.pools:
+            waiting[pool.key, queue.flow] = waiting.get((pool.key, queue.flow), 0) + 1
+            if pool.account in ticket.asks:
+                askers[pool.key] = askers.get(pool.key, 0) + 1
+    _check_indexes(state)
+    for spec, queue in state.queues.items():
+        _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
+    for pool in state.pools.values():
+        for flow, share in pool.shares.items():
+            expected = waiting.get((pool.key, flow), 0)
+            _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {flow} counted, {expected} wait")
+        can_ask = askers.get(pool.key, 0)
+        _require(pool.upstream.askers == can_ask, f"{pool.key}: {pool.upstream.askers} askers counted, are {can_ask}")
+        _require(not pool.upstream.room, f"{pool.key}: an old answer still lets somebody in")
+        if pool.reserved_for is not None:
+            _require(
+                pool.key in {key for keys in state.reserved.values() for key in keys},
+                f"{pool.key}: reserved for nobody",
+            )
+
+
+def _check_indexes(state: State) -> None:
+    """The indexes of tickets agree with the tickets themselves."""
+    members: dict[object, dict[str, None]] = {}
+    roster = Roster()
+    for ticket in state.tickets.values():
+        members.setdefault(ticket.spec, {})[ticket.id] = None
+        roster.add(ticket)
+    listed = {spec: queue.members for spec, queue in state.queues.items() if queue.members}
+    _require(listed == members, "queues do not have the tickets that need the same")
+    standing = {spec: queue for spec, queue in state.queues.items() if queue.waiting}
+    _require(state.standing == standing, "queues are taken for empty, or for others")
+    known = state.roster
+    _require(known.processes == roster.processes, "tickets are not found by their process")
+    _require(known.askers == roster.askers, "tickets are not found by the accounts that their process can ask")
+    _require(known.aside == roster.aside, "tickets are not known to be set aside")
+    found = {(account, spec) for account, queues in state.by_account.items() for spec in queues}
+    named = {
+        (account_of(each.name), spec)
+        for spec, queue in state.queues.items()
+        for each in queue.candidates
+        if each.name is not None
+    }
+    _require(found == named, "queues are not found by the accounts of their candidates")
+
+
+def check_settled(state: State, now: int) -> None:
+    """Raise InternalError when somebody who could enter now is left standing. After `Engine.handle`."""
+    _require(not state.fresh and not state.dirty, "the line was not looked at")
+    for queue in state.queues.values():
+        head = queue.head()
+        if head is None:
+            continue
+        for candidate in state.tried(queue, now):
+            seats = queue.spec.seats
+            blocked = any(pool.blocks(seats, own, queue, now) for pool, own in candidate.needs)
+            blocked = blocked or any(pool.awaits_answer(seats, queue, now) for pool in candidate.gates)
+            _require(blocked, f"{head.id} could enter with {candidate.model or 'no model'} and waits")
+
+
+def _require(true: bool, otherwise: str) -> None:
+    if not true:
+        raise InternalError(f"invariant broken: {otherwise}")

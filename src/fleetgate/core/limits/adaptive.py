@@ -1,0 +1,473 @@
+"""`adapt`: find the provider's limit and follow it, at nearly no rate limits (SPEC P4; docs/controller.md).
+
+The idea: at most one call above the proven level is in flight. However long the line, finding the limit then costs
+about one refusal. The rules, in the words of limits/belief.py:
+
+- An admission brings the pool to a *level*: seats in flight, seats released less than the lag ago, and its own.
+- Up to the proven level everybody within the limit enters. Above it one at a time, at a quiet moment.
+- Where calls are short there is none. There the pool climbs in *rounds*: while it climbs, everybody waits until nothing
+  cools down, and then as many as are proven are sent at once, and one more.
+- A call is *accepted* when its answer begins, or by 2 s without a refusal: its level is proven.
+- A refusal begins an incident (`epoch` + 1). What it means is decided once, by `verdict`; refusals of calls admitted
+  before are the same incident and only fit the limit.
+- While the limit is below the ceiling, a probe one level above it is let through now and then.
+
+Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered` and `forgive`, which follow events.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from fleetgate.core.limits.adaptive_state import LAG_MS, Belief, Call
+from fleetgate.core.limits.policy import Verdict
+
+FLOOR: Final = 1
+LOOK_MS: Final = 10_000  # an answer to a usage question so soon after a drop tells why
+MOST_LAG_MS: Final = 2_000
+KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered for so long
+GRACE_MS: Final = 2_000  # a call that was not refused for so long was accepted
+REORDER_MS: Final = 300  # calls sent closer together may arrive in another order
+CALM_MS: Final = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
+SPACING_MS: Final = 250  # between calls at the edge...
+SELDOM_MS: Final = 1_000  # ...where seats are released no more often
+HASTE_MS: Final = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
+SHORT_MS: Final = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
+SHORT_HASTE_MS: Final = 2_000  # the same wait where calls are short; and four calls more
+FRESH_MS: Final = 150  # what was released so lately is still counted by any provider that counts finished calls at all
+TOGETHER_MS: Final = 50  # calls sent so close together arrive in any order
+MOST_HOLD_MS: Final = 10_000  # of one call in the mean: a single long one does not hide that the others are short
+BLAME_MS: Final = 1_000  # an unproven call sent so recently may be why another was refused
+PROOF_MS: Final = 15 * 60_000
+HELD_MS: Final = 5 * 60_000
+CLEAN: Final = 20  # seats lent again without trouble: the lag is long enough
+DROP: Final = (1, 2)  # what is left of a level that was refused though it had been proven
+BUSY_DROP: Final = (19, 20)
+CLIMB: Final = (3, 4)  # how far up to climb again at once; from there on by probes
+REPROBE_MS: Final = 10 * 60_000
+MOST_REPROBE_MS: Final = 40 * 60_000
+FOUND_REPROBE_MS: Final = 3 * 3_600_000  # a limit that was found by climbing, and has never moved
+EXPLORE_MS: Final = 60_000
+PATIENCE_MS: Final = 30_000  # how long a probe waits for a quiet moment
+WAIT_MS: Final = 1_000
+MOST_WAIT_MS: Final = 30_000
+ALONE_WAIT_MS: Final = 2_000  # half of it and more: see `_wait_ms`
+MOST_ALONE_WAIT_MS: Final = 30 * 60_000
+MOST_CEILING: Final = 1_000_000
+NEVER: Final = 1 << 60
+_ANY: Final = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
+
+
+class Adapt:
+    """The policy of one pool."""
+
+    __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "gated", "lag_ms", "limit")
+
+    def __init__(self, belief: Belief | None = None) -> None:
+        self.belief = Belief() if belief is None else belief
+        self.cap = self.ceiling = 1
+        self.fixed_lag_ms: int | None = None
+        self.gated = False
+        self._derive()
+
+    def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None, gated: bool = False) -> None:
+        """What a person set: cap, whether it may be exceeded, cooldown by hand, whether the provider is asked."""
+        self.cap = cap
+        self.gated = gated
+        self.ceiling = MOST_CEILING if explore else cap
+        self.fixed_lag_ms = fixed_lag_ms
+        self._derive()
+
+    def _derive(self) -> None:
+        """What follows from cap and belief, kept at hand: it is needed with every decision."""
+        belief = self.belief
+        self.limit = min(belief.limit or self.cap, self.ceiling)
+        self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
+        if self.ceiling == 1 and self.fixed_lag_ms is None and belief.lag_ms == LAG_MS:
+            self.lag_ms = 0  # one call after the other, each of which would wait: not before a refusal asks for it
+
+    @property
+    def reduced(self) -> bool:
+        """Whether refusals hold the limit below the cap."""
+        return self.limit < self.cap
+
+    def proven(self, live: int, now: int) -> int:
+        """The level that is proven now; an old proof is worth no more than what is live."""
+        belief = self.belief
+        return belief.proven if now < belief.proven_at + PROOF_MS else min(belief.proven, live)
+
+    @property
+    def busy(self) -> bool:
+        """Whether on average more than two seats were released within the lag: then there is never a quiet moment.
+
+        A shorter lag that was set by hand makes no moment quieter: what was sent may still be on its way.
+        """
+        return self.belief.gap_ms * 2 < max(self.lag_ms, LAG_MS) * 16
+
+    # Asked.
+
+    def admits(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, *, counted: bool = False
+    ) -> bool:
+        """Whether an admission that brings the pool to `level` may be made now; `counted`: the provider said so."""
+        return self.admits_at(level, limit, now, live, cooling, counted) <= now
+
+    def admits_at(
+        self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, counted: bool = False
+    ) -> int:
+        """From when on, if nothing else happens; NEVER: not before something else has happened."""
+        if level > limit:
+            if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
+                return NEVER
+            return self.probe_at() or NEVER
+        if level <= FLOOR:
+            return 0
+        belief = self.belief
+        if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
+            moment = 0
+            if level >= limit and belief.gap_ms >= SELDOM_MS * 16:  # not before a refusal of the last is heard
+                moment = belief.sent_at + SPACING_MS
+            return max(moment, self._round_until(now)) if cooling and belief.hold_ms < SHORT_MS else moment
+        if belief.unproven:
+            return NEVER
+        if counted:
+            return belief.sent_at + REORDER_MS
+        if self.short:
+            return self._in_round_at(level, cooling, now)
+        if self.busy:
+            return 0
+        at_last = belief.tried_at + HASTE_MS
+        return at_last if cooling else min(at_last, self._calm_at(level))
+
+    def _in_round_at(self, level: int, cooling: int, now: int) -> int:
+        """From when on an unproven call is sent where calls are short: with the others of its round, or at last."""
+        belief = self.belief
+        at_last = belief.tried_at + SHORT_HASTE_MS + 4 * belief.hold_ms
+        if cooling and (level > 2 * belief.firm + 2 or not self._fresh(now)):
+            return at_last
+        return 0 if now == belief.sent_at else min(at_last, self._heard_at())
+
+    @property
+    def short(self) -> bool:
+        """Whether calls are so short that something cools down nearly always."""
+        return self.belief.hold_ms < SHORT_MS
+
+    def _round_until(self, now: int) -> int:
+        """Where calls are short: until when those whose level is proven wait too, for all to be sent at once.
+
+        Only for a while after an unproven call: a round later there was one, or nobody needs a higher level.
+        """
+        belief = self.belief
+        if belief.proven >= self.limit or self._fresh(now):
+            return 0
+        return belief.tried_at + self.lag_ms + 4 * belief.hold_ms
+
+    def _fresh(self, now: int) -> bool:
+        """Whether the provider still counts all that cools down, for certain."""
+        freed = self.belief.freed
+        first = bisect_right(freed, (now - self.lag_ms, _ANY))
+        return first == len(freed) or freed[first][0] >= now - FRESH_MS
+
+    def _heard_at(self) -> int:
+        """When nothing that was sent can still be refused; 0: all of it was accepted."""
+        belief = self.belief
+        return 0 if all(call.decided for call in belief.calls.values()) else belief.sent_at + REORDER_MS
+
+    def _calm_at(self, level: int) -> int:
+        """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
+        belief = self.belief
+        arrived = belief.sent_at + REORDER_MS
+        if belief.clean >= CLEAN or self.fixed_lag_ms is not None:
+            return arrived
+        return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + min(CALM_MS, 60_000 // level)))
+
+    def probe_at(self) -> int:
+        """When a call above the limit is let through; 0: not before something else has happened."""
+        belief = self.belief
+        if belief.unproven or self.limit >= self.ceiling:
+            return 0
+        quiet = max(1_000, 2 * self.lag_ms)
+        at_last = min(belief.freed_at + quiet, belief.next_probe + PATIENCE_MS)
+        return max(belief.next_probe, at_last, belief.sent_at + REORDER_MS)
+
+    @property
+    def lag_is_learned(self) -> bool:
+        """Whether experience speaks for the lag: it was lengthened, or seats were lent again without trouble."""
+        return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
+
+    @property
+    def accepted_at(self) -> int:
+        """When the unproven call counts as accepted if nothing is heard of it; 0: there is none."""
+        call = self.belief.calls.get(self.belief.unproven)
+        return call.at + GRACE_MS if call is not None else 0
+
+    def verdict(self, ident: str, limit: int, now: int) -> Verdict:
+        """What it means that the provider refused this call."""
+        belief = self.belief
+        call = belief.calls.get(ident) or Call(belief.epoch, max(len(belief.calls), 1), now, False, 0, 0)
+        if call.epoch < belief.epoch or call.refused:
+            return self._fit(call)
+        boldest = belief.calls.get(belief.unproven)
+        if boldest is not None and boldest.at > now - BLAME_MS and boldest.level > call.level:
+            call = boldest
+        else:
+            boldest = belief.calls.get(ident)
+            if call.level < belief.tried == belief.proven and 0 <= belief.tried_at - call.at < REORDER_MS:
+                # It arrived after the call that was sent with it and "proved" the level above: that was one too many.
+                call = Call(call.epoch, belief.tried, call.at, True, call.ghosts, call.ghost_age)
+        level, limit = call.level, self.limit
+        wait_ms = self._wait_ms(WAIT_MS, MOST_WAIT_MS)
+        if boldest is not None and belief.probing and belief.calls.get(belief.unproven) is boldest:
+            return Verdict("probe", level, limit, wait_ms)
+        if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
+            return Verdict("alone", level, limit, self._wait_ms(ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
+        if not call.bold and call.ghosts and self._may_be_lag():
+            return Verdict("lag", level, limit, MOST_LAG_MS)  # until nothing that is over is counted
+        if call.bold and belief.proven:
+            return Verdict("exact", level, max(min(limit, level - 1), FLOOR), wait_ms)
+        part, whole = BUSY_DROP if self.busy and not belief.drops else DROP
+        return Verdict("drop", level, max(min(limit, level * part // whole), FLOOR), wait_ms)
+
+    def _fit(self, call: Call) -> Verdict:
+        """One more refusal of the incident: as many as were accepted before it was sent are possible."""
+        belief, limit = self.belief, self.limit
+        if belief.last_why in ("drop", "exact") and not call.refused:
+            before = sum(at <= call.at + TOGETHER_MS for at in belief.rejected)
+            least = belief.firm if self.short and call.ghosts and self._may_be_lag() else FLOOR
+            limit = min(limit, max(self._reached(call) - 1 - before, least, FLOOR))
+        return Verdict("fit", call.level, limit, 0)
+
+    def _reached(self, call: Call) -> int:
+        """The highest level of the calls that were sent together with this one."""
+        belief = self.belief
+        together = [other.level for other in belief.calls.values() if abs(other.at - call.at) <= TOGETHER_MS]
+        tried = belief.tried if abs(belief.tried_at - call.at) <= TOGETHER_MS else 0
+        return max(call.level, tried, *together)
+
+    def _may_be_lag(self) -> bool:
+        """Whether the provider may still have counted a call that was over."""
+        belief = self.belief
+        if self.fixed_lag_ms is not None or belief.lag_ms >= MOST_LAG_MS or belief.lag_was:
+            return False
+        # Short calls come to so many soon. If the limit was found while seats may have been counted, they prove little.
+        return belief.clean < CLEAN or (belief.ghost_age > 0 and self.short)
+
+    def _wait_ms(self, first: int, most: int) -> int:
+        """Doubled with each incident in a row; jittered by what no two gates share, the same in every replica."""
+        belief = self.belief
+        wait = min(first << min(belief.in_a_row, 16), most)
+        mixed = (belief.epoch * 2_654_435_761 + belief.sent_at * 40_503) & 0xFFFF
+        return wait // 2 + wait * mixed // 0x20000
+
+    # Told.
+
+    def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
+        belief = self.belief
+        if now >= belief.proven_at + PROOF_MS:
+            belief.proven = self.proven(live, now)
+        # A probe counts though its level is proven from before the cap was lowered.
+        bold = level > belief.proven or (self.limit < level and self.limit < self.ceiling and not belief.unproven)
+        if bold:
+            belief.unproven = ident
+            belief.tried_at, belief.tried = now, level
+            belief.probing = level > self.limit
+        ghosts, age = (0, 0) if counted else self._ghosts(now)
+        belief.calls[ident] = Call(belief.epoch, level, now, bold, ghosts, age, False, False, live + 1)
+        belief.sent_at = now
+
+    def _ghosts(self, now: int) -> tuple[int, int]:
+        """Seats and age of the last release that no longer counts here and may still count there."""
+        freed = self.belief.freed
+        lag_ms = self.lag_ms
+        last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
+        if last >= 0:
+            at, seats = freed[last]
+            age = now - at
+            if age < MOST_LAG_MS or age < lag_ms + 1_000:
+                return seats, age
+        return 0, 0
+
+    def accepted(self, ident: str, now: int) -> None:
+        call = self.belief.calls.get(ident)
+        if call is not None and not call.decided:
+            self._took(call, ident, now)
+
+    def _took(self, call: Call, ident: str, now: int) -> None:
+        """The provider took a call of which nothing was known yet."""
+        belief = self.belief
+        call.decided = True
+        probing = False
+        if belief.unproven == ident:
+            probing = belief.probing
+            belief.unproven, belief.probing = "", False
+        if call.epoch != belief.epoch:
+            return
+        level = call.level
+        if belief.in_a_row:
+            belief.in_a_row = 0
+        if call.ghosts and level >= self.limit:
+            belief.clean += 1
+            if belief.lag_was and belief.clean >= CLEAN:
+                self._lag_confirmed(now)
+        if call.live > belief.firm:
+            belief.firm = call.live
+        if level >= belief.proven:
+            belief.proven, belief.proven_at = level, now
+        elif not probing:
+            return
+        if not call.bold:
+            return
+        if probing or (belief.failed and level >= belief.failed):
+            self._works_again(level, now)
+        elif belief.failed:
+            belief.limit = max(self.limit, belief.failed * CLIMB[0] // CLIMB[1])
+        self._derive()
+        if level == self.limit:
+            belief.held_at = now
+
+    def _lag_confirmed(self, now: int) -> None:
+        """With the longer lag nothing is refused. If a level was refused before that may have been lag too: try it."""
+        belief = self.belief
+        belief.lag_was = 0
+        if belief.ghost_age and belief.failed:
+            belief.next_probe = now
+
+    def _works_again(self, level: int, now: int) -> None:
+        """A level above the limit was accepted."""
+        belief = self.belief
+        if belief.ghost_age and not belief.lag_was:
+            belief.lag_ms = min(max(belief.lag_ms * 3 // 2, belief.ghost_age + 100), MOST_LAG_MS)
+            belief.ghost_age = 0
+        belief.failed = 0
+        if level >= self.cap:
+            belief.limit, belief.next_probe = level, now + EXPLORE_MS
+        elif level < belief.good:
+            belief.limit = belief.good
+            self._plan_probe(now, belief.interval_ms * 4 // 3)
+        else:
+            belief.limit = belief.next_probe = 0
+
+    def refused(self, ident: str, verdict: Verdict, now: int) -> None:
+        belief = self.belief
+        call = belief.calls.get(ident)
+        why = verdict.why
+        if call is not None:
+            call.decided = call.refused = True
+        if belief.unproven == ident or why != "fit":
+            belief.unproven, belief.probing = "", False
+        belief.rejected = [*belief.rejected[-31:], now if call is None else call.at]
+        if why == "fit":
+            if verdict.limit < self.limit:
+                belief.limit = self.limit = verdict.limit
+            return
+        belief.epoch += 1
+        belief.in_a_row += 1
+        belief.rejected = belief.rejected[-1:]
+        belief.last_why, belief.last_level, belief.last_at = why, verdict.level, now
+        if why == "probe":
+            self._plan_probe(now, belief.interval_ms * 4 // 3)
+            belief.ghost_age = 0
+        elif why == "lag" and not self.lag_ms:
+            belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what others have from the start, and now it is learned
+        elif why == "lag":
+            belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
+        elif why == "exact":
+            self._remember()
+            belief.failed, belief.limit = verdict.level, verdict.limit
+            belief.proven, belief.firm = min(belief.proven, verdict.limit), min(belief.firm, verdict.limit)
+            belief.held_at = now
+            if call is not None and call.ghosts and belief.clean < CLEAN:
+                belief.ghost_age = call.ghost_age
+            if not belief.drops:
+                belief.next_probe, belief.interval_ms = now + FOUND_REPROBE_MS, FOUND_REPROBE_MS
+            elif not belief.next_probe:
+                self._plan_probe(now, belief.interval_ms * 4 // 3)
+        elif why == "drop":
+            self._drop(call, verdict, now)
+        self._derive()
+
+    def _drop(self, call: Call | None, verdict: Verdict, now: int) -> None:
+        belief = self.belief
+        if belief.lag_was:  # a guess that this refutes
+            belief.lag_ms, belief.lag_was = belief.lag_was, 0
+        if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
+            belief.good = self.limit
+        belief.good = belief.good or verdict.level
+        self._remember()
+        belief.limit, belief.failed, belief.proven, belief.firm = verdict.limit, verdict.level, 0, 0
+        belief.drops += 1
+        may_be_lag = call is not None and not belief.ghost_age and belief.clean < CLEAN
+        belief.ghost_age = call.ghost_age if call is not None and may_be_lag else 0
+        self._plan_probe(now, REPROBE_MS)
+
+    def _remember(self) -> None:
+        """What is believed before a cut: it is put back if the provider's own count shows a neighbour."""
+        belief = self.belief
+        if not self.gated:
+            return
+        belief.before = (self.limit, belief.proven)
+        belief.failed_before, belief.probe_before = belief.failed, belief.next_probe
+
+    def _plan_probe(self, now: int, interval_ms: int) -> None:
+        belief = self.belief
+        belief.interval_ms = min(max(interval_ms, REPROBE_MS), max(MOST_REPROBE_MS, belief.interval_ms))
+        belief.next_probe = now + belief.interval_ms
+
+    def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
+        belief = self.belief
+        call = belief.calls.pop(ident, None)
+        if call is not None and not call.decided and outcome == "ok":
+            self._took(call, ident, now)
+        if belief.unproven == ident:
+            belief.unproven, belief.probing = "", False
+        if call is None or outcome == "rate_limited":
+            return  # never counted there
+        if outcome == "ok":
+            hold_ms = now - call.at
+            belief.hold_ms += ((hold_ms if hold_ms < MOST_HOLD_MS else MOST_HOLD_MS) - belief.hold_ms) // 8
+        if belief.freed_at:
+            gap_ms = now - belief.freed_at
+            belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
+        belief.freed_at = now
+        freed, old = belief.freed, now - KEPT_MS
+        freed.append((now, seats))
+        if freed[0][0] <= old:
+            if freed[1][0] > old:
+                del freed[0]
+            else:
+                del freed[: bisect_right(freed, (old, _ANY))]
+
+    def answered(self, count: int | None, now: int, asked_at: int) -> None:
+        """After a cut: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
+        belief = self.belief
+        limit, proven = belief.before
+        if not limit or count is None or asked_at < belief.last_at:
+            return
+        belief.before = (0, 0)
+        ours = len(belief.calls) + sum(seats for at, seats in belief.freed if at > now - KEPT_MS)
+        if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
+            belief.limit, belief.proven = limit, proven
+            belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
+            if belief.last_why == "drop":
+                belief.drops -= 1
+            belief.last_why = "neighbour"
+            self._derive()
+
+    def know(self, live: dict[str, int], now: int) -> None:
+        """The leases that are there now, and their seats: some came before this policy, some need the pool no more."""
+        belief = self.belief
+        if live.keys() != belief.calls.keys():
+            level = sum(live.values())
+            new = {ident: Call(belief.epoch, level, now, False, 0, 0, decided=True) for ident in live}
+            belief.calls = {ident: belief.calls.get(ident, call) for ident, call in new.items()}
+            if belief.unproven not in live:
+                belief.unproven, belief.probing = "", False
+
+    def forgive(self) -> None:
+        """A person set the cap: what refusals did to the limit is over; what was proven stays."""
+        belief = self.belief
+        belief.limit = belief.failed = belief.good = belief.next_probe = belief.interval_ms = 0
+        belief.ghost_age = belief.drops = 0
+        belief.last_why = ""
+        self._derive()

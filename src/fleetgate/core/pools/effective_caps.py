@@ -1,0 +1,226 @@
+"""Which caps are in force, and which pools a request needs because of them (SPEC C2, C4, N3).
+
+Three sources, the later over the earlier: built-in, the config file, what was set at run time. A request's own
+environment may replace a cap for that request alone. A built-in cap applies only where no configured selector
+of its kind matches; `host` is replaced by a configured `host`, a model's by any configured selector of models.
+
+Two selectors may make one pool: `umans` and `umans@work` do for the account `work`. What the one that names the
+account says goes first.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from fleetgate.core.entities import Rule, Spec
+from fleetgate.core.errors import BadName
+from fleetgate.core.model_names import Model, Selector, account_of, glob, parse_model, parse_selector, pool_id
+
+T = TypeVar("T")
+
+UNLIMITED: Final = 1 << 60
+
+BUILT_IN = (Rule("agents", "host", cap=3), Rule("agents", "*/claude-opus-*", cap=4))
+_BUILT_IN = {(rule.kind, rule.selector): rule for rule in BUILT_IN}
+COOLDOWN_MS = {"agents": 0, "requests": 350}
+ON_429 = {"agents": "pause", "requests": "adapt"}
+MAX_HOLD_MS = {"agents": 0, "requests": 30 * 60_000}  # 0: none
+
+
+class Cap(Struct, frozen=True):
+    """What is in force for one selector: every source merged, defaults filled in."""
+
+    kind: str
+    selector: Selector
+    cap: int | None
+    auto: bool
+    unlimited: bool
+    cooldown_ms: int
+    on_429: str
+    max_hold_ms: int
+    name: str
+    usage_gate: bool
+    explore: bool  # `adapt` may go above the cap
+    cooldown_by_hand: bool
+    source: str  # of the cap: "built-in", "file", "run time" or "" when there is none
+
+    @property
+    def capped(self) -> bool:
+        return self.cap is not None or self.auto
+
+    @property
+    def learns(self) -> bool:
+        """Whether the limit is found and followed by itself. Caps of our own (host, project) never learn."""
+        return self.on_429 == "adapt" and self.cap is not None and self.selector.scope == "model"
+
+    @property
+    def configured(self) -> bool:
+        """Whether a person said how many: a number, automatic, or no cap."""
+        return self.source not in ("", "built-in")
+
+    @property
+    def reason(self) -> str:
+        """The reason's code (SPEC A6)."""
+        return f"{self.name}_concurrency_cap" if self.name else "concurrency_cap"
+
+
+class Need(Struct, frozen=True):
+    """One pool that a request needs. `limit` 0: the pool's own; else this request's."""
+
+    pool: str
+    cap: Cap
+    limit: int
+    account: str
+    host: str
+    project: str
+
+    @property
+    def most(self) -> int:
+        """The most seats that the request could ever have here as things are set."""
+        return self.limit or (UNLIMITED if self.cap.cap is None else self.cap.cap)
+
+
+class Rules:
+    """The three sources, and the caps that follow from them."""
+
+    def __init__(self) -> None:
+        self.file: dict[tuple[str, str], Rule] = {}
+        self.runtime: dict[tuple[str, str], Rule] = {}
+        self.seen: dict[tuple[str, str], None] = {}  # selectors that somebody's environment caps
+        self.caps: dict[tuple[str, str], Cap] = {}
+        self.merge()
+
+    def merge(self) -> None:
+        """Work out what is in force; after any source has changed."""
+        keys = dict.fromkeys([*self.file, *self.runtime, *self.seen, *_BUILT_IN])
+        self.caps = {key: self._merged([key]) for key in keys}
+
+    def _merged(self, keys: list[tuple[str, str]]) -> Cap:
+        """What these selectors say together; the earlier goes before the later, and run time before the file."""
+        sources = (("run time", self.runtime), ("file", self.file), ("built-in", _BUILT_IN))
+        said = [(rules[key], name) for key in keys for name, rules in sources if key in rules]
+        deciding = (each for each in said if each[0].cap is not None or each[0].auto or each[0].unlimited)
+        rule, source = next(deciding, (Rule(*keys[0]), ""))
+        selector = parse_selector(rule.selector)
+        return Cap(
+            kind=rule.kind,
+            selector=selector,
+            cap=rule.cap,
+            auto=rule.auto,
+            unlimited=rule.unlimited,
+            cooldown_ms=_first([each.cooldown_ms for each, _ in said], COOLDOWN_MS[rule.kind]),
+            on_429=_first([each.on_429 for each, _ in said], _on_429(rule.kind, selector)),
+            max_hold_ms=_first([each.max_hold_ms for each, _ in said], MAX_HOLD_MS[rule.kind]),
+            name=_first([each.name for each, _ in said], selector.family),
+            usage_gate=_first([each.usage_gate for each, _ in said], False),
+            explore=_first([each.explore for each, _ in said], False),
+            cooldown_by_hand=any(each.cooldown_ms is not None for each, _ in said),
+            source=source,
+        )
+
+    def counts(self, kind: str, selector: str) -> bool:
+        """Whether everybody's seats are counted for this selector, whether or not it is capped."""
+        return (kind, selector) in self.seen
+
+    def needs(self, spec: Spec, model: Model | None) -> list[Need]:
+        """The pools that a request needs for one candidate, the narrowest first."""
+        unknown = [self._merged([(spec.kind, text)]) for text, _ in spec.caps if (spec.kind, text) not in self.caps]
+        caps = [
+            cap
+            for cap in [*self.caps.values(), *unknown]
+            if cap.kind == spec.kind and _applies(cap.selector, spec, model)
+        ]
+        by_pool: dict[str, list[Cap]] = {}
+        for cap in caps:
+            by_pool.setdefault(pool_id(cap.selector, model, spec.host, spec.project), []).append(cap)
+        configured = {cap.selector.scope for cap in caps if cap.configured}
+        found = []
+        for pool, made_by in by_pool.items():
+            made_by.sort(key=_names_no_account)
+            limit = self._limit(spec, made_by, configured, caps)
+            if limit is not None:
+                found.append(self._need(pool, made_by, limit))
+        return sorted(found, key=lambda need: (need.cap.selector.narrowness, need.pool))
+
+    def _limit(self, spec: Spec, made_by: list[Cap], configured: set[str], caps: list[Cap]) -> int | None:
+        """A request's limit in the pool that these caps make, 0 for the pool's own; None: it does not need it."""
+        own, families = dict(spec.caps), dict(spec.family_caps)
+        for cap in made_by:
+            selector, built_in = cap.selector, cap.source == "built-in"
+            if selector.text in own:
+                return own[selector.text]
+            if cap.capped and not (built_in and selector.scope in configured):
+                if selector.family in families:
+                    return families[selector.family]
+                # Where its environment caps the same scope, the request is counted by a built-in cap and not held.
+                replaced = built_in and any(c.selector.scope == selector.scope and c.selector.text in own for c in caps)
+                return UNLIMITED if replaced else 0
+            if cap.unlimited:
+                break
+        return UNLIMITED if self._counted(made_by) else None
+
+    def find(self, kind: str, pool: str) -> Need | None:
+        """The pool of this name as those see it who have nothing of their own to say; None: nothing makes it."""
+        made_by = [cap for cap in self.caps.values() if cap.kind == kind and _instance(cap.selector, pool) is not None]
+        if not made_by:
+            return None
+        need = self._need(pool, sorted(made_by, key=_names_no_account), 0)
+        return need if need.cap.capped or self._counted(made_by) else None
+
+    def _counted(self, made_by: list[Cap]) -> bool:
+        return any((cap.kind, cap.selector.text) in self.seen for cap in made_by)
+
+    def _need(self, pool: str, made_by: list[Cap], limit: int) -> Need:
+        cap = made_by[0]
+        if len(made_by) > 1:
+            cap = self._merged([(cap.kind, cap.selector.text) for cap in made_by])
+        instance = _instance(cap.selector, pool)
+        assert instance is not None, f"{cap.selector.text} does not make {pool}"
+        return Need(pool, cap, limit, *instance)
+
+
+def _first(values: list[T | None], default: T) -> T:
+    return next((value for value in values if value is not None), default)
+
+
+def _on_429(kind: str, selector: Selector) -> str:
+    """Caps of our own (host, project) never learn."""
+    return ON_429[kind] if selector.scope == "model" else "pause"
+
+
+def _names_no_account(cap: Cap) -> bool:
+    return not cap.selector.account
+
+
+def _applies(selector: Selector, spec: Spec, model: Model | None) -> bool:
+    if selector.scope == "host":
+        return bool(spec.host) and not spec.supervisor
+    if selector.scope == "project":
+        return True
+    return model is not None and selector.matches(model)
+
+
+def makes(selector: Selector, pool: str) -> bool:
+    """Whether a cap of this selector makes the pool of this name."""
+    return _instance(selector, pool) is not None
+
+
+def _instance(selector: Selector, pool: str) -> tuple[str, str, str] | None:
+    """Account, host and project of the pool of this name, if `selector` makes such a pool (see `pool_id`)."""
+    if selector.scope != "model":
+        scope, colon, instance = pool.partition(":")
+        if scope != selector.scope or not colon:
+            return None
+        return ("", instance, "") if scope == "host" else ("", "", instance)
+    if selector.account:
+        model = Model(selector.provider, selector.account, selector.name)
+        return (account_of(model), "", "") if pool == pool_id(selector, model, "", "") else None
+    text = pool.removeprefix(f"{selector.text}:") if "*" in selector.provider else pool.partition("/")[0]
+    try:
+        model = parse_model(f"{text}/any")
+    except BadName:
+        return None
+    makes = glob(selector.provider, model.provider) and pool == pool_id(selector, model, "", "")
+    return (account_of(model), "", "") if makes else None

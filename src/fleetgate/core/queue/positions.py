@@ -1,0 +1,306 @@
+"""Who stands where in line (SPEC A5). Reads only.
+
+A position is n of m for a pool: of the m who would enter the pool that blocks a ticket if it gave way, n - 1 would do
+so first. Those whom something else holds back, which does not block this ticket, do not count. It can rise. Who waits
+for the end of a backoff has a position among those who wait for the same model. An estimate is given only where holds
+were observed: pause left + position x (mean hold + cooldown) / limit, spread as a range. Jobs that no worker has
+offered to run yet are among them, at the places that they keep.
+
+The line is listed by when each is expected to start, and walked from its front: a part of it costs what is before its
+end, not what stands behind. What pools and rules have a say in is noted down at the beginning, so that a walk may go on
+in another thread while the state changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heapreplace, merge
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from fleetgate.core.entities import Reason, Spec, Ticket
+from fleetgate.core.pools.effective_caps import UNLIMITED
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.queue import Queue
+from fleetgate.core.queue.waiting_jobs import Entry
+from fleetgate.core.state.state import DEFAULT_HOLD_MS, State
+from fleetgate.core.views.wait_reasons import of_job_aside, reason_for, reason_of_job
+
+_ENDLESS_MS = 10**11  # a pause until somebody resumes
+_PASSED_OVER = Reason("passed_over", "a seat was offered and not taken; it keeps its place until its process speaks")
+
+
+class TicketView(Struct):
+    ticket: Ticket
+    position: int
+    reason: Reason
+    estimate_ms: tuple[int, int] | None
+    of: int = 0  # how many have a position there; 0: it stands aside
+    pool: str = ""  # what the position is for: a pool, or a model that is backed off
+
+
+class Row(NamedTuple):
+    """Those who would enter a pool if only `blocks` gave way; all of these are keys of pools.
+
+    Where no pool is waited for, `pool` is a space and a model: of those who wait for its backoff to end.
+    """
+
+    pool: str
+    blocks: frozenset[str]
+
+
+class Placed(NamedTuple):
+    """A ticket where it is listed: by when it is expected to start, then by position and age."""
+
+    starts_ms: int
+    position: int
+    order: int
+    arrival: int
+    ticket: Ticket
+
+
+class Line:
+    """The line as it is at one moment; with `near`, only what has a say in the position of such requests."""
+
+    def __init__(self, state: State, now: int, near: Spec | None = None) -> None:
+        self._now = now
+        aside = _aside(state, now)
+        queues = dict(state.standing)
+        queues |= {spec: state.queue(spec) for spec in state.shelf.kinds(now)}
+        if near is not None and near in queues:
+            row = row_of(state, near, now)
+            queues = {spec: queue for spec, queue in queues.items() if _may_be_in(row, queue)}
+        self._stands: dict[Spec, _Stand] = {}
+        for spec, queue in queues.items():
+            number = _jobs_of(queue, aside)
+            self._stands[spec] = _Stand(state, queue, now, number, state.shelf.entries(spec) if number else [])
+        self._rows = {stand.row: stand for stand in self._stands.values()}  # one of those that have it
+        self._sizes: dict[Row, int] = {}
+        ordered = sorted((each for some in aside.values() for each in some), key=_age)
+        first = len(state.tickets) - len(ordered) + 1  # behind all the others
+        self._away = {ticket.id: (first + n, ticket) for n, ticket in enumerate(ordered)}
+
+    def page(self, offset: int = 0, limit: int | None = None) -> list[TicketView]:
+        """So many, by when they are expected to start."""
+        end = None if limit is None else offset + limit
+        return [self._view(each.ticket, each.position) for each in islice(self._placed(), offset, end)]
+
+    def walk(self, wanted: Callable[[Ticket], bool]) -> Iterator[TicketView]:
+        """Those that are wanted, in the same order."""
+        return (self._view(each.ticket, each.position) for each in self._placed() if wanted(each.ticket))
+
+    def places(self, row: Row) -> dict[str, TicketView]:
+        """Those who have their position in a row, by id."""
+        found = self._of_row(row) if row in self._rows else ()
+        return {each.ticket.id: self._view(each.ticket, each.position) for each in found}
+
+    def size_of(self, row: Row) -> int:
+        """How many stand in a row, those included who have their position elsewhere."""
+        if row not in self._sizes:
+            self._sizes[row] = sum(stand.size for stand in self._stands.values() if stand.is_in(row))
+        return self._sizes[row]
+
+    def _placed(self) -> Iterator[Placed]:
+        away = [
+            Placed(_starts_aside_ms(ticket, self._now), position, ticket.order, ticket.arrival, ticket)
+            for position, ticket in self._away.values()
+        ]
+        return merge(*(self._of_row(row) for row in self._rows), sorted(away))
+
+    def view(self, ticket: Ticket) -> TicketView:
+        """One ticket of the line."""
+        if ticket.id in self._away:
+            return self._view(ticket, self._away[ticket.id][0])
+        served = self._served(self._stands[ticket.spec].row)
+        return self._view(ticket, next(place for place, each in enumerate(served, 1) if each is ticket))
+
+    def _view(self, ticket: Ticket, position: int) -> TicketView:
+        if not _takes_part(ticket, self._now):
+            return TicketView(ticket, position, of_job_aside(ticket) if ticket.job else _PASSED_OVER, None)
+        stand = self._stands[ticket.spec]
+        reason = stand.of_jobs if ticket.away else stand.reason
+        known = None if ticket.away and reason.code == "no_worker" else estimate(stand.pace, position)
+        return TicketView(ticket, position, reason, known, max(self.size_of(stand.row), position), stand.name)
+
+    def _of_row(self, row: Row) -> Iterator[Placed]:
+        """Those who have their position in a row; others stand in it too, and have theirs elsewhere."""
+        wait_ms, each_ms, limit = self._rows[row].start
+        for place, ticket in enumerate(self._served(row), 1):
+            if self._stands[ticket.spec].row == row:
+                yield Placed(wait_ms + place * each_ms // limit, place, ticket.order, ticket.arrival, ticket)
+
+    def _served(self, row: Row) -> Iterator[Ticket]:
+        """All who stand in a row, as its pool would serve them: fair between flows, by age within."""
+        flows: dict[str, list[_Stand]] = {}
+        for stand in self._stands.values():
+            if stand.is_in(row):
+                flows.setdefault(stand.flow, []).append(stand)
+        starts, new = self._rows[row].shares
+        heads: list[tuple[int, int, int, str, Ticket]] = []
+        walks = {flow: merge(*(stand.tickets() for stand in stands), key=_age) for flow, stands in flows.items()}
+        served = {flow: starts.get(flow, new) for flow in flows}
+
+        def head(flow: str, ticket: Ticket) -> tuple[int, int, int, str, Ticket]:
+            return (-1 if ticket.order < 0 else served[flow], ticket.order, ticket.arrival, flow, ticket)
+
+        for flow, walk in walks.items():
+            heads += [head(flow, ticket) for ticket in islice(walk, 1)]
+        heapify(heads)
+        while heads:
+            _, _, _, flow, ticket = heads[0]
+            yield ticket
+            served[flow] += self._stands[ticket.spec].hold_ms
+            after = next(walks[flow], None)
+            if after is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, head(flow, after))
+
+
+def row_of(state: State, spec: Spec, now: int) -> Row:
+    """The row in which such requests have their position."""
+    return _Stand(state, state.queue(spec), now, 0, []).row
+
+
+class _Stand:
+    """One queue, as it is noted down, with so many jobs that wait for a worker."""
+
+    def __init__(self, state: State, queue: Queue, now: int, number: int, jobs: list[Entry]) -> None:
+        held_by = blocking(queue, now)
+        at = held_by[0] if held_by else next(iter(queue.pools), None)
+        self.flow = queue.flow
+        self.pools = frozenset(pool.key for pool in queue.pools)
+        self.blocks = frozenset(pool.key for pool in held_by)
+        self.size = queue.waiting + number
+        self.reason = reason_for(state, queue, now)
+        # Of those that no worker offers to run.
+        self.of_jobs = reason_of_job(state, queue, now) if number else self.reason
+        self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.seats
+        self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # that is not up to us
+        if at is not None and at.key in self.pools:
+            self.name = at.id
+            self.row = Row(at.key, self.blocks)
+            self.shares = ({flow: share.start for flow, share in at.shares.items()}, at.virtual)
+            self.start = _start_of(at, now)
+        else:
+            self.name = _model_of(queue)
+            self.row = Row(f" {self.name}", frozenset())
+            self.shares = ({}, 0)
+            until = self.reason.until
+            self.start = (0 if self.reason.code != "backoff" else _ENDLESS_MS if until is None else until - now, 0, 1)
+            self.hold_ms = 0  # the oldest is first, whatever its flow
+        self._queue = queue
+        self._entries = queue.entries()
+        self._shelf, self._jobs = state.shelf, jobs
+
+    def is_in(self, row: Row) -> bool:
+        """Whether its tickets stand in a row, wherever they have their position."""
+        return self.row == row or (row.pool in self.pools and self.blocks <= row.blocks)
+
+    def tickets(self) -> Iterator[Ticket]:
+        """The oldest first."""
+        asking = self._queue.in_order(self._entries)
+        return (
+            merge(asking, self._shelf.in_order(self._queue.spec, list(self._jobs)), key=_age) if self._jobs else asking
+        )
+
+
+def _model_of(queue: Queue) -> str:
+    """What those wait for who wait for no pool."""
+    return queue.preferred.model
+
+
+def _may_be_in(row: Row, queue: Queue) -> bool:
+    """Whether those of a queue may stand in a row."""
+    return row.pool == f" {_model_of(queue)}" or any(pool.key == row.pool for pool in queue.pools)
+
+
+def _start_of(pool: Pool, now: int) -> tuple[int, int, int]:
+    """When the first of a pool's row is expected to start, and after how long, for so many at once, the next: in ms."""
+    wait_ms = min(max(pool.paused_until - now, 0), _ENDLESS_MS)
+    hold_ms = pool.hold_mean_ms if pool.holds else DEFAULT_HOLD_MS
+    return wait_ms, hold_ms + pool.cooldown_ms, pool.limit
+
+
+def _starts_aside_ms(ticket: Ticket, now: int) -> int:
+    """When a ticket that has no part in the line is expected to start."""
+    return ticket.not_before - now if ticket.not_before > now and not ticket.held else 2 * _ENDLESS_MS
+
+
+def _takes_part(ticket: Ticket, now: int) -> bool:
+    """Whether a ticket has a position: it asks, or would if a worker had a hand for it."""
+    return not ticket.away or (ticket.job and not ticket.held and ticket.not_before <= now)
+
+
+def _age(ticket: Ticket) -> tuple[int, int]:
+    return ticket.order, ticket.arrival
+
+
+def blocking(queue: Queue, now: int) -> list[Pool]:
+    """The pools that hold this queue back, by its preferred candidate; the narrowest first."""
+    seats = queue.spec.seats
+    return [pool for pool, own in queue.preferred.needs if pool.blocks(seats, own, queue, now)]
+
+
+def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
+    """How many would enter a pool if only `blocks` gave way."""
+    return sum(
+        queue.waiting
+        for queue in state.standing.values()
+        if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
+    )
+
+
+def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
+    """How many jobs that no worker offers to run would enter a pool if only `blocks` gave way."""
+    aside = _aside(state, now)
+    queues = [state.queue(spec) for spec in state.shelf.kinds(now)]
+    return sum(
+        _jobs_of(queue, aside)
+        for queue in queues
+        if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
+    )
+
+
+def _aside(state: State, now: int) -> dict[Spec, list[Ticket]]:
+    """The tickets that have no part in the line now, by what they need."""
+    found: dict[Spec, list[Ticket]] = {}
+    for ident in state.roster.aside:
+        ticket = state.tickets[ident]
+        if not _takes_part(ticket, now):
+            found.setdefault(ticket.spec, []).append(ticket)
+    return found
+
+
+def _jobs_of(queue: Queue, aside: dict[Spec, list[Ticket]]) -> int:
+    """How many jobs of a kind wait for a worker."""
+    return len(queue.members) - queue.waiting - len(aside.get(queue.spec, ()))
+
+
+class Pace(NamedTuple):
+    """How quickly a pool's seats come free, by what was observed."""
+
+    paused_ms: int
+    low_ms: int
+    high_ms: int
+    limit: int
+
+
+def pace_of(pool: Pool | None, now: int) -> Pace | None:
+    if pool is None or not pool.holds or pool.limit >= UNLIMITED:
+        return None
+    paused_ms = max(pool.paused_until - now, 0)
+    if paused_ms > _ENDLESS_MS:
+        return None
+    low_ms = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cooldown_ms
+    return Pace(paused_ms, low_ms, pool.hold_mean_ms + pool.hold_dev_ms + pool.cooldown_ms, pool.limit)
+
+
+def estimate(pace: Pace | None, position: int) -> tuple[int, int] | None:
+    """When whoever has this position may start, at the earliest and at the latest."""
+    if pace is None:
+        return None
+    low_ms, high_ms = (position * each // pace.limit for each in (pace.low_ms, pace.high_ms))
+    return pace.paused_ms + low_ms, pace.paused_ms + high_ms

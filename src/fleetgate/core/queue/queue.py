@@ -1,0 +1,180 @@
+"""The line: one ordered queue for each distinct set of needs, parked on what blocks it.
+
+All tickets of a queue need the same seats of the same pools, so only its head matters. A queue whose head is
+blocked is parked on one pool that blocks each candidate, and looked at again only when such a pool changes. The
+cost of a decision therefore depends neither on the length of the line nor on how many hosts stand in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.errors import InternalError
+from fleetgate.core.model_names import Model
+
+if TYPE_CHECKING:
+    from fleetgate.core.pools.pool import Pool
+
+Place = tuple[int, int, str]  # of a ticket in its queue: order, arrival, id
+
+
+class Candidate:
+    """One model that a request may use, and the pools that it needs then."""
+
+    __slots__ = ("gates", "hold_key", "max_hold_ms", "model", "name", "needs")
+
+    def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str) -> None:
+        self.name = name  # None: only host and project count
+        self.hold_key = hold_key  # under which it is known how long the request's flow holds a seat
+        self.model = "" if name is None else str(name)
+        self.needs = needs  # narrowest first; (pool, own limit or 0)
+        self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
+        self.max_hold_ms = min((pool.cap.max_hold_ms for pool, _ in needs if pool.cap.max_hold_ms), default=0)
+
+    def is_paused(self, now: int) -> bool:
+        """Whether one of its pools is paused."""
+        return any(now < pool.paused_until for pool, _ in self.needs)
+
+
+class Queue:
+    """The tickets of one project that need the same, in order."""
+
+    __slots__ = (
+        "_heap",
+        "_tickets",
+        "by_model",
+        "candidates",
+        "flow",
+        "members",
+        "others",
+        "parking",
+        "pools",
+        "seats",
+        "sole",
+        "spec",
+        "timer_at",
+        "turn_at",
+        "usable",
+        "valid",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        spec: Spec,
+        candidates: tuple[Candidate, ...],
+        usable: tuple[Candidate, ...],
+        tickets: dict[str, Ticket],
+    ) -> None:
+        self.spec = spec
+        self.flow = spec.project
+        self.seats = spec.seats
+        self.members: dict[str, None] = {}  # all tickets that need this, also those that ask for nothing now
+        self.waiting = 0  # tickets that ask
+        self.bind(candidates, usable)
+        self.turn_at = 0  # when to look whether its head is being overtaken
+        self.timer_at = 0  # a timer is set for then or earlier; 0: for this parking there is none
+        self.parking = 0  # number of the current parking; entries of an older one no longer stand
+        self._heap: list[Place] = []  # its first is that of a ticket that asks
+        self._tickets = tickets
+
+    def __repr__(self) -> str:
+        return f"<Queue {'|'.join(self.by_model)} for {self.flow}: {self.waiting} waiting>"
+
+    def bind(self, candidates: tuple[Candidate, ...], usable: tuple[Candidate, ...]) -> None:
+        """Its tickets enter with one of these from now on."""
+        self.candidates = candidates
+        self.usable = usable  # those to try: not backed off, and only the first unless any will do
+        # Whether another may be used while something that the first needs is paused.
+        self.others = not self.spec.any and 0 < len(usable) < len(candidates)
+        # The one way in, where there is no other and it leads through one pool, and no gate.
+        alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
+        self.sole = candidates[0] if alone and not candidates[0].gates else None
+        self.by_model = {candidate.model: candidate for candidate in candidates}
+        self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
+        self.valid = False  # the engine found nothing wrong with such requests
+
+    @property
+    def preferred(self) -> Candidate:
+        """The candidate that it would enter with if all had room."""
+        return self.usable[0] if self.usable else self.candidates[0]
+
+    def push(self, ticket: Ticket) -> bool:
+        """Add a ticket; whether it is the head now."""
+        self.waiting += 1
+        heap, ident = self._heap, ticket.id
+        heappush(heap, (ticket.order, ticket.arrival, ident))
+        return heap[0][2] == ident
+
+    def fill(self, tickets: list[Ticket]) -> None:
+        """Add many at once."""
+        self.waiting += len(tickets)
+        self._heap.extend((ticket.order, ticket.arrival, ticket.id) for ticket in tickets)
+        heapify(self._heap)
+
+    def removed(self, ticket: Ticket) -> bool:
+        """A ticket no longer asks; whether it was the head. Any other's place is dropped when it comes to the top."""
+        heap = self._heap
+        self.waiting -= 1
+        was_head = heap[0][2] == ticket.id
+        places = len(heap)
+        if places > 64 and places > 4 * self.waiting:
+            self._tidy()
+        elif was_head:
+            heappop(heap)
+            while len(heap) > self.waiting and not self._stands(heap[0]):  # else there are no others
+                heappop(heap)
+        return was_head
+
+    def _tidy(self) -> None:
+        """Drop all places at which nobody stands."""
+        self._heap = [place for place in self._heap if self._stands(place)]
+        heapify(self._heap)
+
+    def head(self) -> Ticket | None:
+        """The first ticket that asks."""
+        return self._tickets[self._heap[0][2]] if self._heap else None
+
+    def first(self) -> Ticket:
+        """The head of a queue that has one."""
+        if not self._heap:
+            raise InternalError(f"{self!r} has no head")
+        return self._tickets[self._heap[0][2]]
+
+    @property
+    def place(self) -> Place:
+        """Where the head of a queue stands that has one."""
+        if not self._heap:
+            raise InternalError(f"{self!r} has no head")
+        return self._heap[0]
+
+    def _stands(self, place: Place) -> bool:
+        """Whether a place is that of a ticket that asks."""
+        order, arrival, ident = place
+        ticket = self._tickets.get(ident)
+        return ticket is not None and ticket.order == order and ticket.arrival == arrival and not ticket.away
+
+    def entries(self) -> list[Place]:
+        """Its tickets' places as they are now, for `in_order`."""
+        return self._heap.copy()
+
+    def in_order(self, entries: list[Place]) -> Iterator[Ticket]:
+        """The tickets that stand at these places and ask, from the head on. It costs what is taken."""
+        ahead = [(entry, 0) for entry in entries[:1]]
+        last = None
+        while ahead:
+            entry, index = heappop(ahead)
+            for below in range(2 * index + 1, min(2 * index + 3, len(entries))):
+                heappush(ahead, (entries[below], below))
+            if entry != last and self._stands(entry):
+                yield self._tickets[entry[2]]
+            last = entry
+
+    def can_keep(self, now: int) -> bool:
+        """Whether seats that are kept for the head will let it in with the candidate it prefers."""
+        if not self.usable:
+            return False
+        return all(pool.can_keep(self.spec.seats, own, now) for pool, own in self.usable[0].needs)

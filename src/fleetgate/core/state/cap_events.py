@@ -1,0 +1,283 @@
+"""What rules, files and observations make of a state: which pools there are, and who counts where.
+
+Rules change seldom. Then those whom the change concerns are counted again, whole queues at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core.model_names import Selector, glob, parse_model, parse_selector
+from fleetgate.core.pools.effective_caps import makes
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from fleetgate.core.state.state import State
+
+
+class RuleEvents:
+    """Applied to one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def rule_set(self, event: ev.RuleSet, at: int) -> None:
+        rule = event.rule
+        self._state.rules.runtime[rule.kind, rule.selector] = rule
+        if event.cap_set:
+            self._forgive(rule.kind, rule.selector)
+        self._rule_changed(rule.kind, rule.selector)
+
+    def cap_removed(self, event: ev.CapRemoved, at: int) -> None:
+        key = (event.kind, event.selector)
+        old = self._state.rules.runtime.get(key)
+        kept = Rule(*key) if old is None else replace(old, cap=None, auto=False)
+        self._state.rules.runtime[key] = replace(kept, unlimited=True)
+        self._forgive(*key, pause=True)
+        self._rule_changed(*key)
+
+    def cap_reset(self, event: ev.CapReset, at: int) -> None:
+        self._state.rules.runtime.pop((event.kind, event.selector), None)
+        self._forgive(event.kind, event.selector)
+        self._rule_changed(event.kind, event.selector)
+
+    def selector_seen(self, event: ev.SelectorSeen, at: int) -> None:
+        self._state.rules.seen[event.kind, event.selector] = None
+        self._rule_changed(event.kind, event.selector)
+
+    def file_loaded(self, event: ev.FileLoaded, at: int) -> None:
+        state = self._state
+        state.file_path, state.file_digest, state.file_modified = event.path, event.digest, event.modified
+        state.seniority_ms = event.seniority_ms
+        state.rules.file = {(rule.kind, rule.selector): rule for rule in event.rules}
+        self.rebuild()
+
+    def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:
+        """A person set this cap: what rate limits did to its pools is over."""
+        for pool in self._state.pools.values():
+            if pool.kind == kind and pool.cap.selector.text == selector:
+                pool.reduced = 0
+                if pool.adapt is not None:
+                    pool.adapt.forgive()
+                if pause:
+                    pool.paused_until = 0
+                    pool.pause_cause = ""
+
+    def observed(self, event: ev.Observed, at: int) -> None:
+        state = self._state
+        state.foreign[event.host] = event.foreign
+        if not event.foreign:
+            del state.foreign[event.host]
+        if event.auto_cap is not None:
+            state.auto_caps[event.host] = event.auto_cap
+        changed = self._count_foreign()
+        for pool in state.pools.values():
+            if pool.host == event.host or (pool.kind == "agents" and pool.id in changed):
+                state.see(pool)
+                state.touch(pool)
+        state.review_reservations(at)
+
+    def _count_foreign(self) -> set[str]:
+        """Foreign agents count in every pool they match, as if each had asked for a seat on its host.
+
+        The pools of agents in which others do now than before.
+        """
+        state = self._state
+        before, state.foreign_seats = state.foreign_seats, {}
+        for host, seen in state.foreign.items():
+            for model, number in seen:
+                spec = Spec(models=(model,) if model else (), host=host)
+                for need in state.rules.needs(spec, parse_model(model) if model else None):
+                    if need.cap.selector.scope != "project":  # nobody knows theirs
+                        state.foreign_seats[need.pool] = state.foreign_seats.get(need.pool, 0) + number
+        return {pool for pool in (*before, *state.foreign_seats) if before.get(pool) != state.foreign_seats.get(pool)}
+
+    # What follows from the rules.
+
+    def rebuild(self) -> None:
+        """The rules changed: work out again which pools everyone needs. Costs what there are queues and leases."""
+        state = self._state
+        state.rules.merge()
+        self._remake(list(state.queues.values()), list(state.leases), list(state.pools.values()))
+
+    def _rule_changed(self, kind: str, text: str) -> None:
+        """The same where one selector says something else: only those are looked at whom it concerns."""
+        state, selector = self._state, parse_selector(text)
+        if selector.scope != "model":
+            self.rebuild()
+            return
+        state.rules.merge()
+        concerned: dict[Spec, Queue] = {}
+        for account, found in state.by_account.items():
+            if glob(selector.provider, account.partition("@")[0]):
+                concerned |= {spec: queue for spec, queue in found.items() if spec.kind == kind}
+        queues = [queue for queue in concerned.values() if _concerns(selector, queue)]
+        leases = [
+            ident
+            for ident, lease in state.leases.items()
+            if lease.model and lease.ticket.spec.kind == kind and selector.matches(parse_model(lease.model))
+        ]
+        made = [pool for pool in state.pools.values() if pool.kind == kind and makes(selector, pool.id)]
+        self._remake(queues, leases, made)
+
+    def _remake(self, queues: list[Queue], leases: list[str], pools: list[Pool]) -> None:
+        """Have these pools follow the rules, and these queues and leases count in the pools that they need now."""
+        state = self._state
+        kept = self._unreserved(queues)
+        waited: set[tuple[str, str]] = set()
+        touched = {pool.key: pool for pool in pools}
+        for queue in queues:
+            touched |= {pool.key: pool for pool in queue.pools}
+            self._count_out(queue, waited)
+        for ident in leases:
+            touched |= {pool.key: pool for pool, _ in state.held[ident].needs}
+            self._count_lease(ident, -1)
+        for pool in pools:
+            self._follow(pool)
+        for queue in queues:
+            candidates = state.candidates(queue.spec)
+            queue.bind(candidates, state.usable(queue.spec, candidates))
+            touched |= {pool.key: pool for pool in queue.pools}
+            self._count_in(queue, waited)
+            if queue.waiting:
+                state.look_at(queue)
+        for ident in leases:
+            lease = state.leases[ident]
+            state.held[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
+            touched |= {pool.key: pool for pool, _ in state.held[ident].needs}
+            self._count_lease(ident, 1)
+        for name in self._count_foreign():
+            if f"agents {name}" in state.pools:
+                touched[f"agents {name}"] = state.pools[f"agents {name}"]
+        state.remade = [pool for pool in touched.values() if state.pools.get(pool.key) is pool]
+        for pool in state.remade:
+            state.see(pool)
+            state.touch(pool)
+        self._know_calls(state.remade)
+        self._count_askers(state.remade)
+        for ident, keys in kept.items():
+            state.reserve(state.tickets[ident], keys)
+        state.review_reservations(state.at)
+
+    def choose_again(self, queues: list[Queue]) -> None:
+        """Those who stand in these queues enter with what is usable of their candidates now."""
+        kept = self._unreserved(queues)
+        waited: set[tuple[str, str]] = set()
+        pools: dict[str, Pool] = {}
+        for queue in queues:
+            pools |= {pool.key: pool for pool in queue.pools}
+            self._count_out(queue, waited)
+        for queue in queues:
+            valid = queue.valid
+            queue.bind(queue.candidates, self._state.usable(queue.spec, queue.candidates))
+            queue.valid = valid
+            pools |= {pool.key: pool for pool in queue.pools}
+            self._count_in(queue, waited)
+        self._count_askers(list(pools.values()))
+        for ident, keys in kept.items():
+            self._state.reserve(self._state.tickets[ident], keys)
+
+    def _unreserved(self, queues: list[Queue]) -> dict[str, tuple[str, ...]]:
+        """What is kept for those who stand in these queues; from now on it is not."""
+        state = self._state
+        specs = {queue.spec for queue in queues} if state.reserved else set()
+        kept = {ident: keys for ident, keys in state.reserved.items() if state.tickets[ident].spec in specs}
+        for ident in kept:
+            state.unreserve(ident)
+        return kept
+
+    def _count_out(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
+        """Those who stand in a queue are no longer counted in its pools. Its flow `waited` there."""
+        for pool in queue.pools if queue.waiting else ():
+            waited.add((pool.key, queue.flow))
+            pool.shares[queue.flow].waiting -= queue.waiting
+
+    def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
+        """Those who stand in a queue are counted in its pools; a flow that `waited` there keeps its share as it is."""
+        for pool in queue.pools if queue.waiting else ():
+            known = (pool.key, queue.flow) in waited
+            share = pool.share(queue.flow) if known else pool.settled(queue.flow)
+            share.waiting += queue.waiting
+
+    def _count_askers(self, pools: list[Pool]) -> None:
+        """How many stand at these pools whose process can ask for the usage of the pool's account."""
+        state = self._state
+        for pool in pools:
+            idents = state.roster.askers.get(pool.account, ())
+            asking = [state.tickets[ident].spec for ident in idents] if pool.account else []
+            number = sum(pool in state.queue(spec).pools for spec in asking)
+            pool.upstream.recount(number, state.at)
+
+    def _count_lease(self, ident: str, sign: int) -> None:
+        for pool, _ in self._state.held[ident].needs:
+            pool.used += sign * self._state.leases[ident].ticket.spec.seats
+
+    def _follow(self, pool: Pool) -> None:
+        """A pool has the cap that the rules make for it now, or is gone."""
+        state = self._state
+        need = state.rules.find(pool.kind, pool.id)
+        if pool in state.gates:
+            state.gates.remove(pool)
+        if need is None:
+            del state.pools[pool.key]
+            return
+        before, pool.cap = pool.cap, need.cap
+        if (before.selector, before.cap, before.auto) != (need.cap.selector, need.cap.cap, need.cap.auto):
+            pool.reduced = 0  # a person changed this cap
+            if pool.adapt is not None:
+                pool.adapt.forgive()
+        if not need.cap.capped:
+            pool.reduced = pool.paused_until = 0
+            pool.pause_cause = ""
+        if need.cap.usage_gate:
+            state.gates.append(pool)
+            if pool.upstream.askers and not (before.usage_gate and before.capped):
+                pool.upstream.begin(state.at)
+        else:
+            pool.usage_timer_at = 0
+
+    def attach(self) -> None:
+        """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
+        state = self._state
+        state.shelf.fill(state.at)
+        self._count_foreign()
+        for pool in state.pools.values():
+            state.see(pool)
+        for ident, lease in state.leases.items():
+            state.held[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
+            self._count_lease(ident, 1)
+        self._know_calls(list(state.pools.values()))
+        by_spec: dict[Spec, list[Ticket]] = {}
+        for ticket in state.tickets.values():
+            state.list_ticket(ticket)
+            if not ticket.away:
+                by_spec.setdefault(ticket.spec, []).append(ticket)
+        for spec, tickets in by_spec.items():
+            queue = state.standing[spec] = state.queue(spec)
+            queue.fill(tickets)
+            self._count_in(queue, {(pool.key, queue.flow) for pool in queue.pools})
+            state.look_at(queue)
+        self._count_askers(list(state.pools.values()))
+
+    def _know_calls(self, pools: list[Pool]) -> None:
+        """Those of these pools that learn are told which leases are there."""
+        state = self._state
+        live: dict[str, dict[str, int]] = {pool.key: {} for pool in pools if pool.adapt is not None}
+        if live:
+            for ident, lease in state.leases.items():
+                for pool, _ in state.held[ident].needs:
+                    if pool.key in live:
+                        live[pool.key][ident] = lease.ticket.spec.seats
+        for key, calls in live.items():
+            adapt = state.pools[key].adapt
+            assert adapt is not None
+            adapt.know(calls, state.at)
+
+
+def _concerns(selector: Selector, queue: Queue) -> bool:
+    return any(each.name is not None and selector.matches(each.name) for each in queue.candidates)

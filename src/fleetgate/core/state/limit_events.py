@@ -1,0 +1,82 @@
+"""What pauses, limits and the provider's answers make of a pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetgate.core import events as ev
+from fleetgate.core.limits import Verdict
+from fleetgate.core.pools.pool import Pool
+
+if TYPE_CHECKING:
+    from fleetgate.core.state.state import State
+
+_OfPool = ev.Paused | ev.Resumed | ev.Reduced | ev.Accepted | ev.Refused | ev.UsageAsked | ev.UsageAnswered
+
+
+class PoolEvents:
+    """Applied to one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def paused(self, event: ev.Paused, at: int) -> None:
+        state = self._state
+        pool = self._pool_of(event)
+        pool.paused_until = event.until
+        pool.pause_cause = event.cause
+        if event.incident:
+            pool.incident_seq = state.seq
+        state.touch(pool)
+        concerned = state.by_account.get(pool.account, {}) if pool.account else state.standing
+        for queue in concerned.values():  # another candidate may be used meanwhile
+            if queue.others and queue.waiting and pool in queue.pools:
+                state.look_at(queue)
+        state.review_reservations(at)
+
+    def resumed(self, event: ev.Resumed, at: int) -> None:
+        pool = self._pool_of(event)
+        pool.paused_until = 0
+        pool.pause_cause = ""
+        self._state.touch(pool)
+
+    def reduced(self, event: ev.Reduced, at: int) -> None:
+        pool = self._pool_of(event)
+        pool.reduced = event.limit
+        pool.refresh()
+        self._state.review_reservations(at)
+
+    # What `adapt` learns (core/limits/adaptive.py).
+
+    def accepted(self, event: ev.Accepted, at: int) -> None:
+        pool = self._pool_of(event)
+        assert pool.adapt is not None, f"{pool.key} learns nothing"
+        pool.adapt.accepted(event.id, at)
+        pool.refresh()
+        self._state.touch(pool)
+
+    def refused(self, event: ev.Refused, at: int) -> None:
+        pool = self._pool_of(event)
+        assert pool.adapt is not None, f"{pool.key} learns nothing"
+        pool.adapt.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
+        pool.refresh()
+        self._state.touch(pool)
+        self._state.review_reservations(at)
+
+    def _pool_of(self, event: _OfPool) -> Pool:
+        pool = self._state.named(event.kind, event.pool)
+        assert pool is not None, f"no cap makes the pool {event.pool}"
+        return pool
+
+    # The usage gate.
+
+    def usage_asked(self, event: ev.UsageAsked, at: int) -> None:
+        self._pool_of(event).upstream.asked(event.by, at)
+
+    def usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
+        pool = self._pool_of(event)
+        asked_at = pool.upstream.asked_at
+        pool.upstream.answered(event.count, event.error, at)
+        if pool.adapt is not None:
+            pool.adapt.answered(event.count, at, asked_at)
+            pool.refresh()

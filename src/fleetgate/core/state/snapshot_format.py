@@ -1,0 +1,135 @@
+"""The state as data, to be written down and read back.
+
+`FORMAT` is raised when a snapshot of an older release would be misread. Fields are only ever added, with defaults;
+tests/golden restores a snapshot of every format ever released.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from fleetgate.core.entities import Lease, Rule, Ticket
+from fleetgate.core.limits.adaptive_state import LAG_MS
+from fleetgate.core.pools.backoff import Backoff
+
+FORMAT = 1
+
+
+class ShareRecord(Struct, array_like=True):
+    start: int
+    debit: int
+    latest: int
+    latest_at: int
+
+
+class UpstreamRecord(Struct, omit_defaults=True):
+    """What was asked of a pool's provider, and answered."""
+
+    asked_by: str = ""
+    asked_at: int = 0
+    prompt_at: int = 0
+    cooled_at: int = 0
+    count: int | None = None
+    error: str = ""
+    answered_at: int = 0
+    lent: int = 0
+
+
+class CallRecord(Struct, array_like=True, gc=False):
+    """What `adapt` knows of an admission (limits/belief.py says what each field means)."""
+
+    epoch: int
+    level: int
+    at: int
+    bold: bool
+    ghosts: int
+    ghost_age: int
+    decided: bool = False
+    refused: bool = False
+    live: int = 0
+
+
+class BeliefRecord(Struct, omit_defaults=True):
+    """What `adapt` has learned about one pool."""
+
+    limit: int = 0
+    proven: int = 0
+    firm: int = 0
+    proven_at: int = 0
+    held_at: int = 0
+    failed: int = 0
+    good: int = 0
+    lag_ms: int = LAG_MS
+    lag_was: int = 0
+    clean: int = 0
+    epoch: int = 1
+    in_a_row: int = 0
+    next_probe: int = 0
+    interval_ms: int = 0
+    probing: bool = False
+    unproven: str = ""
+    sent_at: int = 0
+    tried_at: int = 0
+    tried: int = 0
+    freed_at: int = 0
+    hold_ms: int = 1_800
+    gap_ms: int = 4_000 * 16
+    freed: list[tuple[int, int]] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
+    ghost_age: int = 0
+    drops: int = 0
+    before: tuple[int, int] = (0, 0)
+    failed_before: int = 0
+    probe_before: int = 0
+    last_why: str = ""
+    last_level: int = 0
+    last_at: int = 0
+    calls: dict[str, CallRecord] = field(default_factory=dict)
+
+
+class PoolRecord(Struct, omit_defaults=True):
+    """What of a pool cannot be derived from rules, leases and tickets."""
+
+    kind: str
+    pool: str
+    cooling: list[tuple[int, int]] = field(default_factory=list)
+    paused_until: int = 0
+    pause_cause: str = ""
+    incident_seq: int = 0
+    reduced: int = 0
+    virtual: int = 0
+    shares: dict[str, ShareRecord] = field(default_factory=dict)
+    holds: int = 0
+    hold_mean_ms: int = 0
+    hold_dev_ms: int = 0
+    upstream: UpstreamRecord | None = None
+    adapt: BeliefRecord | None = None  # what was learned of the provider's limit
+
+
+class Snapshot(Struct, omit_defaults=True):
+    """Everything that `State.restore` needs."""
+
+    seq: int
+    at: int
+    format: int = 0  # always written: what equals its default is not
+    file_path: str = ""
+    file_digest: str = ""
+    file_modified: int = 0
+    seniority_ms: int | None = None
+    file_rules: list[Rule] = field(default_factory=list)
+    runtime_rules: list[Rule] = field(default_factory=list)
+    seen: list[tuple[str, str]] = field(default_factory=list)
+    tickets: list[Ticket] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    pools: list[PoolRecord] = field(default_factory=list)
+    arrivals: int = 0
+    front: int = 0
+    holds: dict[str, int] = field(default_factory=dict)
+    foreign: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    auto_caps: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    backoffs: list[Backoff] = field(default_factory=list)
+    chosen: dict[str, dict[str, int]] = field(default_factory=dict)
+    draining: dict[str, int] = field(default_factory=dict)
+    recovers_until: int = 0
+    recovers_since: int = 0

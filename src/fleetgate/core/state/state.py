@@ -1,0 +1,546 @@
+"""Everything the engine knows, and the one way to change it: `apply(event, at)`.
+
+Applying the events of a log from its start gives the state of whoever wrote them. What is derived (queues, counts,
+which queues must be looked at) is kept up to date here too, so that a replica that replays is ready to decide.
+
+`fresh` and `dirty` are the line's to-do list: queues whose head is new, and pools in which something changed.
+The engine works them off (core/engine.py); replaying only adds to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease, Spec, Ticket
+from fleetgate.core.events import Released
+from fleetgate.core.model_names import account_of, parse_model
+from fleetgate.core.pools.backoff import Backoff, concerns
+from fleetgate.core.pools.effective_caps import Need, Rules
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.queue import Candidate, Queue
+from fleetgate.core.queue.ticket_index import Roster
+from fleetgate.core.queue.waiting_jobs import Shelf
+from fleetgate.core.state.backoff_events import BackoffEvents
+from fleetgate.core.state.cap_events import RuleEvents
+from fleetgate.core.state.limit_events import PoolEvents
+from fleetgate.core.state.snapshot import exported, fill
+from fleetgate.core.state.snapshot_format import Snapshot
+
+_MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
+DEFAULT_HOLD_MS: Final = 10_000  # what a flow is charged for a seat before anything was observed
+
+
+class State:
+    """Pools, tickets, leases and rules of one gate."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.at = 0
+        self.rules = Rules()
+        self.file_path = ""
+        self.file_digest = ""
+        self.file_modified = 0
+        self.seniority_ms: int | None = None
+        self.tickets: dict[str, Ticket] = {}
+        self.leases: dict[str, Lease] = {}
+        self.held: dict[str, Candidate] = {}  # what each lease takes seats of
+        self.keys: dict[str, str] = {}  # idempotency key -> id
+        self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
+        self.pools: dict[str, Pool] = {}
+        self.queues: dict[Spec, Queue] = {}
+        self.standing: dict[Spec, Queue] = {}  # those of them that are not empty
+        self.by_account: dict[str, dict[Spec, Queue]] = {}  # those with a candidate of an account
+        self._queues_kept = 0  # how many there were when empty ones were last forgotten
+        self.roster = Roster()  # where to find tickets
+        self.resumed: list[Ticket] = []  # those whose time runs again, since a backoff ended
+        self.remade: list[Pool] = []  # those that a changed rule is about
+        self.arrivals = 0
+        self.front = 0  # the order given to the last ticket that was moved to the front
+        self.holds: dict[str, int] = {}  # expected hold of a flow, by "kind flow"
+        self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}  # by host
+        self.foreign_seats: dict[str, int] = {}  # what they take, by pool of agents
+        self.auto_caps: dict[str, int] = {}  # by host
+        self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
+        self.backoffs: dict[str, Backoff] = {}
+        self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
+        self.draining: dict[str, int] = {}  # hosts on which nobody new starts, and since when
+        self.recovers_until = 0  # nobody enters until then
+        self.recovers_since = 0  # the number of the event that said so
+        self.gates: list[Pool] = []  # those whose provider is asked
+        self.shelf = Shelf(self.tickets)  # jobs that wait for a worker
+        self.fresh: dict[Spec, Queue] = {}
+        self.dirty: dict[str, Pool] = {}
+        rules = self._of_rules = RuleEvents(self)
+        backoffs = self._of_backoffs = BackoffEvents(self)
+        pools = PoolEvents(self)
+        self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event does
+            ev.Queued: self._queued,
+            ev.Deferred: _nothing,
+            ev.Granted: self._granted,
+            ev.Claimed: self._claimed,
+            ev.Recovering: self._recovering,
+            ev.Draining: self._draining,
+            ev.DrainEnded: self._drain_ended,
+            ev.Renewed: self._renewed,
+            ev.Returned: self._returned,
+            ev.Asked: self._asked,
+            ev.Offered: self._offered,
+            ev.Withdrawn: self._withdrawn,
+            ev.Held: self._was_held,
+            ev.Approved: self._approved,
+            ev.JobEnded: _nothing,
+            ev.Released: self._ended,
+            ev.Reclaimed: self._ended,
+            ev.Cancelled: self._left,
+            ev.Expired: self._left,
+            ev.Dropped: self._left,
+            ev.Bumped: self._bumped,
+            ev.Reserved: self._reserved,
+            ev.RuleSet: rules.rule_set,
+            ev.CapRemoved: rules.cap_removed,
+            ev.CapReset: rules.cap_reset,
+            ev.SelectorSeen: rules.selector_seen,
+            ev.FileLoaded: rules.file_loaded,
+            ev.Observed: rules.observed,
+            ev.Paused: pools.paused,
+            ev.Resumed: pools.resumed,
+            ev.Reduced: pools.reduced,
+            ev.Accepted: pools.accepted,
+            ev.Refused: pools.refused,
+            ev.UsageAsked: pools.usage_asked,
+            ev.UsageAnswered: pools.usage_answered,
+            ev.BackedOff: backoffs.backed_off,
+            ev.BackoffEnded: backoffs.ended,
+            ev.Chosen: backoffs.chosen,
+            ev.Bypassed: _nothing,
+        }
+
+    def __repr__(self) -> str:
+        return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} in line, {len(self.pools)} pools>"
+
+    def apply(self, event: ev.Event, at: int) -> None:
+        """Make an event part of the state."""
+        self.seq += 1
+        self.at = at
+        self.applying[type(event)](event, at)
+
+    # Looking things up.
+
+    def queue(self, spec: Spec) -> Queue:
+        """The queue for requests like this. Raises BadName for a model that cannot be one."""
+        queue = self.queues.get(spec)
+        return queue if queue is not None else self._new_queue(spec)
+
+    def _new_queue(self, spec: Spec) -> Queue:
+        if len(self.queues) >= max(_MAX_QUEUES, 2 * self._queues_kept):
+            self._forget_queues()
+        candidates = self.candidates(spec)
+        queue = self.queues[spec] = Queue(spec, candidates, self.usable(spec, candidates), self.tickets)
+        self._index(queue)
+        return queue
+
+    def _forget_queues(self) -> None:
+        """The empty ones."""
+        self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
+        self._queues_kept = len(self.queues)
+        self.by_account = {}
+        for queue in self.queues.values():
+            self._index(queue)
+
+    def _index(self, queue: Queue) -> None:
+        for candidate in queue.candidates:
+            if candidate.name is not None:
+                self.by_account.setdefault(account_of(candidate.name), {})[queue.spec] = queue
+
+    def usable(self, spec: Spec, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """The candidates to try: not backed off, and only the first unless any will do."""
+        free = tuple(candidate for candidate in candidates if not self.holding(candidate))
+        return free if spec.any else free[:1]
+
+    def holding(self, candidate: Candidate) -> list[Backoff]:
+        """The backoffs that hold a candidate back."""
+        name = candidate.name
+        if name is None or not self.backoffs:
+            return []
+        return [backoff for backoff in self.backoffs.values() if concerns(backoff.key, name)]
+
+    def tried(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
+        """The candidates that the head of a queue may enter with: those to probe with, then those in use."""
+        if (self.draining or now < self.recovers_until) and self.is_closed(queue.spec, now):
+            return ()
+        usable = self.in_use(queue, now)
+        if not self.backoffs:
+            return usable
+        probes = [
+            candidate
+            for candidate in queue.candidates
+            if (held := self.holding(candidate)) and all(backoff.lets_probe(now) for backoff in held)
+        ]
+        return (*probes, *usable)
+
+    def in_use(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
+        """Those to try that are not backed off; after a first that is paused the next ones too, up to one that is not.
+
+        The last of them is the one that a request would take.
+        """
+        if not queue.others or not queue.usable[0].is_paused(now):
+            return queue.usable
+        found = []
+        for candidate in queue.candidates:
+            if not self.holding(candidate):
+                found.append(candidate)
+                if not candidate.is_paused(now):
+                    break
+        return tuple(found)
+
+    def is_closed(self, spec: Spec, now: int) -> bool:
+        """Whether nobody like this enters at all: its host is drained, or the log recovers."""
+        return now < self.recovers_until or (spec.kind == "agents" and spec.host in self.draining)
+
+    def pool(self, need: Need) -> Pool:
+        """The pool of this need, made on first use."""
+        key = f"{need.cap.kind} {need.pool}"
+        pool = self.pools.get(key)
+        if pool is None:
+            pool = self.pools[key] = Pool(need)
+            self.see(pool)
+            if need.cap.usage_gate:
+                self.gates.append(pool)
+        return pool
+
+    def see(self, pool: Pool) -> None:
+        """What was observed of a pool's host and of foreign agents."""
+        pool.auto_cap = self.auto_caps.get(pool.host, 1)
+        pool.foreign = self.foreign_seats.get(pool.id, 0) if pool.kind == "agents" else 0
+        pool.refresh()
+
+    def named(self, kind: str, pool: str) -> Pool | None:
+        """The pool of this name, if some cap makes one."""
+        known = self.pools.get(f"{kind} {pool}")
+        if known is not None:
+            return known
+        need = self.rules.find(kind, pool)
+        return self.pool(need) if need is not None else None
+
+    def expected_hold_ms(self, spec: Spec) -> int:
+        return self.holds.get(_hold_key(spec), DEFAULT_HOLD_MS)
+
+    def candidates(self, spec: Spec) -> tuple[Candidate, ...]:
+        models = [parse_model(text) for text in spec.models]
+        if not models:
+            return (Candidate(None, self._needs(spec, None), _hold_key(spec)),)
+        return tuple(Candidate(model, self._needs(spec, model), _hold_key(spec)) for model in models)
+
+    def _needs(self, spec: Spec, model: Any) -> tuple[tuple[Pool, int], ...]:
+        return tuple((self.pool(need), need.limit) for need in self.rules.needs(spec, model))
+
+    # Tickets.
+
+    def put(self, ticket: Ticket) -> None:
+        """Keep a ticket, in place of what was known of it."""
+        old = self.tickets.get(ticket.id)
+        if old is not None:
+            self._unlist(old)
+        self.tickets[ticket.id] = ticket
+        self.list_ticket(ticket)
+
+    def _take_out(self, ident: str) -> Ticket:
+        ticket = self.tickets.pop(ident)
+        self._unlist(ticket)
+        return ticket
+
+    def list_ticket(self, ticket: Ticket) -> None:
+        self.roster.add(ticket)
+        self.queue(ticket.spec).members[ticket.id] = None
+
+    def _unlist(self, ticket: Ticket) -> None:
+        self.roster.remove(ticket)
+        del self.queues[ticket.spec].members[ticket.id]
+
+    def _queued(self, event: ev.Queued, at: int) -> None:
+        ticket = event.ticket
+        self.arrivals = ticket.arrival if ticket.arrival > self.arrivals else self.arrivals
+        self.put(ticket)
+        if ticket.key or ticket.session:
+            self.take_keys(ticket)
+        if not ticket.away:
+            self._stand(ticket)
+        elif ticket.job:
+            self.shelf.put(ticket, at)
+
+    def _stand(self, ticket: Ticket) -> None:
+        """A ticket takes its place among those that ask."""
+        queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
+        flow, asks = queue.flow, ticket.asks
+        for pool in queue.pools:
+            pool.settled(flow).waiting += 1
+            if asks and pool.account in asks:
+                pool.upstream.joined(self.at)
+        if queue.push(ticket):
+            self.look_at(queue)
+        if queue.waiting == 1:
+            self.standing[queue.spec] = queue
+
+    def _step_back(self, ticket: Ticket, queue: Queue | None = None) -> None:
+        """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
+        if queue is None:
+            queue = self.queue(ticket.spec)
+        if queue.removed(ticket):
+            self.look_at(queue)
+        if not queue.waiting:
+            del self.standing[queue.spec]
+        flow, asks = queue.flow, ticket.asks
+        for pool in queue.pools:
+            pool.shares[flow].waiting -= 1
+            if asks and pool.account in asks:
+                pool.upstream.left()
+                if pool.cap.usage_gate and not pool.upstream.askers:
+                    self.touch(pool)  # nobody can ask any more: the others go by the seats that are free
+        if ticket.id in self.reserved:
+            self.unreserve(ticket.id)
+
+    def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
+        ticket = self._take_out(event.id)
+        self._forget_keys(ticket)
+        if not ticket.away:
+            self._step_back(ticket)
+
+    def _bumped(self, event: ev.Bumped, at: int) -> None:
+        old = self.tickets[event.id]
+        self.front = min(self.front, event.order)
+        new = replace(old, order=event.order, priority=event.priority)
+        self.put(new)
+        if not old.away:
+            self._step_back(old)
+            self._stand(new)
+        elif new.job:
+            self.shelf.put(new, at)
+
+    def _asked(self, event: ev.Asked, at: int) -> None:
+        ticket = replace(self.tickets[event.id], away=False)
+        self.put(ticket)
+        self._stand(ticket)
+
+    # Jobs: nobody's until a worker offers to run them.
+
+    def _offered(self, event: ev.Offered, at: int) -> None:
+        old = self.tickets[event.id]
+        spec = replace(old.spec, host=event.host)
+        new = replace(old, away=False, spec=spec, holder=event.holder, wake=event.wake, asks=event.asks)
+        self._forget_keys(old)  # a session's key is one host's
+        self.take_keys(new)
+        self.put(new)
+        self._stand(new)
+
+    def _withdrawn(self, event: ev.Withdrawn, at: int) -> None:
+        self._lay_aside(self.tickets[event.id], at)
+
+    def _was_held(self, event: ev.Held, at: int) -> None:
+        self._lay_aside(self.tickets[event.id], at, held=True)
+
+    def _lay_aside(self, old: Ticket, at: int, *, held: bool = False) -> None:
+        new = replace(self._nobodys(old), held=held)
+        self.put(new)
+        self._step_back(old)
+        self.shelf.put(new, at)
+
+    def _nobodys(self, old: Ticket) -> Ticket:
+        """A job's ticket without the worker that spoke for it."""
+        spec = replace(old.spec, host="") if old.any_host else old.spec
+        new = replace(old, away=True, spec=spec, holder="", wake="", asks=())
+        self._forget_keys(old)
+        self.take_keys(new)
+        return new
+
+    def _approved(self, event: ev.Approved, at: int) -> None:
+        ticket = replace(self.tickets[event.id], confirm=False, held=False)
+        self.put(ticket)
+        if ticket.away:
+            self.shelf.put(ticket, at)
+
+    def take_keys(self, ticket: Ticket) -> None:
+        if ticket.key:
+            self.keys[ticket.key] = ticket.id
+        if ticket.session:
+            self.sessions[ticket.spec.host, ticket.session] = ticket.id
+
+    def _forget_keys(self, ticket: Ticket) -> None:
+        if ticket.key and self.keys.get(ticket.key) == ticket.id:
+            del self.keys[ticket.key]
+        session = (ticket.spec.host, ticket.session)
+        if ticket.session and self.sessions.get(session) == ticket.id:
+            del self.sessions[session]
+
+    # Leases.
+
+    def _granted(self, event: ev.Granted, at: int) -> None:
+        ident, model, charge_ms = event.id, event.model, event.charge_ms
+        new = event.ticket
+        ticket = self._take_out(ident) if new is None else new
+        queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
+        candidate = self.held[ident] = queue.by_model[model]
+        self.leases[ident] = Lease(
+            ticket, model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
+        )
+        for pool, _ in candidate.needs:
+            pool.lend(ident, queue.seats, queue.flow, charge_ms, ticket.order, at)
+        if new is None:
+            self._step_back(ticket, queue)
+        else:
+            self.take_keys(new)
+            self.arrivals = max(self.arrivals, new.arrival)
+        for key in event.probes:
+            self.backoffs[key].probing = ident
+
+    def _claimed(self, event: ev.Claimed, at: int) -> None:
+        lease = self.leases[event.id]
+        lease.claimed = True
+        if event.child:
+            lease.child = event.child
+
+    # Closed to all, or to those of a host.
+
+    def _recovering(self, event: ev.Recovering, at: int) -> None:
+        self.recovers_until, self.recovers_since = event.until, self.seq
+        self.look_at_all()
+
+    def _draining(self, event: ev.Draining, at: int) -> None:
+        self.draining[event.host] = at
+        for ident in [ident for ident in self.reserved if self.tickets[ident].spec.host == event.host]:
+            self.unreserve(ident)
+
+    def _drain_ended(self, event: ev.DrainEnded, at: int) -> None:
+        del self.draining[event.host]
+        self.look_at_all()
+
+    def look_at_all(self) -> None:
+        """Somebody may enter, or no longer, for a reason that is no pool's."""
+        for queue in self.standing.values():
+            self.look_at(queue)
+
+    def _renewed(self, event: ev.Renewed, at: int) -> None:
+        lease = self.leases.get(event.id)
+        old = lease.ticket if lease is not None else self.tickets[event.id]
+        new = replace(old, renew_by=event.until, holder=event.holder or old.holder, wake=event.wake or old.wake)
+        if lease is not None:
+            lease.ticket = new
+        else:
+            self.put(new)
+
+    def _returned(self, event: ev.Returned, at: int) -> None:
+        lease = self.leases.pop(event.id)
+        candidate = self.held.pop(event.id)
+        spec = lease.ticket.spec
+        self._of_backoffs.probe_over(event.id)
+        ticket = self._nobodys(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
+        ticket = self._of_backoffs.timed(ticket, at)
+        self.put(ticket)
+        if ticket.job:
+            self.shelf.put(ticket, at)
+        for pool, _ in candidate.needs:
+            pool.give_back(event.id, spec.seats, spec.project, -lease.charge_ms * spec.seats, at)
+            pool.upstream.freed(at, 0)
+            self.touch(pool)
+
+    def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
+        ident, held_ms = event.id, event.held_ms
+        lease = self.leases.pop(ident)
+        ticket = lease.ticket
+        spec = ticket.spec
+        if ticket.key or ticket.session:
+            self._forget_keys(ticket)
+        if self.backoffs:
+            self._of_backoffs.probe_over(ident)
+        seats, flow = spec.seats, spec.project
+        settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * seats
+        outcome = event.outcome if type(event) is Released else "reclaimed"
+        candidate = self.held.pop(ident)
+        for pool, _ in candidate.needs:
+            pool.take_back(ident, seats, flow, settle_ms, held_ms, outcome, at)
+            if (pool.parked or pool.reserved_for is not None) and not pool.stays_full(at):
+                self.touch(pool)
+        holds, key = self.holds, candidate.hold_key
+        known = holds.get(key)
+        holds[key] = held_ms if known is None else known + (held_ms - known) // 8
+
+    # The line's to-do list.
+
+    def look_at(self, queue: Queue) -> None:
+        queue.parking = queue.timer_at = 0  # wherever it was parked, it no longer is
+        self.fresh[queue.spec] = queue
+
+    def touch(self, pool: Pool) -> None:
+        """Something changed in a pool: those who stand there are to be looked at."""
+        self.dirty[pool.key] = pool
+        if pool.reserved_for is not None:
+            self.look_at(pool.reserved_for)
+
+    def _reserved(self, event: ev.Reserved, at: int) -> None:
+        self.reserve(self.tickets[event.id], event.pools)
+
+    def reserve(self, ticket: Ticket, keys: tuple[str, ...]) -> None:
+        self.unreserve(ticket.id)
+        queue = self.queue(ticket.spec)
+        needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
+        for pool, own_limit in needs:
+            pool.reserved_for = queue
+            pool.reserved_seats = ticket.spec.seats
+            pool.reserved_own = own_limit
+        if needs:
+            self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
+
+    def unreserve(self, ident: str) -> None:
+        for key in self.reserved.pop(ident, ()):
+            pool = self.pools[key]
+            pool.reserved_for = None
+            self.touch(pool)
+
+    def review_reservations(self, at: int) -> None:
+        """Keep nothing for those who could not take it: a pool that they need is paused or has become too small."""
+        for ident in list(self.reserved):
+            if not self.queue(self.tickets[ident].spec).can_keep(at):
+                self.unreserve(ident)
+
+    # Making everything that is derived anew.
+
+    def rebuild(self) -> None:
+        """The rules changed: work out again which pools everyone needs. Costs what there are queues and leases."""
+        self._of_rules.rebuild()
+
+    def choose_again(self, queues: list[Queue]) -> None:
+        """Those who stand in these queues enter with what is usable of their candidates now."""
+        self._of_rules.choose_again(queues)
+
+    def attach(self) -> None:
+        """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
+        self._of_rules.attach()
+
+    def probe_due(self, key: str) -> None:
+        """A backoff lets a probe through from now on."""
+        self._of_backoffs.look_at_concerned(key)
+
+    # Snapshots.
+
+    def export(self, now: int | None = None) -> Snapshot:
+        """The state as data, as of `now` (default: the last event). Equal states then export equal snapshots."""
+        return exported(self, self.at if now is None else now)
+
+    @classmethod
+    def restore(cls, snapshot: Snapshot) -> State:
+        """The state that exported this snapshot."""
+        state = cls()
+        fill(state, snapshot)
+        return state
+
+
+def _hold_key(spec: Spec) -> str:
+    """Under which `holds` knows how long a flow's seats are held."""
+    return f"{spec.kind} {spec.project}"
+
+
+def _nothing(event: Any, at: int) -> None:
+    """An event that is only told."""

@@ -1,0 +1,198 @@
+"""Why a request waits or was refused (SPEC A6): one code for programs, one sentence for people."""
+
+from __future__ import annotations
+
+from fleetgate.core.entities import Reason, Ticket
+from fleetgate.core.limits import NEVER
+from fleetgate.core.pools.backoff import NEEDS_A_PERSON
+from fleetgate.core.pools.effective_caps import UNLIMITED
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.queue import Candidate, Queue
+from fleetgate.core.state.state import State
+
+# Every code that a reason can have, with its meaning; NAME_concurrency_cap stands for the named caps.
+CODES = {
+    "concurrency_cap": "a pool is full",
+    "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
+    "cooling": "a seat is free but still cooling down",
+    "proving": "a seat is free, but whether the provider allows so many at once is tried by one call at a time",
+    "paused": "a pool is paused",
+    "draining": "the host is drained: nobody new starts there until `fleetgate drain HOST --end`",
+    "recovering": "the log may have lost its last commits; for a few seconds only those who run already are counted",
+    "backoff": "every candidate is backed off; `cause` says why",
+    "no_credentials": "every candidate's provider is known to have no credentials",
+    "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
+    "nested": "it is inside a run whose slot it would need, and which waits for it",
+    "behind": "there is room, but others are ahead in line",
+    "key_taken": "a request with the same idempotency key is queued or running",
+    "session_taken": "a run with the same session is queued or running on this host",
+    "no_worker": "a job, and no worker runs that could take it: `fleetgate worker` starts one",
+    "no_hand": "a job, and every hand of the workers is busy",
+    "held": "a job whose turn came, and that somebody must approve: `fleetgate approve`",
+    "retry_pause": "a job that failed, and is tried again in a while",
+    "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
+}
+
+# What a person must do, by the cause of a backoff.
+_REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see to the bill, then"}
+
+
+def reason_for(state: State, queue: Queue, now: int) -> Reason:
+    """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
+    if (state.draining or now < state.recovers_until) and state.is_closed(queue.spec, now):
+        return _closed(state, queue, now)
+    tried = queue.usable or state.tried(queue, now)
+    if not tried:
+        return backed_off(state, queue, now)
+    candidate, seats = tried[0], queue.seats
+    blocking, until = [], 0
+    for need in candidate.needs:
+        opens_at = need[0].opens_at(seats, need[1], queue, now)
+        if opens_at > now:
+            blocking.append(need)
+            until = until or opens_at
+    model = candidate.model
+    if not blocking:
+        gate = _closed_gate(candidate, queue, now)
+        if gate is not None:
+            return _of_usage(gate, model)
+        ahead = queue.waiting
+        return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
+    pool, own_limit = blocking[0]
+    limit = pool.limit_for(own_limit) if own_limit else pool.limit
+    code, text, known_until = _of_pool(pool, own_limit, limit, seats, until, now)
+    pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
+    shown = None if limit >= UNLIMITED else limit
+    return Reason(code, text, pool.id, pools, known_until, pool.used + pool.foreign, shown, model)
+
+
+def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
+    return next((pool for pool in candidate.gates if pool.awaits_answer(queue.seats, queue, now)), None)
+
+
+def _closed(state: State, queue: Queue, now: int) -> Reason:
+    host = queue.spec.host
+    if now >= state.recovers_until:
+        return Reason("draining", f"{host} is drained: nobody new starts there until `fleetgate drain {host} --end`")
+    text = "the store may have lost what was last written to it: those who run are counted first"
+    return Reason("recovering", text, until=state.recovers_until)
+
+
+def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = None) -> Reason:
+    """Why a job does not run that no worker offers to run; without a ticket, of one that is new."""
+    if ticket is not None and (ticket.held or ticket.not_before > now):
+        return of_job_aside(ticket)
+    reason = reason_for(state, queue, now)
+    if reason.code != "behind":
+        return reason
+    user = queue.spec.user
+    if any(lease.ticket.job and lease.ticket.spec.user == user for lease in state.leases.values()):
+        return Reason("no_hand", "every hand of the workers is busy; more: `fleetgate worker -n N`", model=reason.model)
+    whose = f" as {user}, since only a worker of {user} runs it" if user else ""
+    return Reason("no_worker", f"no worker runs that could take it; start one with `fleetgate worker`{whose}")
+
+
+def of_job_aside(ticket: Ticket) -> Reason:
+    """Why no worker may even offer to run a job: it must be approved, or has failed a moment ago."""
+    if ticket.held:
+        return Reason("held", f"its turn came; it waits for `fleetgate approve {ticket.id}`")
+    return Reason("retry_pause", "it failed, and is tried again", until=ticket.not_before)
+
+
+def _of_usage(pool: Pool, model: str) -> Reason:
+    count, limit = pool.upstream.count, pool.limit
+    if count is None:
+        text = f"{pool.account} is being asked how many are in flight there"
+    elif count >= limit:
+        text = f"{pool.account} itself counts {count} in flight, and the limit is {limit}"
+    else:
+        text = f"{pool.account} itself counts {count} in flight of {limit}; each answer lets one in"
+    return Reason("usage_gate", text, pool=pool.id, pools=[pool.id], in_flight=count, limit=limit, model=model)
+
+
+def backed_off(state: State, queue: Queue, now: int) -> Reason:
+    """Every candidate is backed off: told by the one that comes back first, and by its longest backoff."""
+    held = [(max(state.holding(each), key=lambda backoff: backoff.probe_at), each) for each in queue.candidates]
+    backoff, candidate = min(held, key=lambda pair: pair[0].probe_at)
+    text = f"{candidate.model} is backed off: {backoff.reason}"
+    if backoff.key != candidate.model:
+        text += f" of {backoff.key}"
+    if backoff.probing:
+        text += f"; {backoff.probing} tries whether it is over"
+    if backoff.reason in _REMEDIES:
+        text += f"; {_REMEDIES[backoff.reason]}: `fleetgate backoff clear {backoff.key}`"
+    until = backoff.probe_at if backoff.probe_at > now else None
+    return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
+
+
+def opens_at(state: State, queue: Queue, now: int) -> int:
+    """When the first candidate opens of which a provider said when that will be; `now` if one is not closed so.
+
+    A login, a bill, or a pause by hand is a person's to end: when is not known.
+    """
+    first = now
+    for number, candidate in enumerate(queue.candidates):
+        held = state.holding(candidate)
+        if any(backoff.reason in NEEDS_A_PERSON for backoff in held):
+            return now
+        moments = [backoff.probe_at for backoff in held]
+        moments += [pool.paused_until for pool, _ in candidate.needs if pool.pause_cause == "rate_limited"]
+        moment = max(moments, default=now)
+        if moment <= now:
+            return now
+        first = moment if not number else min(first, moment)
+    return first
+
+
+def limit_of(pool: Pool, own_limit: int) -> int | None:
+    """The limit in force for a request; None: unlimited."""
+    limit = pool.limit_for(own_limit)
+    return None if limit >= UNLIMITED else limit
+
+
+def _of_pool(pool: Pool, own_limit: int, limit: int, seats: int, until: int, now: int) -> tuple[str, str, int | None]:
+    """Code, text and end of a reason, of a pool that may be worth a look again at `until`."""
+    if now < pool.paused_until:
+        why = " after a rate limit" if pool.pause_cause == "rate_limited" else ""
+        return "paused", f"{pool.id} is paused{why}", pool.paused_until
+    in_use = pool.used + pool.foreign
+    if in_use + seats > limit:
+        return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
+    level = in_use + pool.cooling_seats + seats
+    if level > limit:
+        return "cooling", f"{pool.id}: a seat is cooling down", until if until < NEVER else None
+    if pool.adapt is not None and not pool.adapt.admits(level, limit, now, pool.used, pool.cooling_seats):
+        text = f"{pool.id}: {pool.adapt.belief.proven} of {limit} at once are proven; one call at a time tries one more"
+        return "proving", text, None
+    return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
+
+
+def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
+    text = f"{in_use} of {limit} seats of {pool.id} are taken"
+    if pool.foreign:
+        text += f" ({pool.foreign} by agents started outside Fleetgate)"
+    if pool.cap.source == "built-in" and not own_limit:
+        text += f"; this cap is built in: raise it with `fleetgate cap set '{pool.cap.selector.text}' N`"
+    return text
+
+
+def taken(state: State, key: str, session: str, host: str) -> Reason | None:
+    """Why a request with this key or session is refused: there is one already (SPEC A10, R9)."""
+    if key and key in state.keys:
+        return Reason("key_taken", f"the key {key!r} is {_whose(state, state.keys[key])}")
+    if session and (host, session) in state.sessions:
+        return Reason("session_taken", f"the session {session!r} is {_whose(state, state.sessions[host, session])}")
+    return None
+
+
+def _whose(state: State, ident: str) -> str:
+    lease = state.leases.get(ident)
+    holder = lease.lives_with if lease is not None else state.tickets[ident].holder
+    who = f"process {_pid(holder)}" if holder else "a job"
+    return f"{'running' if lease is not None else 'in line'} as {ident} ({who})"
+
+
+def _pid(process: str) -> str:
+    """`pid on host` of a process's name."""
+    parts = process.split("|")
+    return f"{parts[3]} on {parts[0]}" if len(parts) == 5 else process

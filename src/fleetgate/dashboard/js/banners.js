@@ -1,0 +1,84 @@
+// Above everything: cut off, not allowed to change anything, and what a person should know about a pool.
+import * as actions from "./actions.js";
+import { attr, byId, h, reconcile, show, text } from "./dom.js";
+import { icon } from "./icons.js";
+import { mayChange, onChange, poolKey, store } from "./store.js";
+
+const BLINK_MS = 900; // a stream that comes back at once is not worth a word
+
+/** @type {() => void} */
+let retryNow = () => {};
+
+export function setUpBanners(retry) {
+  retryNow = retry;
+  onChange(["pools", "session", "connection", "trouble", "phase"], draw);
+}
+
+/** The countdown; called every second. */
+export function draw() {
+  const { state, retryAt, lostAt } = store.connection;
+  const cutOff = store.phase === "ready" && lostAt > 0 && Date.now() - lostAt > BLINK_MS;
+  attr(document.documentElement, "data-stale", cutOff ? "true" : null);
+  const banners = [];
+  if (cutOff) {
+    const left = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
+    const next = state === "connecting" ? "Reconnecting…" : left > 0 ? `Reconnecting in ${left} s.` : "Reconnecting…";
+    banners.push({
+      key: "cut-off", tone: "bad", icon: "offline", title: "The service does not answer.",
+      text: `${next} What you see is how it was last; agents are not affected.`,
+      button: "Try now", act: retryNow,
+    });
+  }
+  if (store.trouble && !cutOff) banners.push({ key: "trouble", tone: "bad", icon: "warn", title: "The store is in trouble.", text: store.trouble });
+  if (store.phase === "ready" && !mayChange()) {
+    banners.push({
+      key: "read-only", tone: "info", icon: "info", title: "You can look, not change.",
+      text: "To manage the gate from this browser, type this on its machine:", code: "fleetgate open",
+    });
+  }
+  for (const pool of store.pools.filter((each) => each.notice)) {
+    banners.push({
+      key: `notice ${poolKey(pool)}`, tone: "warn", icon: "warn", title: `${pool.pool} (${pool.kind})`,
+      text: noticeOf(pool),
+      button: mayChange() ? `Restore ${pool.auto_reduced_from}` : "", label: `Restore ${pool.auto_reduced_from} as the limit of ${pool.pool}`,
+      act: () => actions.restore(pool),
+    });
+  }
+  reconcile(byId("banners"), banners, (banner) => banner.key, make, change);
+}
+
+function noticeOf(pool) {
+  if (!pool.auto_reduced) return pool.notice;
+  if (pool.on_429 === "adapt") return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it recovers by itself.`;
+  return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it stays lower until somebody restores it.`;
+}
+
+function make() {
+  const node = /** @type {any} */ (h("div", {}));
+  const p = (node.parts = {
+    icon: h("span", { class: "banner-icon" }),
+    title: h("strong", {}),
+    text: h("span", {}),
+    code: h("code", {}),
+    button: h("button", { type: "button", class: "button small", on: { click: () => node.banner.act() } }),
+  });
+  node.append(p.icon, h("p", {}, p.title, " ", p.text, " ", p.code), p.button);
+  return node;
+}
+
+function change(node, banner) {
+  const fresh = node.banner?.icon !== banner.icon;
+  node.banner = banner;
+  const p = node.parts;
+  attr(node, "class", `banner ${banner.tone}`);
+  attr(node, "data-key", banner.key);
+  attr(node, "role", banner.tone === "info" ? "note" : "status");
+  if (fresh) p.icon.replaceChildren(icon(banner.icon));
+  text(p.title, banner.title);
+  text(p.text, banner.text);
+  text(p.code, banner.code ?? "");
+  show(p.code, Boolean(banner.code));
+  text(p.button, banner.button ?? "");
+  attr(p.button, "aria-label", banner.label);
+  show(p.button, Boolean(banner.button));
+}

@@ -1,0 +1,60 @@
+// What a job prints, followed to its end: stdout, stderr, and where attempts begin. Text is only ever set as text.
+import { get } from "./api.js";
+import { h, plain, show, text } from "./dom.js";
+
+const TAIL = 64 * 1024; // of what was printed before
+const WAIT_S = 15;
+const MOST = 3_000; // pieces that are kept on the page
+const AGAIN_MS = 2_000;
+const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])/g; // colours and the like, of terminals
+
+/** @param {string} id @param {HTMLElement} place @param {AbortSignal} signal  ends it */
+export async function follow(id, place, signal) {
+  const note = h("p", { class: "hint", text: "Reading what it printed…" });
+  const lines = h("pre", { class: "output", tabindex: "0", role: "log", "aria-label": "Output", hidden: true });
+  place.append(h("h3", { text: "Output" }), lines, note);
+  const decoders = { out: new TextDecoder(), err: new TextDecoder() };
+  let after = "";
+  let cut = false;
+  while (!signal.aborted) {
+    try {
+      const query = new URLSearchParams(after ? { after, wait_s: String(WAIT_S) } : { tail: String(TAIL) });
+      const page = await get(`/v1/jobs/${encodeURIComponent(id)}/output?${query}`, signal);
+      if (!after) cut = page.pieces.reduce((sum, piece) => sum + piece.text.length, 0) > TAIL * 0.8;
+      after = page.next || "0-0";
+      cut = add(lines, page.pieces, decoders) || page.skipped || cut;
+      const printed = lines.childElementCount > 0;
+      show(lines, printed);
+      const state = page.ended ? (printed ? "" : "It printed nothing.") : printed ? "Following as it prints." : "It has not printed anything yet.";
+      text(note, cut ? `Only the end is shown; fleetgate logs ${id} prints all that is kept. ${state}` : state);
+      if (page.ended) return;
+    } catch (error) {
+      if (signal.aborted) return;
+      text(note, `The output cannot be read: ${error.message}. It is tried again.`);
+      if (error.status === 401 || error.status === 404) return;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    }
+  }
+}
+
+/** Add pieces behind what is there; whether some of the oldest were let go. */
+function add(lines, pieces, decoders) {
+  const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 30;
+  for (const piece of pieces) {
+    const decoder = decoders[piece.stream];
+    const told = decoder ? decoder.decode(bytes(piece), { stream: true }) : piece.text;
+    const tone = { err: "err", fleetgate: "note" }[piece.stream] ?? "";
+    const last = lines.lastElementChild;
+    const words = told.replace(ESCAPES, "").replace(/\r+\n/g, "\n");
+    if (last && last.className === tone && !last.textContent.endsWith("\n")) last.textContent += plain(words);
+    else lines.append(h("span", { class: tone, text: words }));
+  }
+  const over = lines.childElementCount - MOST;
+  for (let number = 0; number < over; number += 1) lines.firstElementChild.remove();
+  if (atEnd) lines.scrollTop = lines.scrollHeight;
+  return over > 0;
+}
+
+function bytes({ text: told, base64 }) {
+  return base64 === null ? new TextEncoder().encode(told) : Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+}

@@ -1,0 +1,81 @@
+// Who holds what.
+import * as actions from "./actions.js";
+import { setTime, timeNode } from "./clock.js";
+import { showLease } from "./details.js";
+import { attr, byId, h, reconcile, show, text } from "./dom.js";
+import { count, duration, some, who } from "./format.js";
+import { icon } from "./icons.js";
+import { makePager } from "./pager.js";
+import { keepOneStop } from "./roving.js";
+import { mayChange, onChange, store } from "./store.js";
+import { makeRow, makeTable, nothing } from "./table.js";
+
+/** @type {[string, string][]} */
+const COLUMNS = [["what", "Command"], ["age", "Held for"], ["do", "(Actions)"]];
+const PAGE = 15;
+
+let page = 0;
+const { table, body } = makeTable("Leases", COLUMNS);
+const pager = makePager("the leases", (to) => {
+  page = to;
+  draw();
+});
+const empty = nothing("Nobody holds a seat", "Agents under `fleetgate run` and calls by the library are listed here.");
+
+export function setUpLeases() {
+  byId("lease-list").append(table, empty, pager.node);
+  onChange(["leases", "session"], draw);
+}
+
+function draw() {
+  const { leases } = store;
+  page = Math.max(0, Math.min(page, Math.ceil(leases.length / PAGE) - 1));
+  text(byId("holders-count"), leases.length ? count(leases.length) : "");
+  show(table, leases.length > 0);
+  show(empty, leases.length === 0);
+  reconcile(body, leases.slice(page * PAGE, (page + 1) * PAGE), (lease) => lease.id, make, change);
+  keepOneStop(body);
+  pager.draw(page, PAGE, leases.length);
+}
+
+function make() {
+  const { node, cells } = makeRow(COLUMNS.map(([name]) => name));
+  const p = (node.parts = {
+    command: h("button", { type: "button", class: "command", on: { click: () => showLease(node.lease) } }),
+    model: h("span", { class: "model" }),
+    who: h("span", { class: "who" }),
+    extra: h("span", { class: "extra" }),
+    age: timeNode(null, "age"),
+    waited: h("span", { class: "estimate" }),
+    release: h("button", { type: "button", class: "icon-button", title: "Take it back", on: { click: () => actions.release(node.lease) } }, icon("release")),
+  });
+  cells.what.append(p.command, h("p", { class: "under" }, p.model, p.extra, p.who));
+  cells.age.append(p.age, p.waited);
+  cells.do.append(p.release);
+  return node;
+}
+
+function change(node, lease) {
+  node.lease = lease;
+  const p = node.parts;
+  const name = lease.command || lease.id;
+  text(p.command, name);
+  attr(p.command, "title", lease.command);
+  text(p.model, lease.model ?? "no model");
+  text(p.who, who(lease.lives_with ?? lease.holder, lease.client, lease.child_pid));
+  text(p.extra, extras(lease));
+  setTime(p.age, lease.granted_at);
+  text(p.waited, lease.waited_s >= 1 ? `waited ${duration(lease.waited_s * 1000)}` : "");
+  show(p.release, mayChange());
+  attr(p.release, "aria-label", `Take the lease back: ${name}`);
+  attr(node, "data-state", lease.gone ? "gone" : null);
+}
+
+function extras({ flow, seats, claimed, gone, kind }) {
+  const parts = kind === "agents" ? [] : [kind];
+  if (flow !== "default") parts.push(flow);
+  if (seats > 1) parts.push(some(seats, "seat"));
+  if (!claimed) parts.push("woken, not yet here");
+  if (gone) parts.push("its process is gone");
+  return parts.join(" · ");
+}

@@ -1,0 +1,29 @@
+// Light, dark, or as the system says.
+import { byId } from "./dom.js";
+import { icon } from "./icons.js";
+
+const ORDER = ["system", "light", "dark"];
+const SAID = { system: "as the system", light: "light", dark: "dark" };
+
+export function setUpTheme() {
+  const button = byId("theme");
+  draw(button, document.documentElement.dataset.theme ?? "system");
+  button.addEventListener("click", () => {
+    const next = ORDER[(ORDER.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % ORDER.length];
+    if (next === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try {
+      if (next === "system") localStorage.removeItem("fleetgate.theme");
+      else localStorage.setItem("fleetgate.theme", next);
+    } catch {
+      // Not remembered, then.
+    }
+    draw(button, next);
+  });
+}
+
+function draw(button, theme) {
+  button.replaceChildren(icon(theme));
+  button.setAttribute("aria-label", `Colours: ${SAID[theme]}`);
+  button.title = `Colours: ${SAID[theme]}`;
+}

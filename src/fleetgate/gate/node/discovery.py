@@ -1,0 +1,197 @@
+"""Where the node of a host is met, and how one is started.
+
+The socket is in the runtime folder, named by the pid namespace, the host and the store: a node speaks for processes
+that it can see itself, and for one store. Whoever holds the lock file beside it is the node; a socket that nobody
+holds the lock for is a dead one's.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+from binascii import crc32
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from struct import unpack
+from time import monotonic, sleep
+
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.wakeup import mailbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleetgate.core.errors import FleetgateError
+    from fleetgate.gate.liveness.dead_holders import Turns
+    from fleetgate.log.protocol import StoreError
+
+SUFFIX = ".node"
+START_S = 10.0  # a node that is started has so long to answer
+_AGAIN_S = 0.01
+_HOLD_TRIES = 10
+_START_AGAIN_S = 2.0  # many notice at once that there is none: one starts it
+_COMES_S = 4.0  # what a node needs to begin, on a machine that is busy
+_OURS = frozenset({"FLEETGATE_LEASE", "FLEETGATE_MODEL", "FLEETGATE_PROJECT"})  # of one run, and not of the node
+
+
+def socket_path(folder: str, url: str) -> str:
+    """The socket of this host's node for a store. OSError where there can be none."""
+    return f"{mailbox.runtime_folder(folder)}/{socket_name(url)}"
+
+
+def socket_name(url: str) -> str:
+    pidns = process_identity.this_site().rpartition("|")[2]
+    return f"{pidns}-{crc32(f'{process_identity.host_name()} {url}'.encode()):08x}{SUFFIX}"
+
+
+def connect(path: str) -> _socket.socket | None:
+    """A connection to the node; None when there is none, or it has too much to do."""
+    try:
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    except OSError:
+        return None
+    try:
+        sock.settimeout(2.0)
+        sock.connect(path)
+        if _is_trusted(sock, path):
+            return sock
+    except OSError:
+        pass
+    sock.close()
+    return None
+
+
+def _is_trusted(sock: _socket.socket, path: str) -> bool:
+    """Whether the node is this user's, root's, or that of the owner of the state folder.
+
+    In a folder that a group shares any member can listen here, and would decide for all the others.
+    """
+    option = getattr(_socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    _, uid, _ = unpack("3i", sock.getsockopt(_socket.SOL_SOCKET, option, 12))
+    if uid in (os.geteuid(), 0):
+        return True
+    runtime = os.path.dirname(path)
+    return os.path.basename(runtime) == "run" and uid == os.stat(os.path.dirname(runtime)).st_uid
+
+
+def is_held(path: str) -> bool:
+    """Whether some node holds the lock, whether it answers or not."""
+    try:
+        fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        flock(fd, LOCK_SH | LOCK_NB)  # many may look at once, and must not take each other for a node
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def hold(path: str) -> int | None:
+    """Be the node: the lock's file, to be kept open; None when another is."""
+    from fleetgate.log.store_files import make_file
+
+    fd = make_file(f"{path}.lock", exclusive=False)
+    for _ in range(_HOLD_TRIES):  # it may be that somebody only looks: see `is_held`
+        try:
+            flock(fd, LOCK_EX | LOCK_NB)
+            return fd
+        except BlockingIOError:
+            sleep(_AGAIN_S)
+    os.close(fd)
+    return None
+
+
+def leave_word(path: str, why: StoreError) -> None:
+    """Say why there will be no node, for those who wait for it: they need not find out for themselves."""
+    _write(f"{path}.why", f"{type(why).__name__}\n{why}")
+
+
+def word_left(path: str, since: float) -> FleetgateError | None:
+    """Why a node that was waited for since then (wall time) has ended; None when it has not said so."""
+    try:
+        with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
+            if os.fstat(file.fileno()).st_mtime < since:
+                return None
+            kind, _, text = file.read().partition("\n")
+    except OSError:
+        return None
+    from fleetgate.gate.node import protocol
+
+    return protocol.raised(protocol.Wrong(kind, text)) if text else None
+
+
+def note_reached(path: str) -> None:
+    """The store has been reached from here."""
+    _write(f"{path}.reached", "")
+
+
+def was_reached(path: str) -> bool:
+    """Whether a node of this host has ever reached the store."""
+    return bool(path) and os.path.exists(f"{path}.reached")
+
+
+def _write(path: str, text: str) -> None:
+    from fleetgate.log.store_files import make_file
+
+    try:
+        fd = make_file(path, exclusive=False)
+    except OSError:
+        return
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def start(folder: str) -> None:
+    """Start a node for the store of our environment: by itself, in the background, writing to node.log.
+
+    Not if somebody has just done so. Two that are started at once are no harm: the second ends at the lock.
+    """
+    if not _starting(folder).take():
+        return
+    from fleetgate.gate.python_command import python_command
+    from fleetgate.log.store_files import make_file
+
+    out = make_file(f"{folder}/node.log", exclusive=False)
+    try:
+        os.lseek(out, 0, os.SEEK_END)
+        _spawn(python_command("fleetgate", "node", "--by-itself"), out)
+    finally:
+        os.close(out)
+
+
+def ended(folder: str) -> None:
+    """The node has ended: whoever wants one may start it."""
+    _starting(folder).give_back()
+
+
+def _starting(folder: str) -> Turns:
+    from fleetgate.gate.liveness.dead_holders import Turns
+
+    return Turns(f"{folder}/starting.{process_identity.site_mark(process_identity.this_site())}", _START_AGAIN_S)
+
+
+def _spawn(argv: list[str], out: int) -> None:
+    """Start a process that is nobody's child: it is not waited for, and does not end with a terminal."""
+    import subprocess
+
+    env = {name: value for name, value in os.environ.items() if name not in _OURS}
+    line = ["/bin/sh", "-c", 'cd / && "$@" & exit 0', "sh", *argv]
+    subprocess.run(line, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, check=False)
+
+
+def await_node(path: str, within_s: float = START_S) -> _socket.socket | None:
+    """A connection, as soon as there is one."""
+    began, came = monotonic(), False
+    while (sock := connect(path)) is None and (waited_s := monotonic() - began) < within_s:
+        held = is_held(path)
+        if not held and (came or waited_s > _COMES_S):
+            break  # it has ended: node.log says why
+        came = came or held
+        sleep(_AGAIN_S)
+    return sock

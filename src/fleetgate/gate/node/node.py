@@ -1,0 +1,310 @@
+"""The node: the gate of a host, which decides for its processes over a Unix socket (DESIGN.md, "node").
+
+It holds what each of them would need for itself: the store's connection, a replica, the group commit, the deadlines,
+the look at the dead and the foreign. A process that waits keeps nothing but its mailbox.
+
+The node is never needed for the truth: what it decides is in the log, whoever waits is in the log, and when it dies
+another takes its place, or everybody goes to the store directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.queue.positions import Line, TicketView
+from fleetgate.core.state.state import State
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.node import protocol
+from fleetgate.gate.providers.credentials import marked_accounts
+from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
+from fleetgate.gate.replica.replica import TOLD, Decided
+from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.slots.direct_gate import backed_off_until, has_open_calls, has_other_candidate, is_probe
+from fleetgate.gate.slots.slot_gate import unapplied_caps, why_left
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.gate.wakeup.other_hosts import ALL, heard, mark, message_of
+
+T = TypeVar("T")
+
+LOOK_S = 1.0
+_OTHERS = 5  # looks, one of which is at others, too
+_VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the one who looks
+
+_encode = msgspec.json.Encoder().encode
+
+
+class HostNode(Node):
+    """A gate that others on its host are served through."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.site = process_identity.this_site()
+        self._entering: dict[str, asyncio.Future[Decided]] = {}
+        self._views: dict[str, TicketView] = {}
+        self._views_until = 0.0
+        self._addresses: dict[str, str] = {}  # by their marks: where those who wait on this host are woken
+        self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the store is a server's, and not on this machine's disk."""
+        return self._log.remote
+
+    # What is asked over the socket.
+
+    async def answer(self, call: protocol.Call) -> protocol.Answer:
+        """Raises what the client did wrong, or what is wrong with the store."""
+        answer = protocol.Answer()
+        if isinstance(call, protocol.Enter):
+            await self._enter(call, answer)
+        elif isinstance(call, protocol.Decide):
+            await self._decide_for(call, answer)
+        elif isinstance(call, protocol.Look):
+            if not (call.granted and await self._claim_for(call.id, answer)):
+                await self._look_for(call.id, answer)
+        elif isinstance(call, protocol.Side):
+            answer.value = await self._value(call)
+        elif isinstance(call, protocol.About):
+            await self._tell_about(call, answer)
+        if not (isinstance(call, protocol.About) and call.beat):
+            answer.now = self._now()
+        return answer
+
+    async def _enter(self, call: protocol.Enter, answer: protocol.Answer) -> None:
+        """As DirectGate.acquire: whoever seems to hold what is asked for is looked at first."""
+        state = await self._current()
+        if not call.told:
+            newer = call.file_modified > state.file_modified
+            answer.unapplied = unapplied_caps(state, call.rules)
+            answer.wants_file = bool(call.file_digest) and call.file_digest != state.file_digest and newer
+            answer.accounts = marked_accounts(state) if state.backoffs else []
+            if answer.wants_file or answer.accounts:
+                return
+        command = call.command
+        under_way = self._entering.get(command.id)
+        if under_way is None:
+            under_way = self._begin_to_enter(command, list(call.first))
+        decided = await asyncio.shield(under_way)
+        if decided.error is not None:
+            raise decided.error
+        for event in decided.events:
+            if isinstance(event, ev.Deferred):
+                answer.reason = event.reason
+                return
+        answer.lease = (await self._current()).leases.get(command.id)
+
+    def _begin_to_enter(self, command: cmd.Acquire, first: list[cmd.Command]) -> asyncio.Future[Decided]:
+        if command.wake:
+            self._addresses[mark(self.host, command.wake)] = command.wake
+        for each in self._before_deciding(command, first):
+            self._commits.put(each)
+        future: asyncio.Future[Decided] = self._loop.create_future()
+        self._entering[command.id] = future
+        future.add_done_callback(lambda _: self._entering.pop(command.id, None))
+        self._commits.put(command, future)
+        return future
+
+    async def _decide_for(self, call: protocol.Decide, answer: protocol.Answer) -> None:
+        if not call.wait and self._commits.busy:
+            answer.busy = True
+            return
+        if call.side:
+            decided = await self._alone(
+                lambda: self._replica.decide(call.commands, durable=call.durable, side=call.side)
+            )
+        else:
+            futures = [self._post_any(command, call.durable) for command in call.commands]
+            decided = [await future for future in futures]
+        for one in decided:
+            error = None if one.error is None else protocol.wrong(one.error)
+            answer.outcomes.append(protocol.Outcome(msgspec.Raw(_encode(one.events)), error))
+        ident = getattr(call.commands[-1], "id", "") if call.commands else ""
+        answer.lease = self._replica.state.leases.get(ident) if ident and not self._commits.busy else None
+
+    def _post_any(self, command: cmd.Command, durable: bool) -> asyncio.Future[Decided]:
+        if type(command) is cmd.Acquire:
+            return self._entering.get(command.id) or self._begin_to_enter(command, [])
+        return self._commits.post(command, durable=durable)
+
+    async def _claim_for(self, ident: str, answer: protocol.Answer) -> bool:
+        """For one who was told of its grant: whether it has it now. What others decided comes with the lock."""
+        decided = await self._commits.post(cmd.Claim(ident))
+        lease = self._ours.get(ident)
+        if lease is None or not any(type(event) is ev.Claimed for event in decided.events):
+            return False
+        answer.lease = lease
+        return True
+
+    async def _look_for(self, ident: str, answer: protocol.Answer) -> None:
+        state = await self._current()
+        if self._replica.due is not None and self._replica.due <= self._log.now():
+            await self._commits.post(cmd.Tick())
+        lease, ticket = state.leases.get(ident), state.tickets.get(ident)
+        if (lease is not None and not lease.claimed) or (ticket is not None and ticket.away and not ticket.job):
+            await self._commits.post(cmd.Claim(ident))
+            state = await self._current()
+            lease, ticket = state.leases.get(ident), state.tickets.get(ident)
+        if lease is not None:
+            answer.lease = lease
+        elif ticket is not None:
+            answer.view = self._view(state, ident)
+            answer.accounts = marked_accounts(state) if state.backoffs else []
+            queue = state.queue(ticket.spec)
+            answer.hopeless = bool(state.backoffs) and self._replica.engine.needs_a_person(queue, self._now())
+        else:
+            told = await self._reading(lambda log: log.side(TOLD, ident))
+            answer.left = why_left(told)
+
+    def _view(self, state: State, ident: str) -> TicketView | None:
+        """Where a ticket stands. All are worked out together: of a thousand who look, one costs as much as all."""
+        began = self._loop.time()
+        if ident not in self._views or began >= self._views_until:
+            now = self._now()
+            self._views = {view.ticket.id: view for view in Line(state, now).page()}
+            ended = self._loop.time()
+            self._views_until = ended + max(_VIEWS_S, 20 * (ended - began))
+        return self._views.get(ident)
+
+    async def _value(self, call: protocol.Side) -> bytes | None:
+        found = await self._reading(lambda log: log.side(call.table, call.key))
+        first = call.first
+        if found is None and first is not None:
+            return await self._alone(lambda: self._replica.beside(call.table, call.key, first))
+        return found
+
+    async def _tell_about(self, call: protocol.About, answer: protocol.Answer) -> None:
+        if call.beat:
+            answer.silent_ms = self._beats.silent_ms() if self.is_far else 0
+            return  # the store is not asked: it may be away
+        state = await self._current()
+        if call.lease:
+            lease = answer.lease = state.leases.get(call.lease)
+            answer.probe = is_probe(state, call.lease)
+            answer.has_calls = has_open_calls(state, call.lease)
+            answer.other = lease is not None and has_other_candidate(state, lease)
+        if call.model:
+            answer.until = backed_off_until(state, call.model)
+        if call.questions:
+            wanted = self._replica.engine.questions(self._now())
+            answer.questions = [(pool.kind, pool.id, pool.account) for pool in wanted]
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        """Do something with the log that shares no transaction, in a thread."""
+        while self._commits.busy:
+            await self._current()
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(ended: asyncio.Future[object]) -> None:
+            error = ended.exception()
+            if not future.done():
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(ended.result())  # type: ignore[arg-type]
+            if error is None:
+                self._after()
+
+        self._commits.in_thread(work, done)
+        return await future
+
+    # What it does for its host by itself.
+
+    def serves_anybody(self) -> bool:
+        """Whether any ticket or lease of this host is in the books."""
+        if self._commits.busy or self._commits.batch or not self._replica.is_loaded:
+            return any(map(is_ours, self._ours.values()))  # as far as is known: the store may be away
+        state = self._replica.state
+        if any(process_identity.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
+            return True
+        return any(process_identity.site_of(process) == self.site for process in state.roster.processes)
+
+    def _after(self) -> None:
+        """An agent that was called lost while its host was cut off is counted again."""
+        replica = self._replica
+        taken = [event.id for event in replica.seen if isinstance(event, ev.Reclaimed) and event.cause == "lost"]
+        for event in (*replica.seen, *replica.made):
+            if isinstance(event, ev.Granted | ev.Claimed) and (lease := replica.state.leases.get(event.id)) is not None:
+                self._note(lease)
+        super()._after()
+        for ident in taken:
+            lease = self._ours.get(ident)
+            if lease is not None and is_ours(lease) and not self._closed:
+                self._commits.put(adoption(lease, self._now(), "cut_off"))
+
+    def _note(self, lease: Lease) -> None:
+        process = lease.lives_with
+        if process and process_identity.site_of(process) == self.site:
+            self._ours[lease.id] = replace(lease)
+
+    def _note_ours(self) -> None:
+        state = self._replica.state
+        leases = state.leases.values()
+        self._ours = {}
+        for lease in leases:
+            self._note(lease)
+        unclaimed = [lease.ticket for lease in leases if not lease.claimed]
+        here = [
+            ids for process, ids in state.roster.processes.items() if process_identity.site_of(process) == self.site
+        ]
+        waiting = [state.tickets[ident] for ids in here for ident in ids]
+        local = [
+            ticket
+            for ticket in (*waiting, *unclaimed)
+            if ticket.wake and process_identity.site_of(ticket.holder) == self.site
+        ]
+        addresses = [ticket.wake for ticket in local] + mailbox.hands(self._folder)
+        self._addresses = {mark(self.host, address): address for address in addresses}
+
+    def _on_told(self) -> None:
+        """Others have decided something for those who wait here: wake them, as if it had been decided here."""
+        assert self._listener is not None
+        lines = self._listener.drain()
+        if heard(lines, mark(self.host, self._replica.address)):
+            self._on_mail()
+        for line in lines:
+            if line == ALL:
+                for address in self._addresses.values():
+                    mailbox.send(address, b"look")
+            for word in line.split():
+                if word[1:] in self._addresses:
+                    mailbox.send(self._addresses[word[1:]], message_of(word))
+
+    def _arm(self) -> None:
+        """Deadlines are ours when the first to act on them is of this host; else we are the backup."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        due = self._replica.due
+        if due is None or self._closed or not (self._requests.waiting or self._replica.state.tickets):
+            return
+        first = self._replica.engine.first_to_act()
+        mine = first is not None and process_identity.site_of(first.holder) == self.site
+        delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else 0.2)
+        self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
+
+    async def look_after_host(self) -> None:
+        """Once a second, while anybody of this host is in the books; less often while anybody of another is.
+
+        A host that is gone as a whole has nobody left who could say so.
+        """
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            looks += 1
+            try:
+                state = await self._current()
+                self._note_ours()
+                others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
+                if others or self.serves_anybody():
+                    self._rounds.look_around()
+            except (FleetgateError, OSError):
+                continue  # the store is in trouble: those who ask are told

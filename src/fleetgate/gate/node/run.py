@@ -1,0 +1,103 @@
+"""Running a node: its lock, its signals, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from time import gmtime, strftime
+
+from fleetgate.config.file import Loaded
+from fleetgate.config.paths import store_url
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.node import discovery
+from fleetgate.gate.node.node import HostNode
+from fleetgate.gate.node.server import Listener
+from fleetgate.log import open_log
+from fleetgate.log.protocol import StoreError
+from fleetgate.log.store_files import make_folder
+from fleetgate.log.store_url import local_folder
+
+_CHECK_S = 0.5
+
+
+def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
+    """Until a signal says stop, or there was nothing to do for so long; the exit code."""
+    url = store_url()
+    if url == "memory://":
+        raise StoreError("a store in memory is of one process alone: a node needs sqlite:/// or postgresql://")
+    folder = local_folder(url)
+    try:
+        make_folder(folder)
+        path = discovery.socket_path(folder, url)
+        lock = discovery.hold(path)
+    except OSError as error:
+        raise StoreError(f"the node's socket cannot be made in {folder}: {error.strerror}") from error
+    if lock is None:
+        say("another node of this host runs already")
+        return 0
+    try:
+        _allow_many_files()
+        return asyncio.run(_run(url, loaded, folder, path, idle_s))
+    except StoreError as error:
+        discovery.leave_word(path, error)
+        raise
+    finally:
+        discovery.ended(folder)
+        os.close(lock)
+
+
+async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: float | None) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with HostNode(open_log(url), loaded, folder) as gate:
+        listener = Listener(gate, path, url)
+        await listener.start()
+        discovery.note_reached(path)
+        say(f"node of {process_identity.host_name()} listens at {path}")
+        try:
+            await _until_told(stop, listener, gate, idle_s)
+        finally:
+            await listener.stop()
+    say("node ends")
+    return 0
+
+
+async def _until_told(stop: asyncio.Event, listener: Listener, gate: HostNode, idle_s: float | None) -> None:
+    loop = asyncio.get_running_loop()
+    needed_at = loop.time()
+    while not stop.is_set():
+        try:
+            async with asyncio.timeout(_CHECK_S):
+                await stop.wait()
+        except TimeoutError:
+            pass
+        if gate.serves_anybody():
+            needed_at = loop.time()
+        if idle_s is None:
+            continue
+        if loop.time() - max(needed_at, listener.asked_at) > idle_s:
+            return
+        if not os.path.exists(listener.path):
+            say("its socket is gone, and nobody can find it any more")
+            return
+
+
+def _allow_many_files() -> None:
+    """Each question is a connection for a moment, and thousands may come at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if most == resource.RLIM_INFINITY else min(most, 65_536)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    except (OSError, ValueError):
+        pass
+
+
+def say(text: str) -> None:
+    """A line for whoever reads node.log."""
+    sys.stderr.write(f"{strftime('%Y-%m-%dT%H:%M:%SZ', gmtime())} fleetgate {os.getpid()}: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,177 @@
+"""The socket of a node: who may ask, one frame after another, and nothing that is sent can harm it
+(gate/node/protocol.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from fleetgate.gate.node import discovery, protocol
+from fleetgate.gate.node.connection_pool import SILENT_S, Borrower, Lending
+from fleetgate.gate.node.node import HostNode
+from fleetgate.log.protocol import StoreError
+
+_IDLE_CONNECTION_S = 60.0
+_TIDY_S = 10.0
+_BACKLOG = 4096
+
+_decode = msgspec.json.Decoder(protocol.Question).decode
+_version = msgspec.json.Decoder(protocol.Bare).decode
+
+
+class Listener:
+    """The socket of a node."""
+
+    def __init__(self, gate: HostNode, path: str, url: str) -> None:
+        self._gate = gate
+        self.path = path
+        self._lending = Lending(url) if gate.is_far else None
+        self._server: asyncio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.Task[None]] = set()  # those that have asked, and have no answer yet
+        self.asked_at = 0.0  # by the loop's clock
+
+    async def start(self) -> None:
+        """Listen. The caller holds the lock (gate/node/discovery.py)."""
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(self.path)
+            shared = os.stat(os.path.dirname(self.path)).st_mode & stat.S_IWGRP
+            os.chmod(self.path, 0o660 if shared else 0o600)
+            sock.setblocking(False)
+            self._server = await asyncio.start_unix_server(self._serve, sock=sock, backlog=_BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        loop = asyncio.get_running_loop()
+        self.asked_at = loop.time()
+        self._looking = loop.create_task(self._gate.look_after_host())
+        self._tidying = loop.create_task(self._tidy())
+
+    async def stop(self) -> None:
+        """Take no more questions; those that were asked are answered."""
+        if self._server is None:
+            return
+        self._server.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+        assert self._looking is not None
+        self._looking.cancel()
+        self._tidying.cancel()
+        if self._open:
+            await asyncio.wait(self._open, timeout=2.0)
+        for task in self._clients:
+            task.cancel()
+        await asyncio.gather(self._looking, self._tidying, *self._clients, return_exceptions=True)
+        if self._lending is not None:
+            self._lending.close()
+
+    async def _tidy(self) -> None:
+        while self._lending is not None:
+            await asyncio.sleep(_TIDY_S)
+            self._lending.tidy()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        borrower = Borrower()
+        self._clients.add(task)
+        try:
+            if not _may_ask(writer.get_extra_info("socket")):
+                return
+            while (data := await _frame(reader, SILENT_S if borrower.link else _IDLE_CONNECTION_S)) is not None:
+                self._open.add(task)
+                self.asked_at = asyncio.get_running_loop().time()
+                try:
+                    writer.write(protocol.frame(await self._answered(data, borrower)))
+                    await writer.drain()
+                finally:
+                    self._open.discard(task)
+        except (OSError, asyncio.CancelledError):
+            pass  # it left, or we do
+        finally:
+            self._clients.discard(task)
+            if self._lending is not None:
+                self._lending.leave(borrower)
+            writer.close()
+
+    async def _answered(self, data: bytes, borrower: Borrower) -> protocol.Answer:
+        """The answer; nothing that a client sends can make this raise."""
+        try:
+            version = _version(data).version
+            if version != protocol.VERSION:
+                return protocol.Answer(
+                    wrong=protocol.Wrong("Version", f"it speaks version {protocol.VERSION}, not {version}")
+                )
+            call = _decode(data).call
+            if type(call) is not protocol.Say:
+                return await self._gate.answer(call)
+            answer = protocol.Answer()
+            if self._lending is None:
+                raise StoreError("this node has no database to lend a connection of")
+            await self._lending.say(borrower, call, answer)
+            return answer
+        except msgspec.MsgspecError as error:
+            return protocol.Answer(wrong=protocol.Wrong("Version", f"the question cannot be read: {error}"))
+        except Exception as error:
+            return protocol.Answer(wrong=protocol.wrong(error))
+
+
+@asynccontextmanager
+async def listening(gate: HostNode, url: str) -> AsyncIterator[bool]:
+    """Be the node of this host while the block lasts, unless another process is; whether we are."""
+    lock = None
+    try:
+        path = discovery.socket_path(gate.folder, url) if gate.folder else ""
+        lock = discovery.hold(path) if path else None
+    except OSError:
+        path = ""  # no socket can be had there: those who would use it go to the store themselves
+    if lock is None:
+        yield False
+        return
+    listener = Listener(gate, path, url)
+    try:
+        await listener.start()
+        try:
+            yield True
+        finally:
+            await listener.stop()
+    finally:
+        os.close(lock)
+
+
+async def _frame(reader: asyncio.StreamReader, within_s: float) -> bytes | None:
+    """The next question; None when there is none."""
+    try:
+        async with asyncio.timeout(within_s):
+            size = protocol.length(await reader.readexactly(4))
+            return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ValueError, TimeoutError):
+        return None
+
+
+def _may_ask(sock: socket.socket) -> bool:
+    """The folder's and the socket's rights say who may; this is the second lock on the same door."""
+    peer = getattr(socket, "SO_PEERCRED", None)
+    if peer is None:
+        return True
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, peer, struct.calcsize("3i")))
+    if uid in (0, os.geteuid()):
+        return True
+    path = sock.getsockname()
+    return bool(os.stat(os.path.dirname(path)).st_mode & stat.S_IWGRP)

@@ -1,0 +1,288 @@
+"""The credentials that agents use here: whether there are any, and which (SPEC B3, B4).
+
+Nobody is ever told a secret. What goes to the engine is a hash, salted with a random value that the store keeps beside
+its log: it tells that a credential has changed, and nothing else. A file is read when its stat has changed, and only
+if it is an ordinary one of reasonable size; whatever else is found there is an unknown credential. So is one in a place
+that nobody named: unknown is neither "none" nor "another one".
+
+Where the config names no place, the usual variables and the login files of agents (`gate/providers/login_files.py`)
+count together, as an agent may use any of them. Each gives one hash, so a new login is told from one that went away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from stat import S_ISREG
+from time import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from fleetgate.config.errors import ConfigError
+from fleetgate.config.paths import expand_home
+from fleetgate.config.settings import Provider, Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core.model_names import account_of, canonical, parse_model
+from fleetgate.core.pools.backoff import NO_CREDENTIAL, ended_by
+from fleetgate.gate.providers.login_files import LoginFile, login_files
+from fleetgate.log.protocol import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetgate.core.state.state import State
+
+LARGEST_FILE = 1 << 20
+SALT = ("salt", "credentials")  # the row beside the log
+_YOUNG_S = 2.0  # a file changed so lately may change again without its times telling
+
+# Where the agents of well-known providers look for a key. The first that is set wins there, which one depends on the
+# agent: so a change of any of them counts as a change.
+WELL_KNOWN = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    "azure": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+    "cerebras": ("CEREBRAS_API_KEY",),
+    "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
+    "deepseek": ("DEEPSEEK_API_KEY",),
+    "fireworks": ("FIREWORKS_API_KEY",),
+    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
+    "groq": ("GROQ_API_KEY",),
+    "mistral": ("MISTRAL_API_KEY",),
+    "moonshotai": ("MOONSHOT_API_KEY",),
+    "openai": ("OPENAI_API_KEY", "CODEX_API_KEY"),
+    "openrouter": ("OPENROUTER_API_KEY",),
+    "perplexity": ("PERPLEXITY_API_KEY",),
+    "together": ("TOGETHER_API_KEY",),
+    "xai": ("XAI_API_KEY",),
+}
+
+
+class Beside(Protocol):
+    """Whoever can read and write once beside the log, where the salt is."""
+
+    def side(self, table: str, key: str) -> bytes | None: ...
+
+    def beside(self, table: str, key: str, value: bytes) -> bytes: ...
+
+
+class Held(NamedTuple):
+    """A credential as the engine is told it; what is "" is unknown."""
+
+    digest: str = ""  # one hash for each place that has something, with commas between them
+    identity: str = ""  # whose account it names, as `kind:hash`
+
+
+class Place(NamedTuple):
+    """Where a provider's credential should be, in words, and what is there: found, missing, unreadable or unknown."""
+
+    where: str
+    state: str
+
+
+_UNKNOWN = Held()
+
+
+class Credentials:
+    """The credentials that this process, and the agents that it starts, would use."""
+
+    def __init__(self, settings: Settings, replica: Beside) -> None:
+        self._providers = settings.providers
+        self._replica = replica
+        self._read: dict[tuple[str, LoginFile], tuple[object, Held]] = {}  # what a file's stat was, and what it held
+
+    def news(self, state: State) -> list[cmd.Credential]:
+        """What the engine should know: credentials by which some backoff is over. Looks at nothing else."""
+        if not state.backoffs:
+            return []
+        told = []
+        marked = [each for each in state.backoffs.values() if each.credential or each.identity]
+        for account in marked_accounts(state):
+            held = self._of(account, make_salt=False)
+            if any(ended_by(each, *held) for each in marked if each.key.partition("/")[0] == account):
+                told.append(cmd.Credential(account, *held))
+        return told
+
+    def held_for(self, accounts: Iterable[str]) -> list[cmd.Credential]:
+        """The credentials of these accounts that are known here, for whoever judges by them."""
+        held = [(account, self._of(account, make_salt=False)) for account in accounts]
+        return [cmd.Credential(account, *known) for account, known in held if known.digest]
+
+    def used_for(self, model: str) -> Held:
+        """The credential that an agent which is started now would use, NO_CREDENTIAL where all known places are empty.
+
+        Never fails: what cannot be had is unknown.
+        """
+        if not model:
+            return _UNKNOWN
+        account = account_of(parse_model(model))
+        try:
+            held = self._of(account, make_salt=True)
+            if held != _UNKNOWN or not self._is_empty(account):
+                return held
+            self._salt(make=True)  # to know the next one by
+        except StoreError:
+            return _UNKNOWN
+        return Held(NO_CREDENTIAL)
+
+    def missing(self, model: str) -> str:
+        """What is known to be missing for a model, in words; "" when something is there, or nobody knows."""
+        account = account_of(parse_model(model))
+        place = self.place(account)
+        if place.state != "missing":
+            return ""
+        key, first = ("key_env", "export it") if self._given(account).key_env else ("credential_file", "log in")
+        table = f'providers."{account}"' if "@" in account else f"providers.{account}"
+        return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
+
+    def with_credentials(self, models: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """The models that are not known to have none, and what the others lack, in words (SPEC B4)."""
+        missing = {model: lacks for model in models if (lacks := self.missing(model))}
+        alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
+        left = tuple(model for model in models if model not in missing)
+        return left, [f"{models}: {lacks}" for lacks, models in alike.items()]
+
+    def place(self, account: str) -> Place:
+        """Where the credential of an account should be, and whether it is there."""
+        given = self._given(account)
+        if given.credential_file:
+            return _place_of_file(given.credential_file)
+        if given.key_env:
+            if os.environ.get(given.key_env):
+                return Place(f"the variable {given.key_env} is set", "found")
+            return Place(f"the variable {given.key_env} is not set", "missing")
+        there = [name for name in self._variables(account, given) if os.environ.get(name)]
+        if there:
+            return Place(f"the variable {there[0]} is set", "found")
+        files = [file.path for file in self._files(account, given) if os.path.isfile(file.path)]
+        if files:
+            return Place(f"{files[0]} is there", "found")
+        return Place("nobody told Fleetgate where it is", "unknown")
+
+    def _given(self, account: str) -> Provider:
+        """What the config says of an account: `[providers.NAME]` is of the default one, others have their own."""
+        return self._providers.get(account, Provider())
+
+    def _variables(self, account: str, given: Provider) -> tuple[str, ...]:
+        if given.key_env:
+            return (given.key_env,)
+        return () if given.credential_file else WELL_KNOWN.get(canonical(account), ())
+
+    def _files(self, account: str, given: Provider) -> list[LoginFile]:
+        if given.credential_file:
+            try:
+                return [LoginFile(expand_home(given.credential_file))]
+            except ConfigError:
+                return []
+        return [] if given.key_env or "@" in account else login_files(account)
+
+    def _is_empty(self, account: str) -> bool:
+        """Whether it is known where a credential would be, and nothing is there. An unreadable file is there."""
+        given = self._given(account)
+        variables, files = self._variables(account, given), self._files(account, given)
+        nothing = not any(os.environ.get(name) for name in variables) and not any(_is_there(file) for file in files)
+        return bool(variables or files) and nothing
+
+    def _of(self, account: str, *, make_salt: bool) -> Held:
+        """What the places of an account hold together. Whose account it is, only one place alone can say."""
+        given = self._given(account)
+        values = [value for name in self._variables(account, given) if (value := os.environ.get(name))]
+        salt = self._salt(make_salt) if values else b""
+        found = [Held(_digest(salt, b"credential", os.fsencode(value))) for value in values] if salt else []
+        for file in self._files(account, given):
+            if (held := self._in_file(account, file, make_salt)).digest:
+                found.append(held)
+        return Held(",".join(held.digest for held in found), found[0].identity if len(found) == 1 else "")
+
+    def _in_file(self, account: str, file: LoginFile, make_salt: bool) -> Held:
+        try:
+            seen = os.stat(file.path)
+        except OSError:
+            return _UNKNOWN
+        salt = self._salt(make_salt) if S_ISREG(seen.st_mode) else b""
+        if not salt:
+            return _UNKNOWN
+        look = (salt, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        known = self._read.get((account, file))
+        if known is not None and known[0] == look:
+            return known[1]
+        held = _held(salt, account, file.key, _content(file.path))
+        if abs(time() - seen.st_mtime) > _YOUNG_S:
+            self._read[account, file] = (look, held)
+        return held
+
+    def _salt(self, make: bool) -> bytes:
+        return self._replica.side(*SALT) or (self._replica.beside(*SALT, os.urandom(32)) if make else b"")
+
+
+def marked_accounts(state: State) -> list[str]:
+    """The accounts with a backoff that a changed credential may end."""
+    marked = [each for each in state.backoffs.values() if each.credential or each.identity]
+    return list(dict.fromkeys(each.key.partition("/")[0] for each in marked))
+
+
+def _is_there(file: LoginFile) -> bool:
+    """Whether a file may hold a login: one for several providers without this one's part does not."""
+    if not os.path.lexists(file.path):
+        return False
+    from fleetgate.gate.providers.credential_owner import read_login
+
+    content = _content(file.path) if file.key else b""
+    return not content or bool(read_login(content, file.key).material)
+
+
+def _held(salt: bytes, account: str, key: str, content: bytes) -> Held:
+    from fleetgate.gate.providers.credential_owner import read_credential, read_login
+
+    provider = account.partition("@")[0]
+    material, kind, name = read_login(content, key) if key else read_credential(content, provider)
+    if not material:
+        return _UNKNOWN
+    identity = f"{kind}:{_digest(salt, b'identity', name.encode())}" if name else ""
+    return Held(_digest(salt, b"credential", material), identity)
+
+
+def _digest(salt: bytes, of: bytes, data: bytes) -> str:
+    try:
+        from _blake2 import blake2b  # hashlib's own, without the 4 ms that it takes to load OpenSSL
+    except ImportError:  # pragma: no cover - another Python
+        from hashlib import blake2b
+    return blake2b(data, key=salt, person=of, digest_size=16).hexdigest()
+
+
+def read_file(path: str) -> bytes:
+    """A credential file, for others who look into it."""
+    return _content(path)
+
+
+def _content(path: str) -> bytes:
+    """An ordinary file's content; nothing where it cannot be had. Never waits, as for who writes to a FIFO."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        if not S_ISREG(os.fstat(fd).st_mode):
+            return b""
+        chunks, size = [], 0
+        while size <= LARGEST_FILE and (chunk := os.read(fd, LARGEST_FILE + 1 - size)):
+            chunks.append(chunk)
+            size += len(chunk)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return b"".join(chunks) if size <= LARGEST_FILE else b""
+
+
+def _place_of_file(named: str) -> Place:
+    try:
+        path = expand_home(named)
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return Place(f"there is no file {named}", "missing")
+    except (OSError, ConfigError) as error:
+        return Place(f"{named} cannot be looked at: {getattr(error, 'strerror', None) or error}", "unreadable")
+    if not S_ISREG(mode):
+        return Place(f"{named} is not a file", "unreadable")
+    if not os.access(path, os.R_OK):
+        return Place(f"{named} cannot be read by this user", "unreadable")
+    return Place(f"{named} is there", "found")

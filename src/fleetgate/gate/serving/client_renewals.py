@@ -1,0 +1,341 @@
+"""Clients that a service speaks for: they ask by long-poll, renew what they hold, and may vanish (SPEC H2).
+
+Two clocks judge a client (docs/decisions/0005). This process keeps the short one in memory: between two polls of a
+ticket the grace time, between two renewals of a lease the time that its client named. The long one is in the log,
+`renew_by`, minutes away and moved rarely; it counts when no service is there at all. A service that starts takes over
+from one that is gone, and gives everybody the short time anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.deadlines import renewal_counts
+from fleetgate.core.entities import Lease, Ticket
+from fleetgate.core.errors import FleetgateError, NotFound
+from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.serving.service_gate import Node
+
+GRACE_S = 15.0
+SWEEP_S = 1.0
+RENEW_S = 30.0
+_TURNS = 2
+_MOST_ENDS = 10_000  # of which we remember how they ended
+
+_GONE = "its client did not come back"
+
+Stop = Callable[[], object]
+Watch = Callable[[Callable[[], None]], Stop]  # has a function called when a client's connection ends, until stopped
+
+
+class InLine:
+    """The answer to a poll that ended before there was a seat: the ticket stands in line."""
+
+    def __init__(self, ident: str) -> None:
+        self.id = ident
+
+
+class Gone(FleetgateError):
+    """The ticket or lease has ended. `cause`: released, cancelled, expired, dropped, lost, forced, …"""
+
+    def __init__(self, ident: str, cause: str) -> None:
+        super().__init__(f"{ident} has ended: {_ENDS.get(cause, cause)}; ask anew, under another id")
+        self.cause = cause
+
+
+class _Client:
+    """One request: in line while `asking` is under way, else held, or taken over and not heard of yet."""
+
+    __slots__ = ("asking", "deadline", "listening", "renew_s")
+
+    def __init__(self, renew_s: float, deadline: float) -> None:
+        self.asking: asyncio.Future[Lease | Deferred] | None = None
+        self.deadline = deadline  # loop time: given up then, unless somebody listens
+        self.listening = 0
+        self.renew_s = renew_s
+
+
+class Clients:
+    """All requests that this process speaks for."""
+
+    def __init__(self, gate: Node, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        self.listening = 0
+        self._gate = gate
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[str, _Client] = {}
+        self._ends: OrderedDict[str, str] = OrderedDict()  # how requests ended, the oldest first
+        self._sweeper: asyncio.Task[None] | None = None
+        self._polls: set[asyncio.Future[None]] = set()  # each done when its poll is to be answered
+        self._stopping = False
+
+    def __repr__(self) -> str:
+        return f"<Clients: {len(self._known)} known, {self.listening} listening>"
+
+    async def start(self) -> None:
+        """Take over from services that are gone, and begin to judge."""
+        await self._take_over()
+        self._sweeper = self._loop.create_task(self._sweep_on())
+
+    def hurry(self) -> None:
+        """The service is about to end: all polls are answered now. Their tickets keep their places."""
+        self._stopping = True
+        for poll in self._polls:
+            _end(poll)
+
+    async def stop(self) -> None:
+        """Judge nobody any more; the gate is closed after this."""
+        self.hurry()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    # What clients ask for.
+
+    async def ask(self, command: cmd.Acquire, wait_s: float, hung_up: Watch, *, new: bool) -> Lease | Deferred | InLine:
+        """A seat, or a place in line; the same request under the same id goes on where it was, unless it is `new`.
+
+        `hung_up` tells when the client's connection ends. Raises Gone, and what is wrong with the command.
+        """
+        client = self._known.get(command.id)
+        if not new and (client is None or client.asking is None):
+            lease = await self._held_already(command.id)
+            if lease is not None:
+                return lease
+            client = self._known.get(command.id)
+        if client is None:
+            if not command.wait:
+                return self._hold(command.id, await self._gate.enter(command))
+            client = self._known[command.id] = _Client(command.renew_ms / 1000, self._loop.time() + self.grace_s)
+        if client.asking is None:
+            client.asking = self._gate.enter(command)
+        return await self._listen(command.id, client, client.asking, wait_s, hung_up)
+
+    async def renew(self, ident: str) -> Lease:
+        """The client of a lease is still there. Raises Gone or NotFound."""
+        lease = (await self._gate.read()).leases.get(ident)
+        if lease is None and ident not in self._ends:
+            lease = await self._gate.adopt_forgotten(ident)
+        if lease is None:
+            raise self._ended(ident)
+        await self._heard_of(lease.ticket)
+        return lease
+
+    def __contains__(self, ident: str) -> bool:
+        return ident in self._known
+
+    def has_ended(self, ident: str) -> bool:
+        """Whether we know that there was such a request."""
+        return ident in self._ends
+
+    def forget(self, ident: str, cause: str) -> None:
+        """It has ended, here and now."""
+        if self._known.pop(ident, None) is not None:
+            self._remember(ident, cause)
+
+    def hear(self, event: ev.Event) -> None:
+        """Remember how requests end, for clients that come back later."""
+        kind = type(event)
+        if kind in _ENDINGS:
+            ident: str = event.id  # type: ignore[union-attr]
+            if ident in self._known or kind is not ev.Released:
+                self._remember(ident, event.cause if isinstance(event, ev.Reclaimed) else _ENDINGS[kind])
+            client = self._known.get(ident)
+            if client is not None and client.asking is None:
+                del self._known[ident]
+
+    def _remember(self, ident: str, cause: str) -> None:
+        self._ends[ident] = cause
+        if len(self._ends) > _MOST_ENDS:
+            self._ends.popitem(last=False)
+
+    def _ended(self, ident: str) -> FleetgateError:
+        self._known.pop(ident, None)
+        cause = self._ends.get(ident)
+        return Gone(ident, cause) if cause else NotFound(f"no lease {ident}: it has ended, or never was")
+
+    # Asking.
+
+    async def _held_already(self, ident: str) -> Lease | None:
+        """The lease of this id, if there is one; a ticket or lease that somebody else spoke for is taken over."""
+        state = await self._gate.read()
+        lease = state.leases.get(ident)
+        ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+        if ticket is None:
+            if ident in self._ends:
+                self._known.pop(ident, None)
+                raise Gone(ident, self._ends[ident])
+            return None
+        if not ticket.renew_ms:
+            raise NotFound(f"{ident} is the id of a process's own request: use another")
+        await self._heard_of(ticket)
+        if lease is not None and not lease.claimed:
+            await self._gate.decide(cmd.Claim(ident))
+        return (await self._gate.read()).leases.get(ident)
+
+    async def _heard_of(self, ticket: Ticket) -> None:
+        """Write down that a client is there if need be, and that we speak for it."""
+        gate = self._gate
+        if not ticket.renew_ms:
+            raise NotFound(f"{ticket.id} lives as long as its process: there is nothing to renew")
+        if not self._is_ours(ticket) or renewal_counts(ticket, gate.now()):
+            (decided,) = await gate.decide(cmd.Renew(ticket.id, gate.me, gate.address))
+            if decided.error is not None:
+                raise self._ended(ticket.id)
+        renew_s = ticket.renew_ms / 1000
+        client = self._known.get(ticket.id)
+        if client is None:
+            client = self._known[ticket.id] = _Client(renew_s, 0.0)
+        client.deadline = self._loop.time() + renew_s
+
+    async def _listen(
+        self,
+        ident: str,
+        client: _Client,
+        asking: asyncio.Future[Lease | Deferred],
+        wait_s: float,
+        hung_up: Watch,
+    ) -> Lease | Deferred | InLine:
+        client.listening += 1
+        self.listening += 1
+        try:
+            if not asking.done():
+                await self._until_done(asking, wait_s, hung_up)
+        finally:
+            client.listening -= 1
+            self.listening -= 1
+            client.deadline = self._loop.time() + self.grace_s
+        if not asking.done():
+            return InLine(ident)
+        client.asking = None
+        try:
+            return self._hold(ident, asking.result(), client)
+        except NotAdmitted as error:
+            self._known.pop(ident, None)
+            raise Gone(ident, error.reason.code) from error
+        except BaseException:
+            self._known.pop(ident, None)
+            raise
+
+    async def _until_done(self, asking: asyncio.Future[Lease | Deferred], wait_s: float, hung_up: Watch) -> None:
+        """Until there is an answer, or nobody who waits for it, or the time is up, or the service ends."""
+        for _ in range(_TURNS):  # a lone request is committed within these, and needs no more
+            await asyncio.sleep(0)
+            if asking.done() or self._stopping:
+                return
+        poll = self._loop.create_future()
+
+        def end(_: object = None) -> None:
+            _end(poll)
+
+        asking.add_done_callback(end)
+        timer = self._loop.call_later(wait_s, end)
+        stop = hung_up(end)
+        self._polls.add(poll)
+        try:
+            await poll
+        finally:
+            self._polls.discard(poll)
+            stop()
+            timer.cancel()
+            asking.remove_done_callback(end)
+
+    def _hold(self, ident: str, answer: Lease | Deferred, client: _Client | None = None) -> Lease | Deferred:
+        if isinstance(answer, Deferred):
+            self._known.pop(ident, None)
+            return answer
+        if client is None:
+            client = self._known[ident] = _Client(answer.ticket.renew_ms / 1000, 0.0)
+        client.deadline = self._loop.time() + client.renew_s
+        return answer
+
+    # Judging.
+
+    async def _sweep_on(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                await self._sweep()
+                await self._take_over()
+            except FleetgateError:
+                continue  # the store is in trouble: judge when it works again
+
+    async def _sweep(self) -> None:
+        """Give up what clients left behind."""
+        now = self._loop.time()
+        late = [ident for ident, client in self._known.items() if not client.listening and client.deadline < now]
+        if not late:
+            return
+        state = await self._gate.read()
+        commands: list[cmd.Reclaim | cmd.Cancel] = []
+        for ident in late:
+            client = self._known.get(ident)
+            if client is None or client.listening:
+                continue
+            lease = state.leases.get(ident)
+            ticket = lease.ticket if lease is not None else state.tickets.get(ident)
+            if ticket is not None and self._is_ours(ticket):  # else another service judges it by now
+                if lease is not None:
+                    commands.append(cmd.Reclaim(ident, "fleetgate serve", "unrenewed"))
+                else:
+                    commands.append(cmd.Cancel(ident, _GONE))
+            del self._known[ident]
+        if commands:
+            decided = await self._gate.decide(*commands)
+            for command, one in zip(commands, decided, strict=True):
+                if one.error is None:
+                    self._remember(command.id, "unrenewed" if isinstance(command, cmd.Reclaim) else "cancelled")
+
+    async def _take_over(self) -> None:
+        """Speak for the clients of services that are gone, or that we lost sight of; each has its time anew."""
+        gate = self._gate
+        state = await gate.read()
+        tickets = [lease.ticket for lease in state.leases.values()]
+        for own in state.roster.processes.values():
+            tickets += [state.tickets[ident] for ident in own.keys() - self._known.keys()]
+        now = self._loop.time()
+        commands = []
+        for ticket in tickets:
+            if not ticket.renew_ms or ticket.id in self._known:
+                continue
+            ours = self._is_ours(ticket)
+            if not ours and process_identity.is_gone(ticket.holder) is not True:
+                continue
+            renew_s = ticket.renew_ms / 1000
+            self._known[ticket.id] = _Client(renew_s, now + (renew_s if ticket.id in state.leases else self.grace_s))
+            if not ours:
+                commands.append(cmd.Renew(ticket.id, gate.me, gate.address))
+        if commands:
+            await gate.decide(*commands)
+
+    def _is_ours(self, ticket: Ticket) -> bool:
+        return (ticket.holder, ticket.wake) == (self._gate.me, self._gate.address)
+
+
+def _end(poll: asyncio.Future[None]) -> None:
+    if not poll.done():
+        poll.set_result(None)
+
+
+_ENDINGS: dict[type, str] = {
+    ev.Released: "released",
+    ev.Reclaimed: "reclaimed",
+    ev.Cancelled: "cancelled",
+    ev.Expired: "expired",
+    ev.Dropped: "dropped",
+}
+_ENDS = {
+    "released": "it was released",
+    "cancelled": "its ticket was taken out of the line",
+    "expired": "its ticket stood in line for too long",
+    "dropped": "its client was not heard of",
+    "lost": "its process is gone",
+    "forced": "somebody took it back",
+    "overstayed": "it was held longer than its pool allows",
+    "unrenewed": "it was not renewed in time",
+}

@@ -1,0 +1,66 @@
+"""Where the service of a state folder answers: a small file, for `fleetgate open` and `config show` (SPEC H6)."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.log.store_files import NotTrusted, only_writer, read_trusted, write_own
+
+
+class BadAddress(FleetgateError):
+    """The address of the service may be another user's invention."""
+
+    exit_code = 69
+
+
+class Address(Struct):
+    url: str
+    host: str
+    port: int
+    process: str
+    started_at: str
+
+
+def address_path(folder: str) -> str:
+    return f"{folder}/serve.json"
+
+
+def write_address(folder: str, address: Address) -> None:
+    mode = 0o600 if only_writer(folder) is not None else 0o640
+    write_own(address_path(folder), msgspec.json.encode(address) + b"\n", mode)
+
+
+def read_address(folder: str) -> Address | None:
+    """The service that runs; None when there is none, or its process is gone.
+
+    Tokens and keys are sent to this address. BadAddress where another user than this one, root and the folder's owner
+    could have written it.
+    """
+    path = address_path(folder)
+    try:
+        address = msgspec.json.decode(read_trusted(path, folder), type=Address)
+    except NotTrusted as error:
+        raise BadAddress(
+            f"{path} says where the service is, and is not used: {error}. Remove it, and start `fleetgate serve` again"
+        ) from error
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return None if process_identity.is_gone(address.process) else address
+
+
+def remove_address(folder: str, process: str) -> None:
+    """When the service ends; not that of another that has started since."""
+    try:
+        address = read_address(folder)
+    except BadAddress:
+        return
+    if address is not None and address.process == process:
+        try:
+            os.unlink(address_path(folder))
+        except OSError:
+            pass

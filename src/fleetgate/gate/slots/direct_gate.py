@@ -1,0 +1,393 @@
+"""The gate as `fleetgate run` and the other commands use it: one process, no asyncio, straight to the store.
+
+`DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one that
+the host's node lends (gate/node/pooled_connection.py); nothing here notices. Whoever only asks for a seat has the node
+decide instead (gate/slots/node_gate.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep, time_ns
+
+import msgspec
+
+from fleetgate.config.file import Loaded
+from fleetgate.config.settings import Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease, Reason
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.model_names import parse_model
+from fleetgate.core.pools.backoff import concerns
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.liveness.dead_holders import Surroundings, Turns, first_look
+from fleetgate.gate.liveness.host_beats import Beats
+from fleetgate.gate.observation import before_deciding, would_be_refused
+from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.providers.usage_questions import Questions, Usage, Wanted
+from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
+from fleetgate.gate.replica.replica import TOLD, Decided, Replica, Side
+from fleetgate.gate.slots.slot_gate import Waits, unapplied_caps, with_own_host_cap
+from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
+from fleetgate.gate.wakeup.other_hosts import Wake
+from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
+
+_OVERDUE_MS = 300
+_SOON_S = 0.5  # how long to try for a lock that is not worth waiting for
+_AGAIN_S = 0.01
+_UPKEEP_S = 10.0
+
+
+class DirectGate:
+    """Decisions on a store, by this process."""
+
+    def __init__(self, log: Log, loaded: Loaded | None = None, folder: str = "") -> None:
+        self.log = log
+        self.folder = folder  # the state folder; "" where there is none (memory)
+        self.loaded = loaded
+        self.unapplied: list[str] = []
+        self.settings = loaded.settings if loaded is not None else Settings()
+        self.host = process_identity.host_name()
+        self.me = process_identity.this_process()
+        self.replica = Replica(log, self.me, self._wake)
+        self.surroundings = Surroundings(self.settings, folder)
+        self.credentials = Credentials(self.settings, self.replica)
+        self.usage = Usage(self.settings)
+        self.questions = Questions(self, self.usage, self._questions)
+        self.beats = Beats(log, folder)
+        mark = process_identity.site_mark(self.beats.site)  # those in another container see other processes
+        self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
+        self._unheard: list[str] = []
+        self._upkeep_at = 0.0
+        self.before_lock: Callable[[], None] = _nothing
+        self.after_lock: Callable[[], None] = _nothing
+
+    def __repr__(self) -> str:
+        return f"<DirectGate on {self.log!r}>"
+
+    @property
+    def state(self) -> State:
+        return self.replica.state
+
+    @property
+    def address(self) -> str:
+        """Where this process is woken."""
+        return self.replica.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self.replica.address = address
+
+    def lock_owner(self) -> int | None:
+        return self.log.lock_owner()
+
+    def now(self) -> int:
+        """The log's time."""
+        return max(self.log.now(), self.state.at)
+
+    def wall_offset_ms(self) -> int:
+        """What to add to a log time to get wall time, for display."""
+        return time_ns() // 1_000_000 - self.log.now()
+
+    def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
+        """Run commands in one transaction; the config file's caps come first if they are news.
+
+        `side` is written beside the log with it, whatever the commands come to, unless it is a function of that.
+        """
+        prelude = self.news()
+        skipped = len(prelude)
+        writes = (lambda decided: side(decided[skipped:])) if callable(side) else side
+        self.before_lock()
+        try:
+            decided = self.replica.decide([*prelude, *commands], durable=durable, side=writes)
+        finally:
+            self.after_lock()
+        self._look_for_the_unheard()
+        return decided[len(prelude) :]
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        """The same for one who must not wait for anybody: False when the lock is taken."""
+        return self.replica.try_decide(commands) is not None
+
+    def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
+        """The same for what is not worth waiting for: whether the lock could be had soon."""
+        return self.decide_within(_SOON_S, commands) is not None
+
+    def decide_within(
+        self, patience_s: float, commands: Sequence[cmd.Command], *, durable: bool = False
+    ) -> list[Decided] | None:
+        """What became of the commands; None when the lock could not be had for so long, and nothing was decided."""
+        deadline = monotonic() + patience_s
+        while (decided := self.replica.try_decide(commands, durable=durable)) is None:
+            if monotonic() > deadline:
+                return None
+            sleep(_AGAIN_S)
+        self._look_for_the_unheard()
+        return decided
+
+    def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
+        """Run one command; raises what is wrong with it."""
+        (decided,) = self.decide([command], durable=durable)
+        if decided.error is not None:
+            raise decided.error
+        return decided.events
+
+    def read(self) -> State:
+        """The current state, to look at; the config file's caps are in it."""
+        state = self.replica.catch_up()
+        if self.news():
+            self.decide([])
+        return state if not self.news() else self.replica.state
+
+    def news(self) -> list[cmd.Command]:
+        """The config file, when the gate does not have it yet; a gate of many machines has none of theirs.
+
+        With it, or where another has set it, what `host = "auto"` means here.
+        """
+        loaded, state = self.loaded, self.replica.state
+        if loaded is None or self.log.remote:
+            return [*first_look(self.settings, (), state, self.host)]
+        if loaded.digest == state.file_digest or loaded.mtime_ms <= state.file_modified:
+            return [*first_look(self.settings, (), state, self.host)]
+        return [load_file(loaded), *first_look(self.settings, loaded.settings.rules, state, self.host)]
+
+    def caps_not_in_force(self) -> list[str]:
+        """The selectors of the config file's caps that a gate of many machines does not have."""
+        if self.loaded is None or not self.log.remote:
+            return []
+        return unapplied_caps(self.replica.state, self.loaded.settings.rules)
+
+    # Asking for a seat.
+
+    def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        """Ask once: the lease, the reason of a refusal, or None when the ticket stands in line now.
+
+        Whoever seems to hold what is asked for is looked at first: the dead do not hold seats (DESIGN.md, "Liveness").
+        """
+        if self.log.remote:
+            command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
+        decided = self.decide([*self.before_deciding(command), command])[-1]
+        self.unapplied = self.caps_not_in_force()
+        if decided.error is not None:
+            raise decided.error
+        for event in decided.events:
+            if isinstance(event, ev.Deferred):
+                return event.reason
+        return self.state.leases.get(command.id)
+
+    def before_deciding(self, command: cmd.Acquire) -> list[cmd.Command]:
+        """What comes before a request, in the same transaction (gate/observation.py)."""
+        news = self.credentials.news(self.replica.catch_up())
+        refused = would_be_refused(self.replica.engine, command, self.now())
+        return before_deciding(
+            self.replica.catch_up,
+            self.host,
+            self.surroundings,
+            self.beats,
+            agents=command.spec.kind == "agents",
+            refused=refused,
+            news=news,
+        )
+
+    def census(self) -> list[cmd.Command]:
+        """The same for one who decides on agents without a request of its own: only the foreign are looked at."""
+        observed = self.surroundings.observe(self.replica.catch_up, self.host)
+        return [observed] if observed is not None and self._tells_something(observed) else []
+
+    def waiter(
+        self,
+        ident: str,
+        mailbox: wakeup_mailbox.Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits:
+        from fleetgate.gate.slots.waiter import Waiter
+
+        return Waiter(self, ident, mailbox, on_view=on_view, on_trouble=on_trouble)
+
+    # Looking.
+
+    def lease(self, ident: str) -> Lease | None:
+        return self.state.leases.get(ident)
+
+    def view(self, ident: str) -> TicketView | None:
+        return ticket_view(self.replica.catch_up(), ident, self.now())
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        return self.replica.engine.needs_a_person(self.state.queue(view.ticket.spec), self.now())
+
+    def backed_off_until(self, model: str) -> int:
+        return backed_off_until(self.state, model)
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        return has_other_candidate(self.state, lease)
+
+    def is_probe(self, ident: str) -> bool:
+        return is_probe(self.state, ident)
+
+    def has_open_calls(self, ident: str) -> bool:
+        return has_open_calls(self.replica.catch_up(), ident)
+
+    def side(self, table: str, key: str) -> bytes | None:
+        return self.log.side(table, key)
+
+    def act_if_overdue(self) -> None:
+        """Act on a deadline that has passed, where no other process did and there is no node to do it."""
+        head = None if self.log.tended else self.log.head()
+        if head is not None and head.due is not None and self.log.now() - head.due > _OVERDUE_MS:
+            self.decide([])
+
+    def look_around(self) -> None:
+        """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""
+        state = self.replica.catch_up()
+        self.beats.see_to_it(state)
+        commands: list[cmd.Command] = [*self.credentials.news(state)]
+        gone = self.beats.lost(state)
+        if gone is not None:
+            commands.append(gone)
+        commands += self.census()
+        if commands:
+            self.decide(commands)
+        self.questions.see_to_it()
+        self.replica.announce_due()
+
+    def _tells_something(self, observed: cmd.Observe) -> bool:
+        return observed.room is not None or observed.foreign != self.state.foreign.get(self.host, ())
+
+    def _questions(self) -> list[Wanted]:
+        return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
+
+    def leave(self, ident: str, outcome: str = "ok") -> None:
+        """Give up whatever an id stands for by now, a place in line or a lease; for a process that is about to end.
+
+        If somebody keeps the lock, only what would outlive this process is waited for: the rest is taken back anyhow.
+        """
+        state = self.replica.catch_up()
+        lease = state.leases.get(ident)
+        if lease is not None and lease.claimed:
+            release = [cmd.Release(ident, outcome)]
+            if lease.lives_with != self.me:
+                self.decide(release)
+            else:
+                self.decide_soon(release)
+        elif lease is not None or ident in state.tickets:
+            self.decide_soon([cmd.Cancel(ident)])
+
+    # Waking others.
+
+    def _wake(self, message: Wake) -> None:
+        if wakeup_mailbox.send(message.address, message.message) is False:
+            self._unheard.append(message.holder)
+
+    def _look_for_the_unheard(self) -> None:
+        """Nobody listened where we sent: if the process is gone, its grant goes to the next at once."""
+        while self._unheard:
+            gone = tuple(sorted(holder for holder in set(self._unheard) if process_identity.is_gone(holder)))
+            self._unheard.clear()
+            if gone:
+                self.replica.decide([cmd.Lost(gone)])
+
+    def tick(self, lease: Lease) -> None:
+        """Now and then, while an agent runs: is its lease still in the books?"""
+        try:
+            if self._may_be_forgotten(lease):
+                state = self.replica.catch_up()
+                if lease.id not in state.leases and is_ours(lease):
+                    self._claim_again(lease)
+                elif self.replica.recovery.wanted:
+                    self.replica.try_decide([])
+            self.beats.see_to_it(self.state)
+            if self.settings.on_cutoff == "end" and self.log.remote:
+                self.beats.hear()
+        except StoreMoved:
+            raise  # whoever owns this gate may go after it
+        except (FleetgateError, LogReplaced, OSError):
+            return
+        if monotonic() > self._upkeep_at:
+            self._upkeep_at = monotonic() + _UPKEEP_S
+            self.maintain()
+
+    def silent_ms(self) -> int:
+        return self.beats.silent_ms() if self.log.remote else 0
+
+    def _may_be_forgotten(self, lease: Lease) -> bool:
+        """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
+        if self.log.side(TOLD, lease.id) == b"lost":
+            return True
+        try:
+            self.log.read(self.replica.position, 1)
+        except LogReplaced:
+            return True
+        return self.replica.recovery.wanted
+
+    def _claim_again(self, lease: Lease) -> None:
+        """Nobody gave it back, and its agent runs: unless a person took it, it is to be counted."""
+        why = "log_lost"
+        if not self.replica.recovery.wanted:
+            taken = [
+                event for _, _, event in self.log.history(lease.granted_seq) if getattr(event, "id", "") == lease.id
+            ]
+            if taken and not (isinstance(taken[-1], ev.Reclaimed) and taken[-1].cause == "lost"):
+                return
+            why = "cut_off" if taken else why
+        self.replica.try_decide([adoption(lease, self.now(), why)])
+
+    def maintain(self) -> None:
+        """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
+        if self.log.tended:
+            return
+        try:
+            if self.replica.maintain(self.settings.keep_ms, self.settings.keep_bytes) and self.folder:
+                wakeup_mailbox.sweep(wakeup_mailbox.runtime_folder(self.folder))
+                self._sweep_sessions()
+        except (FleetgateError, LogReplaced, OSError):
+            return
+
+    def _sweep_sessions(self) -> None:
+        from fleetgate.gate import agent_sessions
+
+        if side := agent_sessions.outdated(self.log):
+            self.replica.decide([], side=side)
+
+    def close(self) -> None:
+        self.log.close()
+
+
+def backed_off_until(state: State, model: str) -> int:
+    """When the last backoff that concerns a model ends; 0: there is none."""
+    name = parse_model(model)
+    return max((each.until for each in state.backoffs.values() if concerns(each.key, name)), default=0)
+
+
+def has_other_candidate(state: State, lease: Lease) -> bool:
+    """Whether another model than the lease's may be used now."""
+    usable = state.in_use(state.queue(lease.ticket.spec), state.at)
+    if not usable:
+        return False
+    taken = usable[0] if lease.ticket.spec.any else usable[-1]
+    return taken.model != lease.model and not taken.is_paused(state.at)
+
+
+def is_probe(state: State, ident: str) -> bool:
+    """Whether a lease is to try out the end of a backoff."""
+    return any(backoff.probing == ident for backoff in state.backoffs.values())
+
+
+def has_open_calls(state: State, ident: str) -> bool:
+    """Whether a model call of this run waits in the queue, or is in flight."""
+    waits = any(ticket.client == ident for ticket in state.tickets.values())
+    return waits or any(lease.ticket.client == ident for lease in state.leases.values())
+
+
+def load_file(loaded: Loaded, *, force: bool = False) -> cmd.LoadFile:
+    """The command that brings a config file's caps into the gate."""
+    settings = loaded.settings
+    return cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms, force)
+
+
+def _nothing() -> None:
+    pass

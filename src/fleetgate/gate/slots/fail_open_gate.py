@@ -1,0 +1,217 @@
+"""A gate without a store, for `run --fail-open`: whoever asks enters at once, and is counted when the store is back.
+
+The user chose that an agent goes ahead rather than not at all. It runs outside every cap until the store is back; then
+its lease is adopted, above the limit if need be, and history says so (`adopted`: failed_open).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from fleetgate.config.settings import Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease, Reason, Ticket
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.providers.usage_questions import Usage
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.slots.slot_gate import Left, SeatGate, Waits
+from fleetgate.log.clock import wall_ms
+from fleetgate.log.protocol import SideWrite, StoreError
+
+if TYPE_CHECKING:
+    from fleetgate.config.file import Loaded
+    from fleetgate.core.queue.positions import TicketView
+    from fleetgate.gate.wakeup.mailbox import Mailbox
+
+_FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store again
+
+
+class LateGate:
+    """A SeatGate that lets everybody in, and tells the real one later. `open_gate` raises while there is none."""
+
+    def __init__(self, loaded: Loaded | None, open_gate: Callable[[], SeatGate], tell: Callable[[str], None]) -> None:
+        self.loaded = loaded
+        self.settings = loaded.settings if loaded is not None else Settings()
+        self.folder = ""
+        self.host = process_identity.host_name()
+        self.me = process_identity.this_process()
+        self.address = ""
+        self.unapplied: list[str] = []
+        self.before_lock: Callable[[], None] = _nothing
+        self.after_lock: Callable[[], None] = _nothing
+        self._open_gate = open_gate
+        self._tell = tell
+        self._lease: Lease | None = None
+        self._began = monotonic()
+        self._gate: SeatGate | None = None  # once it is back, and knows of us
+        self._trying: Thread | None = None
+        self._next_try, self._pause_s = monotonic() + _FIRST_S, _FIRST_S
+        self._own_credentials = Credentials(self.settings, self)
+        self._own_usage = Usage(self.settings)
+
+    def __repr__(self) -> str:
+        return f"<LateGate, {'now ' + repr(self._gate) if self._gate is not None else 'without a store'}>"
+
+    @property
+    def credentials(self) -> Credentials:
+        return self._own_credentials
+
+    @property
+    def usage(self) -> Usage:
+        return self._own_usage
+
+    def now(self) -> int:
+        return wall_ms()
+
+    def wall_offset_ms(self) -> int:
+        return 0
+
+    def lock_owner(self) -> int | None:
+        return None
+
+    # Deciding: yes.
+
+    def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        now = self.now()
+        ticket = Ticket(
+            id=command.id,
+            spec=command.spec,
+            holder=command.holder,
+            order=now,
+            arrival=0,
+            since=now,
+            queued_at=now,
+            expires_at=now,
+            priority=command.priority,
+            command=command.command,
+            key=command.key,
+            role=command.role,
+            session=command.session,
+        )
+        model = command.spec.models[0] if command.spec.models else ""
+        self._lease = Lease(ticket, model, granted_at=now, granted_seq=0)
+        self._began = monotonic()
+        return self._lease
+
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        for command in commands:
+            if isinstance(command, cmd.Claim) and self._lease is not None and command.child:
+                self._lease.child = command.child
+        if self._trying is not None:
+            self._trying.join(_FIRST_S)
+        if self._gate is not None:
+            return self._gate.decide(commands, durable=durable, side=side)
+        if any(isinstance(command, cmd.Release) for command in commands):
+            raise StoreError("the store is still away: this run is in no history")
+        return [Decided([]) for _ in commands]
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        return self._gate is None or self._gate.try_decide(commands)
+
+    def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
+        return self.try_decide(commands)
+
+    def waiter(
+        self,
+        ident: str,
+        mailbox: Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits:
+        return _NoLine()
+
+    def leave(self, ident: str, outcome: str = "ok") -> None:
+        if self._gate is not None:
+            self._gate.leave(ident, outcome)
+
+    # Looking.
+
+    def lease(self, ident: str) -> Lease | None:
+        return self._lease
+
+    def view(self, ident: str) -> TicketView | None:
+        return None
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        return False
+
+    def backed_off_until(self, model: str) -> int:
+        return 0
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        return False
+
+    def is_probe(self, ident: str) -> bool:
+        return False
+
+    def has_open_calls(self, ident: str) -> bool:
+        return self._gate is not None and self._gate.has_open_calls(ident)
+
+    def side(self, table: str, key: str) -> bytes | None:
+        return None
+
+    def beside(self, table: str, key: str, value: bytes) -> bytes:
+        return b""
+
+    # While the agent runs: is the store back?
+
+    def tick(self, lease: Lease) -> None:
+        if self._gate is not None:
+            self._gate.tick(lease)
+            return
+        if self._trying is not None and self._trying.is_alive():
+            return
+        if monotonic() >= self._next_try:
+            self._pause_s = min(self._pause_s * 1.5, _SLOWEST_S)
+            self._next_try = monotonic() + self._pause_s
+            self._trying = Thread(target=self._report, args=(lease,), daemon=True)
+            self._trying.start()
+
+    def silent_ms(self) -> int:
+        """Who went ahead without a store does not end for the want of it."""
+        return 0 if self._gate is None else self._gate.silent_ms()
+
+    def _report(self, lease: Lease) -> None:
+        """In a thread: opening a store that is away takes its time, and the agent's output must not wait for it."""
+        try:
+            gate = self._open_gate()
+            now = gate.now()
+            held_ms = int((monotonic() - self._began) * 1000)
+            ticket = replace(lease.ticket, since=now - held_ms, queued_at=now - held_ms, expires_at=now)
+            (decided,) = gate.decide([cmd.Adopt(ticket, lease.model, lease.child, held_ms, "failed_open")])
+        except (FleetgateError, OSError):
+            return
+        self._gate = gate
+        if decided.error is not None:
+            self._tell(f"the store is back, and will not count this run: {decided.error}")
+        else:
+            self._tell("the store is back: this run is counted from now on")
+
+    def maintain(self) -> None:
+        if self._gate is not None:
+            self._gate.maintain()
+
+    def close(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
+
+
+class _NoLine:
+    """There is no line without a store."""
+
+    def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        return None
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,507 @@
+"""The gate through the node of this host: no store, no replica, no asyncio in the process that waits.
+
+When the node is gone, or does not speak our language, the process goes to the store itself (SQLite), or starts another
+node (PostgreSQL). What was asked and not answered is asked again: the log knows every request and lease by its id, and
+does nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Sequence
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from fleetgate.config.settings import Settings
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease, Reason
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.node import discovery, protocol
+from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
+from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.providers.usage_questions import Questions, Usage, Wanted
+from fleetgate.gate.slots.slot_gate import Left, SeatGate, Waits, with_own_host_cap
+from fleetgate.log.clock import boot_ms
+from fleetgate.log.host_beats import BEAT_S
+from fleetgate.log.protocol import StoreError, StoreMoved
+
+if TYPE_CHECKING:
+    from fleetgate.config.file import Loaded
+    from fleetgate.core.queue.positions import TicketView
+    from fleetgate.gate.replica.replica import Decided
+    from fleetgate.gate.wakeup.mailbox import Mailbox
+    from fleetgate.log.protocol import SideWrite
+
+FAR_ANSWER_S = 15.0  # for an answer, where the node itself may have to wait for a server
+LEAVE_S = 1.0
+LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
+SLOWEST_LOOK_S = 30.0
+_HEAR_S = 0.5  # nothing is passed on meanwhile
+_TRIES = 3
+_TICK_S = min(3.0, BEAT_S)
+
+
+class RemoteGate:
+    """A SeatGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
+
+    def __init__(
+        self,
+        path: str,
+        loaded: Loaded | None,
+        folder: str,
+        *,
+        open_direct: Callable[[], SeatGate],
+        start: Callable[[], None] | None = None,
+        tell: Callable[[str], None] | None = None,
+        filed: bool = True,
+    ) -> None:
+        self.loaded = loaded
+        self._filed = filed  # the config file's caps are told to the gate
+        self.settings = loaded.settings if loaded is not None else Settings()
+        self.folder = folder
+        self.host = process_identity.host_name()
+        self.me = process_identity.this_process()
+        self.before_lock: Callable[[], None] = _nothing
+        self.after_lock: Callable[[], None] = _nothing
+        self.direct: SeatGate | None = None  # once the node is given up
+        self.unapplied: list[str] = []
+        self._address = ""
+        self._own_credentials = Credentials(self.settings, self)
+        self._own_usage = Usage(self.settings)
+        self._link = NodeLink(path)
+        self._open_direct = open_direct
+        self._start = start
+        self._tell = tell or _quiet
+        self._offset_ms: int | None = None  # from the boot clock to the log's
+        self._known: dict[str, Lease | None] = {}
+        self._next_tick = 0.0
+        self._heard_at, self._hear_at = monotonic(), 0.0
+        self._told: set[tuple[str, str, str]] = set()
+
+    def __repr__(self) -> str:
+        return (
+            f"<RemoteGate through {self._link.path}>" if self.direct is None else f"<RemoteGate, now {self.direct!r}>"
+        )
+
+    # What the process is.
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self._address = address
+        if self.direct is not None:
+            self.direct.address = address
+
+    @property
+    def credentials(self) -> Credentials:
+        return self._own_credentials
+
+    @property
+    def usage(self) -> Usage:
+        return self._own_usage
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a node that is gone is started again."""
+        return self._start is not None
+
+    def now(self) -> int:
+        if self.direct is not None:
+            return self.direct.now()
+        if self._offset_ms is None:
+            self._ask(protocol.About())
+        return boot_ms() + (self._offset_ms or 0)
+
+    def wall_offset_ms(self) -> int:
+        return time_ns() // 1_000_000 - self.now()
+
+    def lock_owner(self) -> int | None:
+        return None if self.direct is None else self.direct.lock_owner()
+
+    # Asking the node.
+
+    def _ask(self, call: protocol.Call, within_s: float | None = None) -> protocol.Answer:
+        """The node's answer, from another one if need be. NodeGone: the store is to be asked directly."""
+        if within_s is None:
+            within_s = FAR_ANSWER_S if self.restarts else ANSWER_S
+        for _ in range(_TRIES):
+            try:
+                answer = self._link.ask(call, within_s)
+                break
+            except NodeSilent:
+                raise
+            except NodeGone as gone:
+                why = str(gone)
+                if self._start is None or not self._started_anew():
+                    raise
+        else:
+            raise NodeGone(why)
+        if answer.now:
+            self._offset_ms = answer.now - boot_ms()
+        if answer.wrong is not None:
+            raise protocol.raised(answer.wrong)
+        return answer
+
+    def _started_anew(self) -> bool:
+        """Whether a node answers again, started by us if by nobody else."""
+        assert self._start is not None
+        path = self._link.path
+        if not discovery.is_held(path):
+            self._start()
+        sock = discovery.await_node(path)
+        if sock is None:
+            return False
+        sock.close()
+        return True
+
+    def go_direct(self, why: NodeGone) -> SeatGate:
+        """Give the node up, for good: the store is asked from now on."""
+        if self.direct is None:
+            self._link.close()
+            if "another release" in str(why):
+                self._tell(str(why))
+            self.direct = self._open_direct()
+            self.direct.address = self._address
+            self.direct.before_lock, self.direct.after_lock = self.before_lock, self.after_lock
+        return self.direct
+
+    def rest(self) -> None:
+        """Nothing is to be asked for a while: thousands may wait, and need no connection for it."""
+        self._link.close()
+
+    # Deciding.
+
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        if self.direct is None:
+            try:
+                return self._decided(self._ask(protocol.Decide(list(commands), durable, list(side))))
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.decide(commands, durable=durable, side=side)
+
+    def _decided(self, answer: protocol.Answer) -> list[Decided]:
+        from fleetgate.gate.replica.replica import Decided
+        from fleetgate.log.event_codec import decode
+
+        if answer.lease is not None:
+            self._known[answer.lease.id] = answer.lease
+        return [
+            Decided(decode(0, bytes(each.events)), None if each.wrong is None else protocol.raised(each.wrong))
+            for each in answer.outcomes
+        ]
+
+    def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
+        if self.direct is None:
+            try:
+                return not self._ask(protocol.Decide(list(commands), wait=False), LEAVE_S).busy
+            except NodeGone:
+                return False  # this is no moment to open a store
+        return self.direct.try_decide(commands)
+
+    def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
+        if self.direct is None:
+            return self.try_decide(commands)
+        return self.direct.decide_soon(commands)
+
+    def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        if not self._filed:
+            command = replace(command, spec=with_own_host_cap(command.spec, self.loaded))
+        if self.direct is None:
+            try:
+                return self._acquire(command)
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.acquire(command)
+
+    def _acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
+        loaded = self.loaded
+        call = protocol.Enter(command, told=False)
+        if loaded is not None and self._filed:
+            call.file_digest, call.file_modified = loaded.digest, loaded.mtime_ms
+        if loaded is not None and not self._filed:
+            call.rules = list(loaded.settings.rules)
+        answer = self._ask(call)
+        self.unapplied = answer.unapplied or self.unapplied
+        if answer.wants_file or answer.accounts:
+            first: list[cmd.LoadFile | cmd.Credential] = []
+            if answer.wants_file and loaded is not None:
+                settings = loaded.settings
+                first.append(
+                    cmd.LoadFile(loaded.path, loaded.digest, loaded.mtime_ms, settings.rules, settings.seniority_ms)
+                )
+            first += self.credentials.held_for(answer.accounts)
+            answer = self._ask(protocol.Enter(command, first, told=True))
+        if answer.lease is not None:
+            self._known[command.id] = answer.lease
+        return answer.lease if answer.reason is None else answer.reason
+
+    def look(self, ident: str, *, granted: bool = False) -> protocol.Answer:
+        """What has become of a request; a grant is ours with it. Tells the node of credentials that it asks for."""
+        answer = self._ask(protocol.Look(ident, granted))
+        if answer.accounts:
+            news = [each for each in self.credentials.held_for(answer.accounts) if _mark(each) not in self._told]
+            self._told.update(map(_mark, news))
+            if news:
+                self._ask(protocol.Decide([*news]))
+        if answer.lease is not None:
+            self._known[ident] = answer.lease
+        return answer
+
+    def waiter(
+        self,
+        ident: str,
+        mailbox: Mailbox | None,
+        *,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> Waits:
+        if self.direct is not None:
+            return self.direct.waiter(ident, mailbox, on_view=on_view, on_trouble=on_trouble)
+        return RemoteWaiter(self, ident, mailbox, on_view, on_trouble)
+
+    def leave(self, ident: str, outcome: str = "ok") -> None:
+        """Give up whatever an id stands for by now. Not worth waiting for: what is left goes with this process."""
+        if self.direct is None:
+            try:
+                lease = self._ask(protocol.About(lease=ident), LEAVE_S).lease
+                held = lease is not None and lease.claimed
+                end: cmd.Command = cmd.Release(ident, outcome) if held else cmd.Cancel(ident)
+                patience_s = ANSWER_S if lease is not None and lease.lives_with != self.me else LEAVE_S
+                self._ask(protocol.Decide([end]), patience_s)
+                return
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        self.direct.leave(ident, outcome)
+
+    # Looking.
+
+    def lease(self, ident: str) -> Lease | None:
+        return self._known.get(ident) if self.direct is None else self.direct.lease(ident)
+
+    def _about(self, call: protocol.About) -> protocol.Answer | None:
+        if self.direct is None:
+            try:
+                return self._ask(call)
+            except NodeGone as gone:
+                self.go_direct(gone)
+        return None
+
+    def view(self, ident: str) -> TicketView | None:
+        if self.direct is None:
+            try:
+                return self.look(ident).view
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.view(ident)
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        if self.direct is None:
+            try:
+                return self.look(view.ticket.id).hopeless
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.is_hopeless(view)
+
+    def backed_off_until(self, model: str) -> int:
+        answer = self._about(protocol.About(model=model))
+        if answer is not None:
+            return answer.until
+        assert self.direct is not None
+        return self.direct.backed_off_until(model)
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        answer = self._about(protocol.About(lease=lease.id))
+        if answer is not None:
+            return answer.other
+        assert self.direct is not None
+        return self.direct.has_other_candidate(lease)
+
+    def is_probe(self, ident: str) -> bool:
+        """Asked when the agent runs already: what cannot be known now is not worth its life."""
+        try:
+            answer = self._about(protocol.About(lease=ident))
+            if answer is not None:
+                return answer.probe
+            assert self.direct is not None
+            return self.direct.is_probe(ident)
+        except FleetgateError:
+            return False
+
+    def has_open_calls(self, ident: str) -> bool:
+        answer = self._about(protocol.About(lease=ident))
+        if answer is not None:
+            return answer.has_calls
+        assert self.direct is not None
+        return self.direct.has_open_calls(ident)
+
+    def side(self, table: str, key: str) -> bytes | None:
+        if self.direct is None:
+            try:
+                return self._ask(protocol.Side(table, key)).value
+            except NodeGone as gone:
+                self.go_direct(gone)
+        assert self.direct is not None
+        return self.direct.side(table, key)
+
+    def beside(self, table: str, key: str, value: bytes) -> bytes:
+        """A value beside the log that is written once: what is there by now, or else this."""
+        try:
+            return self._ask(protocol.Side(table, key, value)).value or b"" if self.direct is None else b""
+        except NodeGone as gone:
+            raise StoreError(str(gone)) from gone
+
+    def questions(self) -> list[Wanted]:
+        """The pools whose provider should be asked now: kind, name and account."""
+        return self._ask(protocol.About(questions=True)).questions
+
+    # While an agent runs.
+
+    def tick(self, lease: Lease) -> None:
+        """The node sees to the rest; but somebody must see to the node, or do as if there had never been one."""
+        self._link.close()
+        try:
+            if self.direct is not None:
+                self.direct.tick(lease)
+            elif monotonic() > self._next_tick:
+                self._next_tick = monotonic() + _TICK_S
+                if not discovery.is_held(self._link.path):
+                    self._without_node(lease)
+        except StoreMoved:
+            raise
+        except (FleetgateError, OSError):
+            return  # the next time
+
+    def silent_ms(self) -> int:
+        """By what the node knows; without an answer of it, by what it said last."""
+        if self.direct is not None:
+            return self.direct.silent_ms()
+        if not self.restarts:
+            return 0
+        if monotonic() >= self._hear_at:
+            self._hear_at = monotonic() + BEAT_S / 4
+            try:
+                self._heard_at = monotonic() - self._link.ask(protocol.About(beat=True), _HEAR_S).silent_ms / 1000
+            except NodeGone:
+                pass
+            self._link.close()
+        return int((monotonic() - self._heard_at) * 1000)
+
+    def _without_node(self, lease: Lease) -> None:
+        if self._start is not None:
+            self._start()
+        else:
+            self.go_direct(NodeGone("it has ended")).tick(lease)
+
+    def maintain(self) -> None:
+        self._link.close()
+        if self.direct is not None:
+            self.direct.maintain()
+
+    def close(self) -> None:
+        self._link.close()
+        if self.direct is not None:
+            self.direct.close()
+
+
+class RemoteWaiter:
+    """One ticket of this process, in a line that the node knows. Keeps no connection while it waits."""
+
+    def __init__(
+        self,
+        gate: RemoteGate,
+        ident: str,
+        mailbox: Mailbox | None,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._gate = gate
+        self._id = ident
+        self._mailbox = mailbox
+        self._on_view = on_view
+        self._on_trouble = on_trouble
+        self._next_look = 0.0
+        self._questions = Questions(gate, gate.usage, gate.questions)
+
+    def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        gate = self._gate
+        while not stopped():
+            ended: Lease | Left | None = None
+            try:
+                ended = self._step()
+            except NodeGone as gone:
+                self._do_without(gone)
+            except StoreMoved:
+                raise  # it does not pass
+            except StoreError as error:
+                self._on_trouble(str(error))
+            if gate.direct is not None:
+                waiter = gate.waiter(self._id, self._mailbox, on_view=self._on_view, on_trouble=self._on_trouble)
+                return waiter.wait(until, wakeup_fd, stopped)
+            if ended is not None:
+                return ended
+            if until is not None and monotonic() >= until:
+                return None
+            gate.rest()
+            self._sleep(until, wakeup_fd)
+        return None
+
+    def _do_without(self, gone: NodeGone) -> None:
+        """Go to the store; or, where that would be a connection for each who waits, try for a node again and again."""
+        if self._gate.restarts:
+            self._on_trouble(str(gone))
+            return
+        try:
+            self._gate.go_direct(gone)
+        except StoreMoved:
+            raise
+        except StoreError as error:
+            self._on_trouble(str(error))
+
+    def _sleep(self, until: float | None, wakeup_fd: int) -> None:
+        moment = self._next_look if until is None else min(self._next_look, until)
+        fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
+        ready, _, _ = select.select(fds, [], [], max(0.0, moment - monotonic()))
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
+
+    def _step(self) -> Lease | Left | None:
+        messages = self._mailbox.drain() if self._mailbox is not None else []
+        if not messages and monotonic() < self._next_look:
+            return None
+        self._next_look = monotonic() + LOOK_S  # also when it fails
+        self._questions.see_to_it()
+        answer = self._gate.look(self._id, granted=b"granted" in messages)
+        if answer.lease is not None:
+            return answer.lease
+        if answer.view is None:
+            return Left(answer.left or "lost")
+        self._on_view(answer.view)
+        pace_s = float(answer.view.position) if self._mailbox is not None else 1.0
+        self._next_look = monotonic() + min(max(LOOK_S if self._mailbox is not None else 1.0, pace_s), SLOWEST_LOOK_S)
+        return None
+
+
+def _mark(credential: cmd.Credential) -> tuple[str, str, str]:
+    return credential.account, credential.digest, credential.identity
+
+
+def _nothing() -> None:
+    pass
+
+
+def _quiet(text: str) -> None:
+    pass

@@ -1,0 +1,113 @@
+"""What a person wants of a job: cancel it, approve it, run it anew, forget it (SPEC J4, J5)."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+import msgspec
+
+from fleetgate.core import commands as cmd
+from fleetgate.core.errors import NotFound
+from fleetgate.gate.replica.replica import JOB_ENDS, Decided
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.jobs import job_record, job_store, output_files, sealed_files, state_machine, unattended_ends
+from fleetgate.jobs.job_record import WISHES, Wish
+from fleetgate.jobs.retry_policy import CANCEL, Verdict
+from fleetgate.jobs.submit import asking, ring
+from fleetgate.log.protocol import SideWrite
+from fleetgate.present.errors import NotNow
+
+_BETWEEN_S = 10.0  # how long a job may have a seat and no process
+_AGAIN_S = 0.05
+
+
+def cancel(gate: DirectGate, ident: str, by: str) -> str:
+    """Cancel a job; what came of it: `cancelled`, or `ending` for one that runs and is being ended."""
+    until = monotonic() + _BETWEEN_S
+    while True:
+        try:
+            return _cancel(gate, ident, by)
+        except NotFound:  # it has left the line, and does not run yet: that is soon over
+            if ident not in gate.replica.catch_up().leases or monotonic() > until:
+                raise
+        sleep(_AGAIN_S)
+
+
+def _cancel(gate: DirectGate, ident: str, by: str) -> str:
+    unattended_ends.see_to_ends(gate)
+    view = job_store.view(gate, ident)
+    if view.state in state_machine.FINAL:
+        raise NotNow(f"job {ident} has ended: {view.state}")
+    lease = gate.state.leases.get(ident)
+    if lease is not None and lease.child:
+        said = SideWrite(WISHES, ident, msgspec.json.encode(Wish(CANCEL, by)))
+        gate.decide([], durable=True, side=[said])
+        mailbox.send(lease.ticket.wake, b"wish")
+        return "ending"
+    job = view.job
+    commands = unattended_ends.follow(ident, job, Verdict("cancel", f"cancelled by {by}"), gate.now())
+
+    def rows(decided: list[Decided]) -> list[SideWrite]:
+        if decided[0].error is not None:
+            raise decided[0].error  # it was let in, or left, since we looked
+        return [job_record.write(ident, job), SideWrite(JOB_ENDS, ident, None)]
+
+    gate.decide([cmd.Cancel(ident, by), *commands], durable=True, side=rows)
+    return "cancelled"
+
+
+def approve(gate: DirectGate, ident: str, by: str) -> None:
+    """Let a job run that was submitted with --confirm."""
+    now = job_store.view(gate, ident).state
+    if now not in (state_machine.QUEUED, state_machine.HELD):
+        raise NotNow(f"job {ident} does not wait: it is {now}")
+    gate.one(cmd.Approve(ident, by), durable=True)
+    ring(gate)
+
+
+def retry(gate: DirectGate, ident: str) -> None:
+    """Run a job anew that has ended, with all its retries; it stands in line behind those who are there."""
+    unattended_ends.see_to_ends(gate)
+    job = job_store.view(gate, ident).job
+    if job.state not in state_machine.FINAL:
+        raise NotNow(f"job {ident} has not ended: it is {job_store.view(gate, ident).state}")
+    job.state = state_machine.follow(job.state, "anew")
+    job.failures = job.limits = job.losses = 0
+    job.since, job.finished_at, job.why = gate.now(), 0, "run anew"
+    job.exit_code = job.signal = None
+    job.outcome = ""
+
+    def rows(decided: list[Decided]) -> list[SideWrite]:
+        (asked,) = decided
+        if asked.error is not None:
+            raise asked.error
+        if ident not in gate.state.tickets:
+            raise NotNow(f"job {ident} cannot run anew now: another has its key or its session")
+        job.since = gate.state.tickets[ident].since
+        return [job_record.write(ident, job)]
+
+    command = asking(ident, job)
+    command.since = None  # as of a new one
+    gate.decide([command], durable=True, side=rows)
+    ring(gate)
+
+
+def clean(gate: DirectGate, before_ms: int) -> list[str]:
+    """Forget jobs that ended before a moment (wall time), with what they printed."""
+    unattended_ends.see_to_ends(gate)
+    jobs = job_store.every(gate.log)
+    old = [ident for ident, job in jobs.items() if job.state in state_machine.FINAL and job.finished_at < before_ms]
+    for start in range(0, len(old), 500):
+        some = old[start : start + 500]
+
+        def rows(_: list[Decided], some: list[str] = some) -> list[SideWrite]:
+            kept = {ident for ident in some if ident in gate.state.tickets or ident in gate.state.leases}
+            return [job_record.forget(ident) for ident in some if ident not in kept]  # one may run anew since
+
+        gate.decide([], side=rows)
+    for ident in old:
+        if job_store.find(gate.log, ident) is None:
+            output_files.remove(gate.folder, ident)
+            sealed_files.remove(gate.folder, ident)
+    return old

@@ -1,0 +1,347 @@
+"""One attempt of a job under its lease: start it, stay with it, judge its end, and say what follows from it.
+
+The same runner as `fleetgate run`: the child waits until its pid is committed, together with the row that says that the
+job runs. Its end, and what becomes of the job, are one transaction too. If the lease was taken from us meanwhile,
+nothing is written: somebody else decides about the job then. If it is the log that lost it
+(gate/replica/lost_log_recovery.py), it is claimed again, with the row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import random
+from time import sleep, time_ns
+
+from fleetgate.config.environment import Environment
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Lease
+from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.providers.credentials import Held
+from fleetgate.gate.replica.replica import JOB_ENDS, Decided
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import job_record, job_store, state_machine, unattended_ends
+from fleetgate.jobs.job_owner import Owners
+from fleetgate.jobs.job_record import WISHES, Job, JobSpec
+from fleetgate.jobs.output_files import Writer
+from fleetgate.jobs.retry_policy import HAND_BACK, Ended, verdict
+from fleetgate.jobs.sealed_files import NotTrusted, unseal
+from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
+from fleetgate.runner.agent_run import SILENCE_S, Watch
+from fleetgate.runner.child import CannotRun, Child
+from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.launch import environment_for, in_sandbox
+from fleetgate.runner.placeholders import filled_in
+from fleetgate.runner.session_resume import Session
+from fleetgate.runner.supervisor import End, supervise
+from fleetgate.signals.agents import agent_for, with_model
+
+TICK_S = 2.0
+TAPS = [(1,), (2,)]
+_UPKEEP_TICKS = 5
+_CANNOT_ENTER = 126
+_USAGE = 64
+
+
+class NotOurs(Exception):
+    """The lease is somebody else's by now, or nobody's."""
+
+
+class Wishes(Ending):
+    """Ends a job early: as runner/early_stop.py says of known agents, and when somebody wishes it."""
+
+    __slots__ = ("wish",)
+
+    def __init__(self, watch: Watch, silence_ms: int) -> None:
+        reader = watch.reader
+        assert reader is not None, "a job's output is always read"
+        records_read = reader.mode == "stream"
+        silence_s = silence_ms / 1000 if silence_ms else SILENCE_S if records_read else None
+        if records_read:
+            super().__init__(reader, silence_s=silence_s, patience=watch.patience)
+        else:
+            super().__init__(reader, early_s=None, record_s=None, silence_s=silence_s)
+        self.wish = ""
+
+    def next_deadline(self) -> float:
+        return 0 if self.wish else super().next_deadline()
+
+    def verdict(self, now_ms: float) -> str:
+        return self.wish or super().verdict(now_ms)
+
+
+class Attempt:
+    """One attempt. `say` is how the worker's owner is told."""
+
+    def __init__(
+        self,
+        gate: DirectGate,
+        lease: Lease,
+        job: Job,
+        say: Callable[[str], None],
+        spare: Child | None = None,
+        owners: Owners | None = None,
+    ) -> None:
+        self.id = lease.id
+        self.by = ""  # who wished its end
+        self._gate = gate
+        self._lease = lease
+        self._job = job
+        self._owners = owners or Owners((), gate.folder, shared_log=gate.log.remote)
+        self.spec = job.spec  # what is run, once that is known to be its owner's
+        self._say = say
+        self._spare = spare
+        self._ticks = 0
+        self._reloads = 0  # of the replica, when our lease was last seen in what it loaded
+        self._wishes: Wishes | None = None
+        self._output = Writer(gate.folder, lease.id, gate.settings.jobs.output_bytes)
+
+    def wish(self, what: str, by: str = "") -> None:
+        """End it early, for this reason."""
+        if self._wishes is not None and not self._wishes.wish:
+            self._wishes.wish, self.by = what, by
+
+    def look_for_wishes(self) -> None:
+        """Whether somebody has cancelled it, or has taken its seat back."""
+        try:
+            found = job_store.wish(self._gate.log, self.id)
+            self._gate.replica.catch_up()
+            if self._gate.replica.reloads != self._reloads:
+                self._say_again()
+            lease = self._gate.state.leases.get(self.id)
+        except (FleetgateError, OSError):
+            return
+        if lease is None or lease.ticket.holder != self._gate.me:
+            self.wish(HAND_BACK)  # nothing is written then: see `settle`
+        if found is not None:
+            self.wish(found.what, found.by)
+
+    def _say_again(self) -> None:
+        """The log was loaded anew, and may have lost that the job runs: then its lease was just claimed again."""
+
+        def rows(decided: list[Decided]) -> list[SideWrite]:
+            if decided[0].error is not None:
+                return []  # it is not ours any more
+            return [SideWrite(JOB_ENDS, self.id, None), job_record.write(self.id, self._job)]
+
+        self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], side=rows)
+        self._reloads = self._gate.replica.reloads
+
+    def run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
+        """The whole of it. `fd` is where wishes may come from, `on_readable` reads them. Raises NotOurs."""
+        try:
+            self._run(fd, on_readable)
+        finally:
+            self._output.close()
+
+    def _run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
+        lease = self._lease
+        try:
+            spec = self.spec = self._proved_spec()
+        except NotTrusted as error:
+            self._begin("")
+            self._cannot(_CANNOT_ENTER, str(error))
+            return
+        command = self._command()
+        if command is None:
+            return
+        agent = agent_for(command, spec.classify)
+        session = None
+        if spec.session:
+            session = Session(self._gate, lease, agent, fresh=False)
+            command = session.resuming(command)
+        credential = self._gate.credentials.used_for(lease.model)
+        child = self._started(command)
+        if child is None:
+            return
+        watch = _Watch(self, command, session, credential)
+        self._wishes = Wishes(watch, spec.silence_ms)
+        self.look_for_wishes()
+        supervise(
+            child,
+            ends_in_s=self._ends_in_s(),
+            every_s=TICK_S,
+            on_tick=lambda: self._tick(watch),
+            fd=fd,
+            on_readable=on_readable,
+            on_bytes=lambda stream, data: self._take(watch, stream, data),
+            ends=self._wishes,
+            on_lingering=watch.lingers,
+            on_end=watch.ended,
+        )
+
+    def _proved_spec(self) -> JobSpec:
+        """The job's own specification. Also the model is checked, which becomes part of the command."""
+        spec = unseal(self._gate.folder, self.id, self._job, self._owners)
+        model = self._lease.model
+        if self._job.sealed and model not in (spec.models or ("",)):
+            raise NotTrusted(f"{model} is none of the models that it was submitted with: submit it again")
+        return spec
+
+    def _command(self) -> list[str] | None:
+        """What is run, with the model of the slot; None where that cannot be, which was then written down."""
+        spec, model = self.spec, self._lease.model
+        command = filled_in(spec.words_to_run(), model)
+        if not model:
+            return command
+        try:
+            environ = {**os.environ, **spec.variables_to_set()}
+            command, changed = with_model(command, model, environ, spec.cwd, add=len(spec.models) > 1)
+        except BadRequest as error:
+            self._begin("")
+            self._cannot(_USAGE, str(error))
+            return None
+        if changed:
+            self._output.note(changed)
+        return command
+
+    def _started(self, command: list[str]) -> Child | None:
+        """The child, running, with its row and its lease; None when it cannot be run, which was then written down."""
+        gate, lease, job = self._gate, self._lease, self._job
+        env = environment_for(lease, self.spec.variables_to_set())
+        env |= {"FLEETGATE_JOB": lease.id, "FLEETGATE_ATTEMPT": str(job.attempt + 1)}
+        try:
+            os.chdir(self.spec.folder_to_enter())
+        except OSError as error:
+            self._begin("")
+            self._cannot(_CANNOT_ENTER, f"cannot enter {self.spec.cwd}: {error.strerror}")
+            return None
+        child = None
+        try:
+            child = self._child(in_sandbox(command, lease, gate.settings, Environment.read()), env)
+            self._begin(process_identity.identify(child.pid) or "")
+            child.start()
+        except CannotRun as error:
+            if child is None:
+                self._begin("")
+            self._cannot(error.exit_code, str(error))
+            return None
+        except BaseException:
+            if child is not None:
+                child.abandon()
+            raise
+        finally:
+            os.chdir("/")
+        return child
+
+    def _child(self, command: list[str], env: dict[str, str]) -> Child:
+        """One that waits: the spare, if it is still there."""
+        spare = self._spare
+        if spare is None or not spare.lives():
+            return Child.prepare(command, env, own_group=True, taps=TAPS)
+        try:
+            spare.give(command, env, self.spec.folder_to_enter())
+        except CannotRun:
+            spare.abandon()
+            raise
+        return spare
+
+    def _begin(self, child: str) -> None:
+        """Write down that it runs from now on, and as whom."""
+        gate, job = self._gate, self._job
+        job.state = state_machine.follow(state_machine.QUEUED, "start")
+        job.attempt += 1
+        job.started_at, job.finished_at = time_ns() // 1_000_000, 0
+        job.model = self._lease.model
+        job.exit_code = job.signal = None
+        job.outcome = job.why = ""
+
+        def rows(decided: list[Decided]) -> list[SideWrite]:
+            if decided[0].error is not None:
+                raise NotOurs
+            return [job_record.write(self.id, job)]
+
+        gate.decide([cmd.Claim(self.id, child or gate.me, gate.me)], side=rows)
+        self._lease = gate.state.leases[self.id]
+        self._reloads = gate.replica.reloads
+        with_model = f" on {job.model}" if job.model else ""
+        self._output.note(f"attempt {job.attempt} began{with_model}")
+        self._say(f"job {self.id} began, attempt {job.attempt}{with_model}: {job.title[:80]}")
+
+    def _cannot(self, code: int, why: str) -> None:
+        release = cmd.Release(self.id, "local_error", exit_code=code, evidence=why, holder=self._gate.me)
+        self.settle(release, Ended("local_error", why, code, hopeless=True), [])
+
+    def _ends_in_s(self) -> float | None:
+        lease, timeout_ms = self._lease, self.spec.timeout_ms
+        limits = [(lease.ends_at - self._gate.now())] if lease.ends_at else []
+        if timeout_ms:
+            limits.append(timeout_ms)
+        return min(limits) / 1000 if limits else None
+
+    def _take(self, watch: Watch, stream: int, data: bytes) -> None:
+        self._output.write(stream, data)
+        watch.feed(stream, data)
+
+    def _tick(self, watch: Watch) -> None:
+        self._ticks += 1
+        self.look_for_wishes()
+        watch.hold_back_others()
+        if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
+            self.wish(HAND_BACK)  # cut off from the store: another host runs it again
+
+    def settle(self, release: cmd.Release, ended: Ended, side: list[SideWrite]) -> None:
+        """The attempt is over: give the seat back, and move the job along, in one transaction."""
+        gate, job = self._gate, self._job
+        job.finished_at = time_ns() // 1_000_000
+        job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
+        found = verdict(job, ended, random())
+        commands = unattended_ends.follow(self.id, job, found, gate.now())
+        gone = [SideWrite(WISHES, self.id, None), SideWrite(JOB_ENDS, self.id, None)]
+
+        def rows(decided: list[Decided]) -> list[SideWrite]:
+            if not any(isinstance(event, ev.Released) for event in decided[0].events):
+                raise NotOurs
+            return [*side, *gone, job_record.write(self.id, job)]
+
+        gate.decide([release, *commands], durable=True, side=rows)
+        lost = f"; {self._output.lost} bytes of output could not be kept" if self._output.lost else ""
+        self._output.note(f"attempt {job.attempt}: {job.why or job.state}{lost}")
+        self._say(f"job {self.id} is {job.state}{f': {job.why}' if job.why else ''}{lost}")
+
+
+class _Watch(Watch):
+    """Watches a job's agent; its seat is given back together with what becomes of the job."""
+
+    def __init__(self, attempt: Attempt, command: list[str], session: Session | None, credential: Held) -> None:
+        spec = attempt.spec
+        super().__init__(
+            attempt._gate,
+            attempt._lease,
+            command,
+            classify=spec.classify,
+            silence_s=SILENCE_S,
+            patience_s=attempt._gate.settings.patience_ms / 1000,
+            read=True,
+            credential=credential,
+            say=attempt._say,
+            session=session,
+        )
+        self._attempt = attempt
+        self.holder = attempt._gate.me
+
+    def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
+        judged = self.outcome
+        assert judged is not None
+        ended = Ended(
+            judged.kind,
+            judged.evidence,
+            end.exit_code,
+            end.signal,
+            end.ended_because,
+            judged.wait_ms,
+            self._lease.model,
+            self.stale_session,
+            by=self._attempt.by,
+        )
+        release.holder = self._gate.me
+        for wait_s in (0.1, 1.0, 5.0, 15.0, None):
+            try:
+                self._attempt.settle(release, ended, side)
+                return
+            except (StoreError, LogReplaced):
+                if wait_s is None:
+                    raise
+                sleep(wait_s)

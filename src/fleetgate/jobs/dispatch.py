@@ -1,0 +1,125 @@
+"""Start what fits now, and tell of the rest why it does not (SPEC J6).
+
+Each candidate is asked for as a request that will not wait. What fits is a job from then on, run by a hand of its own
+that stays with it until it has ended; what does not is deferred, at no cost, to be offered again next time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import time_ns
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Reason
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.state.state import State
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.jobs import job_record, state_machine
+from fleetgate.jobs.job_owner import must_seal, name_owner
+from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.sealed_files import remove, seal
+from fleetgate.jobs.submit import asking
+from fleetgate.jobs.worker import OpenGate, start_hand
+from fleetgate.jobs.worker_process import Hand, Wants
+from fleetgate.log.protocol import SideWrite
+
+
+class Answer(Struct, omit_defaults=True):
+    """What became of a candidate: started with a model, deferred for a reason, or wrong."""
+
+    id: str = ""
+    model: str = ""
+    reason: Reason | None = None
+    error: str = ""
+
+
+def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[Answer]:
+    """What would become of each candidate, in order. Starts nothing, and writes nothing down."""
+    now = gate.now()
+    engine = Engine(State.restore(gate.read().export()))
+    for command in gate.census():
+        engine.handle(command, now)
+    gone = gate.beats.lost(gate.state)
+    if gone is not None:
+        engine.handle(gone, now)
+    engine.handle(cmd.Tick(), now)
+    return [_answer(spec, lambda command: Decided(engine.handle(command, now))) for spec in specs]
+
+
+def start(open_gate: OpenGate, spec: JobSpec, by: str) -> Answer:
+    """Start one candidate if it fits now, in a process that outlives this one."""
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(read_fd)
+            wants = Wants(only=new_id())
+            start_hand(open_gate, wants, None, None, lambda hand: _first(hand, wants.only, spec, by, write_fd))
+        finally:
+            os._exit(0)  # the hand is nobody's child
+    os.close(write_fd)
+    os.waitpid(pid, 0)
+    with os.fdopen(read_fd, "rb") as file:
+        told = file.read()
+    if not told:
+        raise FleetgateError("the process that was to start it has died: see `fleetgate doctor`")
+    return msgspec.json.decode(told, type=Answer)
+
+
+def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
+    """What a hand does that was started for one candidate: ask for its seat, tell, and run it."""
+    gate = hand.gate
+    answer = Answer(error="internal error")
+    try:
+        spec = name_owner(spec, gate.folder, shared_log=gate.log.remote)
+        job = Job(spec, state_machine.QUEUED, gate.now(), time_ns() // 1_000_000, by)
+        if must_seal(gate.folder, shared_log=gate.log.remote):
+            job = seal(gate.folder, ident, job)
+
+        def ask(command: cmd.Acquire) -> Decided:
+            command.holder, command.wake = gate.me, gate.replica.address
+            first = gate.before_deciding(command)
+            commands = [*first, command]
+            return gate.decide(commands, durable=True, side=lambda decided: _rows(ident, job, decided[-1]))[-1]
+
+        answer = _answer(spec, ask, ident, job)
+    except FleetgateError as error:
+        answer = Answer(error=str(error))
+    finally:
+        if answer.error or answer.reason is not None:
+            remove(gate.folder, ident)  # it does not run, so nothing is kept of it
+        os.write(write_fd, msgspec.json.encode(answer))
+        os.close(write_fd)
+    return not answer.error and answer.reason is None
+
+
+def _rows(ident: str, job: Job, decided: Decided) -> list[SideWrite]:
+    granted = any(isinstance(event, ev.Granted) and event.id == ident for event in decided.events)
+    return [job_record.write(ident, job)] if granted else []
+
+
+def _answer(spec: JobSpec, ask: Callable[[cmd.Acquire], Decided], ident: str = "", job: Job | None = None) -> Answer:
+    ident = ident or new_id()
+    command = asking(ident, job or Job(spec, state_machine.QUEUED, 0, 0))
+    command.wait, command.since, command.confirm = False, None, False
+    command.spec = msgspec.structs.replace(command.spec, host=spec.host)
+    try:
+        decided = ask(command)
+    except FleetgateError as error:
+        return Answer(error=str(error))
+    if decided.error is not None:
+        return Answer(error=str(decided.error))
+    for event in decided.events:
+        if isinstance(event, ev.Deferred) and event.id == ident:
+            return Answer(ident, reason=event.reason)
+        if isinstance(event, ev.Granted) and event.id == ident:
+            return Answer(ident, event.model)
+    return Answer(error="it was neither started nor deferred")

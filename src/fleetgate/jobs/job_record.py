@@ -1,0 +1,149 @@
+"""What is kept of a job, beside the log. Fields are only ever added, with defaults: old rows stay readable.
+
+No environment is kept but what `--env` names: the rest is the worker's, with its keys. Times are wall time in ms,
+except where it says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.core.errors import FleetgateError
+from fleetgate.log.protocol import SideWrite
+from fleetgate.signals.redaction import readable, shown_command
+
+JOBS = "jobs"
+WISHES = "job_wishes"  # what somebody wants of a job that runs, until its worker has seen it
+
+RETRIES = 3
+
+
+class Exact(Struct, frozen=True):
+    """What to run, byte for byte, where it is not all UTF-8."""
+
+    argv: tuple[bytes, ...]
+    cwd: bytes
+    env: tuple[tuple[bytes, bytes], ...]
+
+
+class JobSpec(Struct, frozen=True, omit_defaults=True):
+    """What to run, and how. `argv`, `cwd` and `env` are readable; what is executed is told by the methods below."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    host: str  # where it was submitted, and where it runs unless any host will do
+    models: tuple[str, ...] = ()
+    any: bool = False
+    any_host: bool = False
+    seats: int = 1
+    supervisor: bool = False
+    caps: tuple[tuple[str, int], ...] = ()
+    family_caps: tuple[tuple[str, int], ...] = ()
+    project: str = "default"
+    priority: int = 0
+    expires_ms: int = 0  # 0: the default of 24 h
+    retries: int = RETRIES
+    retry_on: tuple[str, ...] = ()  # exit codes and outcomes; () is every failure
+    on_lost: str = "retry"
+    key: str = ""
+    name: str = ""
+    role: str = ""
+    session: str = ""
+    classify: str = ""
+    env: dict[str, str] = {}
+    timeout_ms: int = 0  # of one attempt; 0: none
+    silence_ms: int = 0  # 0: 20 min for known agents, none for others
+    confirm: bool = False
+    exact: Exact | None = None
+    user: str = ""  # who submitted it, and whose worker runs it; "": the owner of the state folder
+
+    @property
+    def command(self) -> str:
+        """For display."""
+        return shown_command(self.argv)
+
+    def words_to_run(self) -> list[str]:
+        return list(self.argv) if self.exact is None else [os.fsdecode(word) for word in self.exact.argv]
+
+    def folder_to_enter(self) -> str:
+        return self.cwd if self.exact is None else os.fsdecode(self.exact.cwd)
+
+    def variables_to_set(self) -> dict[str, str]:
+        if self.exact is None:
+            return self.env
+        return {os.fsdecode(name): os.fsdecode(value) for name, value in self.exact.env}
+
+
+def readable_parts(argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> dict[str, object]:
+    """The fields of a specification that say what is executed: readable, and exact where that is not the same."""
+    texts = [*argv, cwd, *env, *env.values()]
+    exact = None
+    if any(_bytes(text) != readable(text).encode() for text in texts):
+        pairs = tuple((_bytes(name), _bytes(value)) for name, value in env.items())
+        exact = Exact(tuple(map(_bytes, argv)), _bytes(cwd), pairs)
+    return {
+        "argv": tuple(map(readable, argv)),
+        "cwd": readable(cwd),
+        "env": {readable(name): readable(value) for name, value in env.items()},
+        "exact": exact,
+    }
+
+
+def _bytes(text: str) -> bytes:
+    """As the system takes it: an argument that is not UTF-8 has its own bytes back."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:  # the locale has not all of its characters
+        return readable(text).encode()
+
+
+class Job(Struct, omit_defaults=True):
+    """One row. `state` is as it was last written: see store.py for what it is now."""
+
+    spec: JobSpec
+    state: str
+    since: int  # log time: its age in line, kept over all attempts
+    submitted_at: int
+    by: str = ""
+    attempt: int = 0  # how often it was started
+    failures: int = 0  # retries that were spent
+    limits: int = 0  # how often a limit ended it
+    losses: int = 0  # how often its worker died
+    started_at: int = 0  # the last attempt
+    finished_at: int = 0  # the last attempt, or the end of waiting
+    model: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    outcome: str = ""
+    why: str = ""  # what became of it, in one sentence
+    sealed: bool = False  # what is run is in a file of its submitter (sealed.py), and `spec` is only to be shown
+
+    @property
+    def title(self) -> str:
+        return self.spec.name or self.spec.command
+
+
+class Wish(Struct):
+    """What somebody wants of a job that runs."""
+
+    what: str  # cancel
+    by: str = ""
+
+
+def write(ident: str, job: Job) -> SideWrite:
+    return SideWrite(JOBS, ident, msgspec.json.encode(job))
+
+
+def forget(ident: str) -> SideWrite:
+    return SideWrite(JOBS, ident, None)
+
+
+def read(ident: str, value: bytes) -> Job:
+    """A row; an error that names it where it cannot be read."""
+    try:
+        return msgspec.json.decode(value, type=Job)
+    except msgspec.MsgspecError as error:
+        raise FleetgateError(f"job {ident} cannot be read ({error}): it was written by another version?") from error

@@ -1,0 +1,102 @@
+"""What a job's end means (SPEC J3): done, back in line at no cost, tried again after a pause, or failed.
+
+Pure: what happened goes in, the edge that the job follows comes out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fleetgate.jobs.job_record import Job
+from fleetgate.signals.outcome import KINDS, LIMITS
+
+FIRST_PAUSE_MS = 5_000
+LONGEST_PAUSE_MS = 600_000
+UNNAMED_LIMIT_MS = 60_000  # a limit of a job that names no model: nothing is backed off, so it pauses by itself
+MOST_LOSSES = 20  # a job that takes its worker down each time is not tried for ever
+
+OK = "ok"
+CANCEL, HAND_BACK = "cancel", "hand_back"  # why we ended it, beside what runner/early_stop.py has
+
+
+class Verdict(NamedTuple):
+    """The edge to follow, and how long to wait before the next attempt."""
+
+    edge: str
+    why: str
+    pause_ms: int = 0
+
+
+class Ended(NamedTuple):
+    """How an attempt ended."""
+
+    outcome: str
+    evidence: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    ended_because: str = ""
+    wait_ms: int | None = None  # as the provider named it
+    model: str = ""
+    stale_session: bool = False
+    hopeless: bool = False  # it could not even be started
+    by: str = ""  # who cancelled it
+
+
+def verdict(job: Job, ended: Ended, chance: float) -> Verdict:
+    """What is to become of a job. `chance` is from 0 to 1, for the jitter."""
+    if ended.ended_because == CANCEL:
+        return Verdict("cancel", f"cancelled by {ended.by or 'somebody'} while it ran")
+    if ended.ended_because == HAND_BACK:
+        return Verdict("hand_back", "its worker was stopped")
+    if ended.outcome == OK:
+        return Verdict("finish", "")
+    what = told(ended)
+    if ended.stale_session:
+        return Verdict("limit", "its session was gone: once more without it")
+    if ended.outcome in LIMITS:  # no reason to give it up: its model or account is backed off, and it waits for that
+        return Verdict("limit", what, 0 if ended.model else ended.wait_ms or UNNAMED_LIMIT_MS)
+    if ended.hopeless or job.failures >= job.spec.retries or not _retried(job.spec.retry_on, ended):
+        return Verdict("fail", what)
+    return Verdict("again", what, pause_ms(job.failures, chance))
+
+
+def lost(job: Job) -> Verdict:
+    """What is to become of a job whose worker died."""
+    if job.spec.on_lost != "retry":
+        return Verdict("lose", "its worker died")
+    if job.losses + 1 >= MOST_LOSSES:
+        return Verdict("lose", f"its worker died {job.losses + 1} times")
+    return Verdict("requeue", "its worker died")
+
+
+def pause_ms(failures: int, chance: float) -> int:
+    """Twice as long after each failure, and never the same for two jobs: from three quarters to five quarters."""
+    whole = min(FIRST_PAUSE_MS << min(failures, 20), LONGEST_PAUSE_MS)
+    return int(whole * (0.75 + 0.5 * chance))
+
+
+def told(ended: Ended) -> str:
+    """How it ended, in a few words."""
+    if ended.ended_because == "overstayed":
+        how = "ended by its time-out"
+    elif ended.signal is not None:
+        how = f"signal {ended.signal}"
+    elif ended.exit_code is not None:
+        how = f"exit {ended.exit_code}"
+    else:
+        how = ""
+    kind = "" if ended.outcome == "local_error" else ended.outcome
+    evidence = "" if ended.evidence == how else ended.evidence
+    return ", ".join(part for part in (kind, how, evidence) if part)
+
+
+def _retried(retry_on: tuple[str, ...], ended: Ended) -> bool:
+    if not retry_on:
+        return True
+    code = ended.exit_code if ended.exit_code is not None else 128 + (ended.signal or 0)
+    return ended.outcome in retry_on or str(code) in retry_on
+
+
+def valid_retry_on(word: str) -> bool:
+    """An exit code, or an outcome that is a failure."""
+    return word in KINDS and word != OK if not word.isdecimal() else 0 < int(word) < 256

@@ -1,0 +1,146 @@
+"""From specifications to places in line (SPEC J1, A10). Many are submitted in one transaction, all or none.
+
+The commit is on disk before anybody is told an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic, sleep, time_ns
+
+from msgspec import Struct
+
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Reason, Spec
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.views.wait_reasons import reason_of_job
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.jobs import job_record, state_machine, unattended_ends
+from fleetgate.jobs.job_owner import must_seal, name_owner
+from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.sealed_files import remove, seal
+from fleetgate.log.protocol import SideWrite
+
+TAKEN_UP_S = 0.3
+
+
+class Refused(FleetgateError):
+    """A job that cannot be submitted now: its key or its session is somebody else's."""
+
+    exit_code = 75
+
+    def __init__(self, reason: Reason, name: str = "") -> None:
+        super().__init__(f"{f'{name}: ' if name else ''}not submitted: {reason.text} ({reason.code})")
+        self.reason = reason
+
+
+class Submitted(Struct):
+    """A job in line; `new` is false for one that was there before, by the same key."""
+
+    id: str
+    new: bool = True
+
+
+def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None) -> list[Submitted]:
+    """Put jobs in line, all or none. Raises what is wrong with the first that cannot be."""
+    unattended_ends.see_to_ends(gate)
+    began = gate.now() if since is None else since
+    named = [name_owner(spec, gate.folder, shared_log=gate.log.remote) for spec in specs]
+    jobs = [Job(spec, state_machine.QUEUED, began, time_ns() // 1_000_000, by) for spec in named]
+    asked = [asking(new_id(), job) for job in jobs]
+    if must_seal(gate.folder, shared_log=gate.log.remote):
+        jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
+    for command in asked:
+        command.since = since  # without one, the time of the decision: so a new job is told from one that is back
+    submitted: list[Submitted] = []
+
+    def rows(decided: list[Decided]) -> list[SideWrite]:
+        submitted.clear()
+        writes = []
+        for command, job, each in zip(asked, jobs, decided, strict=True):
+            if each.error is not None:
+                raise each.error
+            reason = next((event.reason for event in each.events if isinstance(event, ev.Deferred)), None)
+            if reason is None:
+                job.since = gate.state.tickets[command.id].since
+                writes.append(job_record.write(command.id, job))
+                submitted.append(Submitted(command.id))
+            else:
+                submitted.append(Submitted(_with_key(gate, job, reason), new=False))
+        return writes
+
+    try:
+        gate.decide(asked, durable=True, side=rows)
+    finally:
+        kept = {one.id for one in submitted}
+        for command, job in zip(asked, jobs, strict=True):
+            if job.sealed and command.id not in kept:
+                remove(gate.folder, command.id)  # it was refused, or is there already
+    ring(gate)
+    return submitted
+
+
+def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
+    """The job that has the key already; Refused when it is not a job's."""
+    ident = gate.state.keys.get(job.spec.key, "") if reason.code == "key_taken" else ""
+    lease = gate.state.leases.get(ident)
+    ticket = lease.ticket if lease is not None else gate.state.tickets.get(ident)
+    if ticket is None or not ticket.job:
+        raise Refused(reason, job.spec.name)
+    return ident
+
+
+def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
+    """The command that puts a job in line, the first time or again."""
+    spec = job.spec
+    return cmd.Acquire(
+        id=ident,
+        spec=needs(spec),
+        holder="",
+        since=job.since,
+        priority=spec.priority,
+        expires_ms=spec.expires_ms,
+        command=job.title,
+        key=spec.key,
+        role=spec.role,
+        session=spec.session,
+        job=True,
+        any_host=spec.any_host,
+        confirm=spec.confirm and not job.attempt,
+        not_before=not_before,
+    )
+
+
+def needs(spec: JobSpec) -> Spec:
+    return Spec(
+        models=spec.models,
+        seats=spec.seats,
+        host="" if spec.any_host else spec.host,
+        project=spec.project,
+        any=spec.any,
+        supervisor=spec.supervisor,
+        caps=spec.caps,
+        family_caps=spec.family_caps,
+        user=spec.user,
+    )
+
+
+def ring(gate: DirectGate) -> int:
+    """Tell the hands on this machine that there is a job; how many were there. A hint: they also look by themselves."""
+    return sum(mailbox.send(address, b"job") is True for address in mailbox.hands(gate.folder))
+
+
+def taken_up(gate: DirectGate, ident: str, most_s: float = TAKEN_UP_S) -> None:
+    """If hands are there, wait a moment for one to take a job up: who asks at once would be told that nobody is."""
+    until = monotonic() + most_s
+    while mailbox.hands(gate.folder) and monotonic() < until:
+        ticket = gate.replica.catch_up().tickets.get(ident)
+        if ticket is None or not ticket.away:
+            return
+        if reason_of_job(gate.state, gate.state.queue(ticket.spec), gate.now(), ticket).code != "no_worker":
+            return
+        sleep(0.005)

@@ -1,0 +1,359 @@
+"""A worker: as many hands as it was given, and somebody who looks after them.
+
+Each hand is a process of its own, as the runner stays with one child at a time and a killed hand must take nothing
+with it but its own job. The worker itself runs nothing: it starts hands anew that died, ends agents whose hand was
+killed, sees to jobs that ended when nobody was by, and forgets old ones.
+
+Stopping: the first SIGTERM or SIGINT lets the hands finish what they run; a second one, or `--now`, makes them hand
+their jobs back. If the worker itself is killed, its hands finish what they run and leave.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from time import monotonic, time_ns
+from typing import NamedTuple
+
+from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.wakeup import mailbox
+from fleetgate.jobs import actions, unattended_ends
+from fleetgate.jobs.worker_process import Hand, Wants
+from fleetgate.log.protocol import LogReplaced, Position, StoreMoved
+from fleetgate.log.store_files import only_writer
+
+LOOK_S = 1.0
+CLEAN_S = 300.0
+UPKEEP_S = 10.0
+_TELL_AGAIN_S = 0.2
+_ORPHAN_S = 3.0  # from TERM to KILL
+_RESTART_S = 1.0
+_UNAVAILABLE = 69
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+OpenGate = Callable[[], DirectGate]
+Say = Callable[[str], None]
+
+
+class Beside(NamedTuple):
+    """Something else to be done in a process of its own, as long as the worker lives and it is wanted.
+
+    `run` is the whole life of that process; it is told where the log was when the worker started, if it starts with it.
+    """
+
+    run: Callable[[Position | None], None]
+    is_wanted: Callable[[], bool]
+
+
+class Worker:
+    """`fleetgate worker`. With `now`, it hands jobs back when it is told to stop.
+
+    `ends_with` is a file whose end tells it to stop; -1: none does. `on_hands` is told how many hands there are, when
+    that changes.
+    """
+
+    def __init__(
+        self,
+        open_gate: OpenGate,
+        number: int,
+        wants: Wants,
+        say: Say,
+        *,
+        now: bool = False,
+        beside: Beside | None = None,
+        ends_with: int = -1,
+        on_hands: Callable[[int], None] | None = None,
+    ) -> None:
+        self._on_hands = on_hands
+        self._hands_told = 0
+        self._cannot_start = ""  # why there are fewer hands than there should be
+        self._ends_with = ends_with
+        self._beside = beside
+        self._aside = 0  # the pid of that process
+        self._begins: Position | None = None  # where the log was when we started; None once it is not needed
+        self._open_gate = open_gate
+        self._number = number
+        self._wants = wants
+        self._say = say
+        self._now = now
+        self._hands: set[int] = set()
+        self._signals = 0
+        self._told_at = 0.0
+        self._started_at = 0.0
+        self._moved = False  # the gate was, to another store
+        self._termed: dict[int, float] = {}  # orphans that were told to end, and when
+
+    def run(self) -> int:
+        """Until it is told to stop, and all hands have left."""
+        self._life = os.pipe()
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(wake_read, False)
+        before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _nothing)
+        old_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        gate = self._open_gate()
+        try:
+            gate.replica.catch_up()
+            self._begins = gate.replica.position
+            self._stay(gate, wake_read)
+        finally:
+            if self._aside:
+                _signal_group(self._aside, signal.SIGTERM)
+            signal.set_wakeup_fd(old_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for fd in (*self._life, wake_read, wake_write):
+                if fd >= 0:
+                    os.close(fd)
+            gate.close()
+        return _UNAVAILABLE if self._moved else 0
+
+    def _stay(self, gate: DirectGate, wake_fd: int) -> None:
+        look_at = clean_at = upkeep_at = 0.0
+        while self._hands or not self._signals:
+            self._reap()
+            if not self._signals:
+                self._fill()
+                self._tell_hands()
+            else:
+                self._tell_to_stop(gate)
+            now = monotonic()
+            try:
+                if now >= look_at:
+                    look_at = now + LOOK_S
+                    self._look_after(gate)
+                if now >= upkeep_at:
+                    upkeep_at = now + UPKEEP_S
+                    gate.maintain()
+                if now >= clean_at:
+                    clean_at = now + CLEAN_S
+                    actions.clean(gate, time_ns() // 1_000_000 - gate.settings.jobs.keep_ms)
+            except StoreMoved as moved:
+                self._end_with(moved)
+            except (FleetgateError, LogReplaced, OSError) as error:
+                self._say(f"{error} (still trying)")
+            if self._hands or not self._signals:
+                self._rest(wake_fd)
+
+    def _end_with(self, moved: StoreMoved) -> None:
+        """There is nothing left to do here: whoever started us must say where the gate is now."""
+        if not self._moved:
+            self._moved = True
+            self._say(f"{moved}, and start the worker anew")
+            self._signals += 1
+
+    def _rest(self, wake_fd: int) -> None:
+        files = [wake_fd, self._ends_with] if self._ends_with >= 0 else [wake_fd]
+        ready, _, _ = select.select(files, [], [], _TELL_AGAIN_S if self._signals else LOOK_S)
+        _drain(wake_fd)
+        if self._ends_with in ready and not os.read(self._ends_with, 64):
+            self._ends_with = -1
+            self._signals += 1
+
+    def _heard(self, number: int, frame: object) -> None:
+        self._signals += 1
+
+    # Hands.
+
+    def _fill(self) -> None:
+        missing = self._number - len(self._hands)
+        beside = self._beside if not self._aside and self._beside is not None and self._beside.is_wanted() else None
+        if not missing and beside is None:
+            return
+        if monotonic() - self._started_at < _RESTART_S:
+            return
+        self._started_at = monotonic()
+        begins, self._begins = self._begins, None
+        try:
+            if beside is not None:
+                self._aside = start_beside(lambda: beside.run(begins), self._say, self._life[1])
+            for _ in range(missing):
+                self._hands.add(start_hand(self._open_gate, self._wants, self._life, self._say))
+        except OSError as error:
+            why = f"cannot start another process ({error.strerror})"
+            if why != self._cannot_start:
+                self._say(f"{why}: {len(self._hands)} of {self._number} hands work; still trying")
+            self._cannot_start = why
+            return
+        if self._cannot_start:
+            self._cannot_start = ""
+            self._say(f"all {self._number} hands work again")
+
+    def _tell_hands(self) -> None:
+        if self._on_hands is not None and len(self._hands) != self._hands_told:
+            self._hands_told = len(self._hands)
+            self._on_hands(self._hands_told)
+
+    def _reap(self) -> None:
+        while self._hands or self._aside:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._hands.clear()
+                self._aside = 0
+                return
+            if not pid:
+                return
+            if pid == self._aside:
+                self._aside = 0
+            elif pid in self._hands:
+                self._hands.discard(pid)
+                if status and not self._signals:
+                    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "an error"
+                    self._say(f"a hand ended by {how}: another takes its place")
+
+    def _tell_to_stop(self, gate: DirectGate) -> None:
+        if monotonic() - self._told_at < _TELL_AGAIN_S:
+            return
+        if not self._told_at and self._hands:
+            hint = "" if self._now else "; once more (Ctrl-C or SIGTERM) to hand them back"
+            self._say(f"stopping: {'jobs are handed back' if self._now else 'jobs that run are finished'}{hint}")
+            os.close(self._life[1])
+            self._life = (self._life[0], -1)
+        self._told_at = monotonic()
+        message = b"now" if self._now or self._signals > 1 else b"finish"
+        for address in mailbox.hands(gate.folder):
+            if any(f"-{pid}-" in os.path.basename(address) for pid in self._hands):
+                mailbox.send(address, message)
+
+    # Upkeep.
+
+    def _look_after(self, gate: DirectGate) -> None:
+        if gate.turns.take():
+            gate.look_around()
+        gate.act_if_overdue()  # the hands may all be busy
+        self._end_orphans(gate)
+        unattended_ends.see_to_ends(gate)
+
+    def _end_orphans(self, gate: DirectGate) -> None:
+        """Agents whose hand was killed: nobody reads what they print or will know how they end."""
+        orphans = set()
+        shared = bool(gate.folder) and only_writer(gate.folder) is None
+        for lease in gate.replica.catch_up().leases.values():
+            pid = process_identity.local_pid(lease.child) if lease.ticket.job and lease.child else None
+            if (
+                pid is None
+                or process_identity.is_gone(lease.ticket.holder) is not True
+                or process_identity.is_gone(lease.child)
+            ):
+                continue
+            if shared and not process_identity.has_variable(pid, f"FLEETGATE_JOB={lease.id}"):
+                continue  # the log can say what it likes: only a job's own process is ended
+            orphans.add(pid)
+            told_at = self._termed.setdefault(pid, monotonic())
+            _signal_group(pid, signal.SIGKILL if monotonic() - told_at > _ORPHAN_S else signal.SIGTERM)
+        self._termed = {pid: at for pid, at in self._termed.items() if pid in orphans}
+
+
+def start_hand(
+    open_gate: OpenGate,
+    wants: Wants,
+    life: tuple[int, int] | None,
+    say: Say | None,
+    first: Callable[[Hand], bool] | None = None,
+) -> int:
+    """Fork a hand; its pid. `first` is what it does before it begins, and whether it is to begin at all.
+
+    Without a worker (`life`, `say`) it lives for itself, and keeps no file of its parent's.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    tell = say or _unheard
+    try:
+        os.setsid()  # a Ctrl-C at the worker's terminal is not for its agents
+        if life is not None:
+            os.close(life[1])
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        tell = _own_files(say)
+        gate = open_gate()
+        gate.replica.catch_up()
+        gc.freeze()  # all that is known by now stays: looking through it for garbage would take long, again and again
+        hand = Hand(gate, wants, -1 if life is None else life[0], tell)
+        if first is None or first(hand):
+            hand.work()
+        code = 0
+    except StoreMoved:
+        code = 0  # the worker says so
+    except FleetgateError as error:
+        tell(str(error))
+    except BaseException:
+        tell(traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def start_beside(beside: Callable[[], None], say: Say, life_fd: int) -> int:
+    """Fork a process that does something else as long as the worker lives; its pid."""
+    worker = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.close(life_fd)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        if os.getppid() == worker:
+            beside()
+    except FleetgateError as error:
+        say(str(error))
+    except BaseException:
+        say(traceback.format_exc())
+    finally:
+        os._exit(0)
+
+
+def _own_files(say: Say | None) -> Say:
+    """Nothing of the worker's files is the agents': what they print is read, and goes to files of its own."""
+    errors = -1 if say is None else os.dup(2)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    sys.stdin = sys.stdout = None
+    if say is None:
+        return _unheard
+
+    def tell(text: str) -> None:
+        os.dup2(errors, 2)
+        try:
+            say(text)
+        finally:
+            os.dup2(null, 2)
+
+    return tell
+
+
+def _unheard(text: str) -> None:
+    """Nobody is there to be told."""
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number) if os.getpgid(pid) == pid else os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 512):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _nothing(number: int, frame: object) -> None:
+    """SIGCHLD is to wake us, and no more."""

@@ -1,0 +1,258 @@
+"""Moving a gate into a PostgreSQL database, while it is in use (docs/postgres.md, "Moving").
+
+1. The new gate is closed ("being filled"), and must be empty.
+2. Everything up to now is copied, while the old gate goes on.
+3. The old gate's write lock is taken: nobody decides any more. The rest is copied, with all that is beside the log.
+4. The old gate is closed for good. Only then is the new one opened; then the lock is let go.
+
+So at no moment do both decide. Whoever dies in 1 to 3 has changed nothing in the old gate, and the copy is begun anew;
+whoever dies between closing and opening left everything copied, and copying once more opens it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from fleetgate.log.postgres import migrations
+from fleetgate.log.postgres import sql as sql
+from fleetgate.log.postgres.connection import Link, Lost, Refused, explain, explain_lost
+from fleetgate.log.postgres.log import MOVED_TO, PostgresLog
+from fleetgate.log.postgres.row_codec import Row, rows_of
+from fleetgate.log.postgres.url import Address
+from fleetgate.log.protocol import Stored, StoreError, StoreMoved
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.log.sqlite.moved_store import close_for_good
+
+FILLING = "it is being filled by `fleetgate store copy`; if that was ended, do it again"
+_COMMITS = 1_000  # at once
+_SIDES = 500
+
+SideRow = tuple[str, str, bytes]
+
+
+class Copied(NamedTuple):
+    """How much was copied; nothing when only the last step was left to do."""
+
+    commits: int = 0
+    values: int = 0
+
+
+class Source(Protocol):
+    """A gate to copy from."""
+
+    def lock(self) -> None: ...
+
+    def rows(self, after: int, limit: int) -> list[Row]: ...
+
+    def sides(self) -> list[SideRow]: ...
+
+    def snapshot(self) -> Stored | None: ...
+
+    def close_for_good(self, to: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def copy(source: str, target: Address) -> Copied:
+    """Copy the gate at a URL into an empty namespace, and close it."""
+    link = Link(target, lambda: None)
+    try:
+        filler = _Filler(link)
+        try:
+            old = open_source(source)
+        except StoreMoved as error:
+            if error.to != target.usable or not filler.begun():
+                raise
+            filler.open()
+            return Copied()
+        try:
+            return filler.fill(old)
+        finally:
+            old.close()
+    except Refused as refused:
+        raise explain(target, refused) from refused
+    except Lost as lost:
+        raise explain_lost(target, f"{lost}; nothing was changed in the old gate") from lost
+    finally:
+        link.close()
+
+
+def open_source(url: str) -> Source:
+    if url.startswith("sqlite://"):
+        return SqliteSource(url.removeprefix("sqlite://"))
+    if url.startswith("postgresql://"):
+        return PostgresSource(url)
+    raise StoreError("a gate is copied from sqlite:///some/folder or postgresql://user@host/database")
+
+
+class SqliteSource:
+    def __init__(self, folder: str) -> None:
+        import os
+
+        if not os.path.exists(f"{folder}/fleetgate.db"):
+            raise StoreError(f"there is no store in {folder}")
+        self._folder = folder
+        self._log = SqliteLog(folder)
+
+    def lock(self) -> None:
+        self._log.lock()
+
+    def rows(self, after: int, limit: int) -> list[Row]:
+        found = self._log._rows(
+            "SELECT number, id, at, seq, due, events FROM log WHERE number > ? ORDER BY number LIMIT ?", (after, limit)
+        )
+        return [(row[0], row[1], row[2], row[3], row[4], row[5]) for row in found]
+
+    def sides(self) -> list[SideRow]:
+        return [(row[0], row[1], bytes(row[2])) for row in self._log._rows("SELECT tbl, key, value FROM side")]
+
+    def snapshot(self) -> Stored | None:
+        return self._log.snapshot()
+
+    def close_for_good(self, to: str) -> None:
+        try:
+            close_for_good(self._folder, to)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot close the store in {self._folder} ({error}): it goes on being used") from error
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class PostgresSource:
+    def __init__(self, url: str) -> None:
+        self._log = PostgresLog(url)
+        self._closed = ""
+
+    def lock(self) -> None:
+        self._log.lock()
+        self._log._link.ask("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+    def rows(self, after: int, limit: int) -> list[Row]:
+        return rows_of(self._log._ask(sql.READ.format(ns=self._log._ns, number=after + 1, limit=limit))[0])
+
+    def sides(self) -> list[SideRow]:
+        found = self._log._ask(
+            f"SELECT tbl, key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {self._log._ns}"
+        )[0]
+        values = [
+            [(found.get_value(row, column) or b"").decode() for column in range(3)] for row in range(found.ntuples)
+        ]
+        return [(table, key, bytes.fromhex(value)) for table, key, value in values]
+
+    def snapshot(self) -> Stored | None:
+        return self._log.snapshot()
+
+    def close_for_good(self, to: str) -> None:
+        said = self._log._link.literal(f"{MOVED_TO}{to}")
+        self._log._link.ask(f"UPDATE fleetgate.namespaces SET closed = {said} WHERE id = {self._log._ns}; COMMIT")
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def _number(value: int | None) -> str:
+    return "NULL" if value is None else str(value)
+
+
+class _Filler:
+    """The namespace that is filled."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        address = link.address
+        name = link.literal(address.namespace)
+        numbers, found = link.ask(
+            f"{migrations.NUMBERS}; SELECT id, closed FROM fleetgate.namespaces WHERE name = {name}"
+        )
+        migrations.check(address, numbers)
+        if not found.ntuples:
+            raise StoreError(
+                f"there is no namespace {address.namespace!r} at {address.shown}: `fleetgate store migrate`"
+            )
+        self._ns = int(found.get_value(0, 0) or 0)
+        self._closed = (found.get_value(0, 1) or b"").decode()
+
+    def begun(self) -> bool:
+        return self._closed == FILLING
+
+    def fill(self, old: Source) -> Copied:
+        self._begin()
+        commits, last = self._copy_commits(old, 0)
+        old.lock()
+        rest, last = self._copy_commits(old, last)
+        values = self._copy_sides(old.sides())
+        self._copy_snapshot(old.snapshot())
+        old.close_for_good(self._link.address.usable)
+        try:
+            self.open()
+        except (Lost, Refused, StoreError) as error:
+            raise StoreError(
+                f"everything is copied and the old gate is closed, but the new one could not be opened ({error}): do "
+                "the same once more"
+            ) from error
+        return Copied(commits + rest, values)
+
+    def _begin(self) -> None:
+        """Close the namespace; what an earlier copy left in it goes, anything else stays and is refused."""
+        ns, link = self._ns, self._link
+        link.ask(f"BEGIN; SELECT 1 FROM fleetgate.namespaces WHERE id = {ns} FOR UPDATE")
+        try:
+            if not self.begun():
+                used = link.ask(f"SELECT 1 FROM fleetgate.log WHERE namespace = {ns} LIMIT 1")[0].ntuples
+                if used or self._closed:
+                    raise StoreError(
+                        f"{link.address.shown} is not empty: copy into another namespace (`fleetgate store migrate` "
+                        "makes the one that its URL names)"
+                    )
+            link.ask(
+                f"DELETE FROM fleetgate.log WHERE namespace = {ns}; DELETE FROM fleetgate.side WHERE namespace = {ns}; "
+                f"DELETE FROM fleetgate.snapshots WHERE namespace = {ns}; "
+                f"UPDATE fleetgate.namespaces SET closed = {link.literal(FILLING)} WHERE id = {ns}; COMMIT"
+            )
+        except BaseException:
+            link.drop()
+            raise
+
+    def _copy_commits(self, old: Source, after: int) -> tuple[int, int]:
+        copied = 0
+        while rows := old.rows(after, _COMMITS):
+            literal = self._link.literal
+            values = ", ".join(
+                f"({self._ns}, {number}, {literal(id)}, {at}, {seq}, {_number(due)}, {literal(events)})"
+                for number, id, at, seq, due, events in rows
+            )
+            self._link.ask(f"INSERT INTO fleetgate.log (namespace, number, id, at, seq, due, events) VALUES {values}")
+            copied += len(rows)
+            after = rows[-1][0]
+            if len(rows) < _COMMITS:
+                break
+        return copied, after
+
+    def _copy_sides(self, rows: Sequence[SideRow]) -> int:
+        literal = self._link.literal
+        for start in range(0, len(rows), _SIDES):
+            values = ", ".join(
+                f"({self._ns}, {literal(table)}, {literal(key)}, '\\x{value.hex()}'::bytea)"
+                for table, key, value in rows[start : start + _SIDES]
+            )
+            self._link.ask(f"INSERT INTO fleetgate.side (namespace, tbl, key, value) VALUES {values}")
+        return len(rows)
+
+    def _copy_snapshot(self, stored: Stored | None) -> None:
+        if stored is None:
+            return
+        from zlib import crc32
+
+        number, id, seq = stored.position
+        save = sql.SAVE.format(
+            ns=self._ns, checksum=crc32(stored.data), number=number, id=self._link.literal(id), seq=seq
+        )
+        self._link.ask_with(save, (stored.data,), binary=True)
+
+    def open(self) -> None:
+        self._link.ask(
+            f"BEGIN; SELECT {sql.SYNCED}; UPDATE fleetgate.namespaces SET closed = '' WHERE id = {self._ns}; COMMIT"
+        )

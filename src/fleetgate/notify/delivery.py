@@ -1,0 +1,198 @@
+"""Reads the log and tells every target what it wants to know. One process at a time does so, whoever has the lock.
+
+Telling takes no lock of the store and writes nothing to it: where each target is in the log is kept in a file beside
+it. A target that is new begins with what happens from then on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from time import sleep, time
+
+import msgspec
+from msgspec import Struct, field
+
+from fleetgate.config.settings import Notify
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.log.protocol import Commit, LogReplaced, Position, StoreError
+from fleetgate.log.store_files import make_file
+from fleetgate.notify.messages import Message, messages_of, wanted
+from fleetgate.notify.senders import Document, sender
+from fleetgate.notify.targets import Saved, Target
+from fleetgate.present.event_text import event_json
+from fleetgate.present.log_time import Moments
+
+POLL_S = 1.0
+_AT_ONCE = 200  # commits
+_SAVE_EVERY = 500  # commits without a message, after which the place is written down all the same
+
+Say = Callable[[str], None]
+
+
+class _File(Struct, omit_defaults=True):
+    targets: dict[str, Saved] = field(default_factory=dict)
+
+
+class Teller:
+    """All targets of a config file."""
+
+    def __init__(
+        self,
+        gate: DirectGate,
+        say: Say,
+        current: Callable[[], tuple[Notify, ...]] | None = None,
+        upkeep: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`current` says whom to tell now; without it, those of the gate's own settings. `upkeep` is done each time."""
+        if not gate.folder:
+            raise FleetgateError("a store in memory tells nobody")
+        self._gate = gate
+        self._say = say
+        self._path = f"{gate.folder}/notify.json"
+        self._lock = -1
+        self._unsaved = 0
+        self._upkeep = upkeep
+        self._current = current or (lambda: gate.settings.notify)
+        self.targets: list[Target] = []
+
+    def take_lock(self) -> bool:
+        """Whether it is us who tells; nobody else does then, as long as we live."""
+        if self._lock < 0:
+            self._lock = make_file(f"{self._gate.folder}/notify.lock", exclusive=False)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def open(self, begins: Position | None = None) -> None:
+        """Find out where everybody is. A target that is new starts at `begins`, or at the end of the log."""
+        known = self._read().targets
+        if begins is None:
+            self._gate.replica.catch_up()
+            begins = self._gate.replica.position
+        before = {target.config.name: target for target in self.targets}
+        self.targets = []
+        for config in self._current():
+            old = before.get(config.name)
+            if old is not None and old.config == config:
+                self.targets.append(old)
+                continue
+            saved = known.get(config.name) or Saved(begins.commit, begins.id, begins.seq, begins.seq)
+            self.targets.append(Target(config, saved if old is None else old.saved, self._deliverer(config), self._say))
+        self._save()
+
+    def _deliverer(self, config: Notify) -> Callable[[Message], None]:
+        send = sender(config)
+        return lambda message: send(self.title(message), self.document(message))
+
+    def run(self, until: Callable[[], bool] = lambda: False, begins: Position | None = None) -> None:
+        """Tell everybody what happens, until `until` says so."""
+        while not until():
+            if self.take_lock():
+                break
+            sleep(POLL_S)
+        else:
+            return
+        self.open(begins)
+        while not until():
+            try:
+                if self._current() != tuple(target.config for target in self.targets):
+                    self.open()
+                self._upkeep()
+                busy = self.step(time())
+            except (StoreError, LogReplaced, OSError) as error:
+                self._say(f"{error} (still trying)")
+                busy = False
+            if not busy:
+                sleep(POLL_S)
+
+    def step(self, now: float) -> bool:
+        """Go on a little with each target; whether there is more to do at once."""
+        busy = False
+        for target in self.targets:
+            if now >= target.retry_at:
+                busy = self._go_on(target, now) or busy
+            if target.sum_up(now):
+                self._save()
+        return busy
+
+    def _go_on(self, target: Target, now: float) -> bool:
+        saved = target.saved
+        try:
+            commits = self._gate.log.read(Position(saved.commit, saved.id, saved.seq), _AT_ONCE)
+        except LogReplaced:
+            self._gate.replica.catch_up()
+            here = self._gate.replica.position
+            saved.commit, saved.id, saved.seq, saved.done = here.commit, here.id, here.seq, here.seq
+            self._say(f"{target.config.name}: the log was replaced or pruned; going on with what happens from now on")
+            self._save()
+            return False
+        for commit in commits:
+            if not self._tell(target, commit, now):
+                return False
+            saved.commit, saved.id, saved.seq, saved.done = commit.number, commit.id, commit.seq, commit.seq
+            self._unsaved += 1
+        if self._unsaved >= _SAVE_EVERY:
+            self._save()
+        return len(commits) == _AT_ONCE
+
+    def _tell(self, target: Target, commit: Commit, now: float) -> bool:
+        for message in wanted(messages_of(commit, self._position_of), target.config.events):
+            before = len(target.saved.sent)
+            told = target.tell(message, now)
+            if len(target.saved.sent) != before or not told:
+                self._save()
+            if not told:
+                return False
+        return True
+
+    def _position_of(self, ident: str) -> int | None:
+        view = ticket_view(self._gate.replica.catch_up(), ident, self._gate.now())
+        return None if view is None else view.position
+
+    # What is sent.
+
+    def title(self, message: Message) -> str:
+        return f"Fleetgate on {self._gate.host}: {message.kind.replace('_', ' ')}"
+
+    def document(self, message: Message) -> Document:
+        moments = Moments(self._gate)
+        event = message.event
+        return {
+            "event": message.kind,
+            "text": message.text,
+            "host": self._gate.host,
+            "at": moments.utc(message.at) if message.at else moments.utc(moments.now),
+            "seq": message.seq or None,
+            "detail": None if event is None else event_json(message.seq, message.at, event, moments),
+        }
+
+    # Where everybody is.
+
+    def _read(self) -> _File:
+        try:
+            with open(self._path, "rb") as file:
+                return msgspec.json.decode(file.read(), type=_File)
+        except FileNotFoundError:
+            return _File()
+        except msgspec.MsgspecError:
+            self._say(f"{self._path} cannot be read: beginning with what happens from now on")
+            return _File()
+
+    def _save(self) -> None:
+        kept = self._read().targets | {target.config.name: target.saved for target in self.targets}
+        draft = f"{self._path}.new"
+        fd = make_file(draft, exclusive=False, like=self._gate.folder)
+        try:
+            os.ftruncate(fd, 0)
+            os.write(fd, msgspec.json.encode(_File(kept)))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(draft, self._path)
+        self._unsaved = 0

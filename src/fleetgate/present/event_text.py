@@ -1,0 +1,359 @@
+"""Events of the log as programs and people are told them (SPEC O7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields
+
+from fleetgate.config.units import format_duration
+from fleetgate.core import events as ev
+from fleetgate.core.entities import Reason, Rule, Spec
+from fleetgate.core.model_names import parse_model
+from fleetgate.gate.liveness import process_identity
+from fleetgate.present.json.state import process_json, reason_json
+from fleetgate.present.log_time import Json, Moments
+from fleetgate.present.text import count, span
+from fleetgate.present.wall_time import utc
+from fleetgate.signals.redaction import redact_text
+
+_COMMAND = 60
+_STATES = {"cancelled": "was cancelled", "lost": "is lost"}  # the others are words that fit a sentence
+
+TYPES = {cls.__struct_config__.tag: cls for cls in get_args(ev.Event)}
+
+
+def event_json(seq: int, at: int, event: ev.Event, moments: Moments) -> Json:
+    """SPEC O7. A finished run also has its provider and account."""
+    document: Json = {"seq": seq, "at": moments.utc(at), "type": event.__struct_config__.tag}
+    if isinstance(event, ev.Queued):
+        document["id"] = event.ticket.id
+    document |= _fields(event, moments)
+    if isinstance(event, ev.Released | ev.Reclaimed):
+        document["provider"], document["account"] = _account(event.model)
+    elif isinstance(event, ev.FileLoaded):
+        document["modified"] = utc(event.modified)  # wall time already
+    return document
+
+
+@lru_cache(1024)
+def _account(model: str) -> tuple[str | None, str | None]:
+    """The provider and the account of a model, if there is one."""
+    parsed = parse_model(model) if model else None
+    return (parsed.provider, parsed.account) if parsed else (None, None)
+
+
+def _fields(record: Struct, moments: Moments) -> Json:
+    """A record's fields with times and processes as programs are told them; what is empty is null."""
+    document: dict[str, Any] = asdict(record)
+    kinds = _kinds(type(record))
+    for name in kinds.texts:
+        if not document[name]:
+            document[name] = None
+    offset_ms = moments.offset_ms
+    for name in kinds.times:
+        value = document[name]
+        document[name] = utc(value + offset_ms) if value else None
+    for name in kinds.processes:
+        document[name] = _process_fields(document[name])
+    for name in kinds.others:
+        value = document[name]
+        if isinstance(value, Struct):
+            document[name] = _nested(value, moments)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Struct):
+            document[name] = [_fields(each, moments) for each in value]
+        elif value == "":
+            document[name] = None
+    if document.get("command"):
+        document["command"] = _without_secrets(document["command"])
+    document.pop("wake", None)  # an address that means something to its process alone
+    return document
+
+
+def _nested(record: Struct, moments: Moments) -> Json:
+    if isinstance(record, Spec):
+        return _spec_fields(record)
+    return asdict(reason_json(record, moments)) if isinstance(record, Reason) else _fields(record, moments)
+
+
+@lru_cache(1024)
+def _spec_fields(spec: Spec) -> Json:
+    """Most requests are like others: shared, and not to be changed."""
+    return asdict(spec) | {"host": spec.host or None}
+
+
+class _Kinds(NamedTuple):
+    """The names of a record's fields, by how they are told; those that are told as they are have no place here."""
+
+    texts: list[str]
+    times: list[str]
+    processes: list[str]
+    others: list[str]
+
+
+@cache
+def _kinds(kind: type[Struct]) -> _Kinds:
+    types = {field.name: field.type for field in fields(kind)}
+    plain = {int, bool, float, str}
+    return _Kinds(
+        [name for name, type in types.items() if type is str and name not in _PROCESSES],
+        [name for name in types if name in _TIMES],
+        [name for name in types if name in _PROCESSES],
+        [name for name, type in types.items() if type not in plain and name not in _TIMES | _PROCESSES],
+    )
+
+
+@lru_cache(1024)
+def _process_fields(value: str) -> Json | None:
+    process = process_json(value)
+    return None if process is None else asdict(process)
+
+
+_TIMES = frozenset(("until", "since", "queued_at", "expires_at", "ends_at", "stalled_at", "renew_by", "not_before"))
+_PROCESSES = frozenset(("holder", "child", "bound"))
+
+
+def sentence(event: ev.Event, at: int) -> str:
+    """What an event says, for people."""
+    if isinstance(event, ev.Paused):
+        return _paused(event, at)
+    if isinstance(event, ev.BackedOff):
+        return _backed_off(event, at)
+    return _SENTENCES[type(event)](event)
+
+
+def _queued(event: ev.Queued) -> str:
+    models = ", ".join(event.ticket.spec.models) or "a seat"
+    return f"{event.ticket.id} waits for {models}: {_brief(event.reason)}{_quoted(event.ticket.command)}"
+
+
+def _deferred(event: ev.Deferred) -> str:
+    return f"{event.id} was told no ({event.reason.code}): {_brief(event.reason)}{_quoted(event.command)}"
+
+
+def _granted(event: ev.Granted) -> str:
+    waited = f" after {span(event.waited_ms)} in line" if event.waited_ms else ""
+    command = _quoted(event.ticket.command) if event.ticket is not None else ""
+    if event.adopted:
+        why = _ADOPTED.get(event.adopted, event.adopted)
+        return f"{event.id} runs already and is counted from now on ({why}){command}"
+    return f"{event.id} got {event.model or 'a seat'}{waited}{command}"
+
+
+_ADOPTED = {
+    "log_lost": "the store had lost its lease",
+    "failed_open": "it began while there was no store",
+    "cut_off": "its host was cut off for long, and its lease had been taken back",
+}
+
+
+def _claimed(event: ev.Claimed) -> str:
+    return f"{event.id} runs as {_process(event.child)}" if event.child else f"{event.id} took its seat"
+
+
+def _renewed(event: ev.Renewed) -> str:
+    by = f", by way of {_process(event.holder)}" if event.holder else ""
+    return f"{event.id} was renewed by its client{by}"
+
+
+def _released(event: ev.Released) -> str:
+    end = f"signal {event.signal}" if event.signal else f"exit {event.exit_code}" if event.exit_code is not None else ""
+    what = ", ".join(part for part in (event.outcome, end, event.evidence) if part)
+    return f"{event.id} ended: {what}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+
+
+def _job_ended(event: ev.JobEnded) -> str:
+    name = f" ({event.name})" if event.name else ""
+    tries = f" after {count(event.attempts, 'attempt')}" if event.attempts > 1 else ""
+    why = f": {event.why}" if event.why else ""
+    return f"job {event.id}{name} {_STATES.get(event.state, event.state)}{tries}{why}"
+
+
+def _reclaimed(event: ev.Reclaimed) -> str:
+    causes = {
+        "lost": "its process is gone",
+        "forced": "by force",
+        "overstayed": "it held longer than its pool allows",
+        "unrenewed": "its client did not renew it",
+    }
+    by = f" ({event.by})" if event.by else ""
+    what = causes.get(event.cause, event.cause)
+    if event.silent:
+        what = f"its host {event.silent} was not heard of for too long, where it may still run"
+    return f"{event.id} was taken back, {what}{by}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+
+
+def _dropped(event: ev.Dropped) -> str:
+    causes = {"unrenewed": "its client is gone", "silent": "its host was not heard of for too long"}
+    return f"{event.id} left the line: {causes.get(event.why, 'its process is gone')}"
+
+
+def _cancelled(event: ev.Cancelled) -> str:
+    by = f" by {event.by}" if event.by else ""
+    return f"{event.id} left the line, cancelled{by}{_quoted(event.command)}"
+
+
+def _expired(event: ev.Expired) -> str:
+    return f"{event.id} left the line: expired after {span(event.after_ms)}{_quoted(event.command)}"
+
+
+def _bumped(event: ev.Bumped) -> str:
+    return f"{event.id} was moved to the front" if event.order < 0 else f"{event.id} has priority {event.priority} now"
+
+
+def _reserved(event: ev.Reserved) -> str:
+    pools = ", ".join(key.partition(" ")[2] for key in event.pools)
+    return f"what frees up in {pools} is kept for {event.id}"
+
+
+def _rule_set(event: ev.RuleSet) -> str:
+    return f"set at run time: {_of(event.rule)} {', '.join(_said(event.rule)) or 'nothing'}"
+
+
+def _said(rule: Rule) -> list[str]:
+    """What a rule says, in words."""
+    said = []
+    if rule.cap is not None or rule.auto:
+        said.append(f"cap {'auto' if rule.auto else rule.cap}")
+    if rule.unlimited:
+        said.append("no cap")
+    if rule.cooldown_ms is not None:
+        said.append(f"cooldown {format_duration(rule.cooldown_ms)}")
+    if rule.on_429 is not None:
+        said.append(f"on_429 {rule.on_429}")
+    if rule.explore is not None:
+        said.append(f"explore {'on' if rule.explore else 'off'}")
+    if rule.max_hold_ms is not None:
+        said.append(f"longest hold {format_duration(rule.max_hold_ms)}")
+    if rule.name is not None:
+        said.append(f"name {rule.name}")
+    if rule.usage_gate is not None:
+        said.append(f"usage gate {'on' if rule.usage_gate else 'off'}")
+    return said
+
+
+def _file_loaded(event: ev.FileLoaded) -> str:
+    return f"{event.path} is in force now, with {count(len(event.rules), 'cap')}"
+
+
+def _observed(event: ev.Observed) -> str:
+    agents = ", ".join(f"{number} {model or 'without a model'}" for model, number in event.foreign)
+    auto = "" if event.auto_cap is None else f"; room for {count(event.auto_cap, 'agent')}"
+    return f"on {event.host}, started outside Fleetgate: {agents or 'none'}{auto}"
+
+
+def _paused(event: ev.Paused, at: int) -> str:
+    why = " after a rate limit" if event.cause == "rate_limited" else ""
+    left = event.until - at
+    how_long = f"for {span(left)}" if left < 10**11 else "until it is resumed"
+    return f"{_of(event)} is paused {how_long}{why}"
+
+
+def _reduced(event: ev.Reduced) -> str:
+    return f"{_of(event)} is auto-reduced to {event.limit} (cap {event.cap}) after a rate limit"
+
+
+def _refused(event: ev.Refused) -> str:
+    limit = f"the limit is {event.limit} (cap {event.cap})"
+    return f"{_of(event)} was refused at {event.level} at once, {_REFUSALS[event.why]}: {limit}"
+
+
+# What a refusal was taken to mean (core/limits/adaptive.py).
+_REFUSALS = {
+    "exact": "one more than was proven",
+    "drop": "which had worked: the provider's limit has sunk",
+    "probe": "tried above the limit",
+    "lag": "since finished calls are counted for longer than we thought",
+    "alone": "though nothing else was in flight: it is not about how many",
+    "fit": "in the same incident",
+}
+
+
+def _usage_answered(event: ev.UsageAnswered) -> str:
+    said = f"has no answer: {event.error}" if event.count is None else f"counts {event.count} in flight"
+    return f"the provider of {_of(event)} {said}; the limit is {event.limit}"
+
+
+def _bypassed(event: ev.Bypassed) -> str:
+    return f"{_process(event.holder)} ran without asking (FLEETGATE_BYPASS){_quoted(event.command)}"
+
+
+def _of(event: Any) -> str:
+    """The pool or selector that an event is about."""
+    return f"{getattr(event, 'pool', '') or event.selector} ({event.kind})"
+
+
+def _process(process: str) -> str:
+    return f"process {process_identity.pid_of(process)} on {process_identity.host_of(process)}"
+
+
+def _backed_off(event: ev.BackedOff, at: int) -> str:
+    seen = f": {event.evidence}" if event.evidence else ""
+    return f"{event.key} is backed off for {span(event.until - at)}, {event.reason}{seen}"
+
+
+def _backoff_ended(event: ev.BackoffEnded) -> str:
+    why = {"credential": "the credential has changed", "account": "the credential names another account"}
+    return f"{event.key} may be used again ({why.get(event.why, event.why)})"
+
+
+def _brief(reason: Reason) -> str:
+    """A reason without the advice behind it, which is for who waits now."""
+    return reason.text.partition("; ")[0]
+
+
+@lru_cache(4096)
+def _without_secrets(command: str) -> str:
+    """Older versions stored commands as they were; what is written now has no secrets any more."""
+    return redact_text(command)
+
+
+def _quoted(command: str) -> str:
+    if not command:
+        return ""
+    command = _without_secrets(command)
+    return f" [{command if len(command) <= _COMMAND else command[: _COMMAND - 1] + '…'}]"
+
+
+_SENTENCES: dict[type, Callable[[Any], str]] = {
+    ev.Queued: _queued,
+    ev.Deferred: _deferred,
+    ev.Granted: _granted,
+    ev.Claimed: _claimed,
+    ev.Recovering: lambda event: f"nobody enters for a few seconds: {event.why or 'the store may have lost commits'}",
+    ev.Draining: lambda event: f"nobody new starts on {event.host}{f' (by {event.by})' if event.by else ''}",
+    ev.DrainEnded: lambda event: f"{event.host} takes new ones again{f' (by {event.by})' if event.by else ''}",
+    ev.Renewed: _renewed,
+    ev.Returned: lambda event: f"{event.id} did not take its seat: passed over until its process speaks",
+    ev.Asked: lambda event: f"{event.id} stands in line again",
+    ev.Offered: lambda event: f"{_process(event.holder)} would run {event.id}: it stands in line",
+    ev.Withdrawn: lambda event: f"nobody offers to run {event.id} any more: it keeps its place",
+    ev.Held: lambda event: f"{event.id} is held until it is approved{_quoted(event.command)}",
+    ev.Approved: lambda event: f"{event.id} was approved{f' by {event.by}' if event.by else ''}",
+    ev.JobEnded: _job_ended,
+    ev.Released: _released,
+    ev.Reclaimed: _reclaimed,
+    ev.Cancelled: _cancelled,
+    ev.Expired: _expired,
+    ev.Dropped: _dropped,
+    ev.Bumped: _bumped,
+    ev.Reserved: _reserved,
+    ev.RuleSet: _rule_set,
+    ev.CapRemoved: lambda event: f"{_of(event)} has no cap any more",
+    ev.CapReset: lambda event: f"{_of(event)} is as the file says again",
+    ev.SelectorSeen: lambda event: f"{_of(event)} is counted from now on: somebody's environment caps it",
+    ev.FileLoaded: _file_loaded,
+    ev.Observed: _observed,
+    ev.Resumed: lambda event: f"{_of(event)} is open again",
+    ev.Reduced: _reduced,
+    ev.Accepted: lambda event: f"{_of(event)} took {event.level} at once: {event.id} was accepted",
+    ev.Refused: _refused,
+    ev.UsageAsked: lambda event: f"{_process(event.by)} asks the provider of {_of(event)} what is in flight",
+    ev.UsageAnswered: _usage_answered,
+    ev.BackoffEnded: _backoff_ended,
+    ev.Chosen: lambda event: f"{event.model} was chosen for {event.role}",
+    ev.Bypassed: _bypassed,
+}

@@ -1,0 +1,44 @@
+"""Whole listings of a state, as `fleetgate status`, `queue`, `ps` and `backoff ls` give them with `--json`."""
+
+from __future__ import annotations
+
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import lease_views, pool_views, ticket_views
+from fleetgate.present.json.state import (
+    BackoffShape,
+    LeaseShape,
+    StatusShape,
+    TicketShape,
+    backoff_json,
+    lease_json,
+    pool_json,
+    ticket_json,
+)
+from fleetgate.present.log_time import Moments
+
+
+def status(state: State, moments: Moments, host: str) -> StatusShape:
+    """SPEC O1."""
+    return StatusShape(
+        pools=[pool_json(view, moments) for view in pool_views(state, moments.now, host)],
+        backoffs=backoffs(state, moments),
+        draining=sorted(state.draining),
+        running=len(state.leases),
+        waiting=len(state.tickets),
+        at=moments.utc(moments.now),
+        seq=state.seq,
+    )
+
+
+def backoffs(state: State, moments: Moments) -> list[BackoffShape]:
+    return [backoff_json(backoff, moments) for _, backoff in sorted(state.backoffs.items())]
+
+
+def tickets(state: State, moments: Moments) -> list[TicketShape]:
+    """SPEC O2."""
+    return [ticket_json(view, moments) for view in ticket_views(state, moments.now)]
+
+
+def leases(state: State, moments: Moments) -> list[LeaseShape]:
+    """SPEC O3."""
+    return [lease_json(view, moments) for view in lease_views(state, moments.now)]

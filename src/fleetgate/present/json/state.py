@@ -1,0 +1,309 @@
+"""The state as programs are told it (SPEC O1-O5). What does not apply is null; keys are only ever added."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from fleetgate.core import entities
+from fleetgate.core.pools.backoff import Backoff
+from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
+from fleetgate.gate.liveness import process_identity
+from fleetgate.present.log_time import Moments
+
+Time = Annotated[str, Meta(description="RFC 3339, in UTC", extra_json_schema={"format": "date-time"})]
+Range = Annotated[list[float], Meta(description="low and high, in seconds", min_length=2, max_length=2)]
+
+
+class ProcessShape(Struct):
+    """A process, by the number that its own host gives it."""
+
+    host: str
+    pid: int | None
+
+
+class ReasonShape(Struct):
+    """Why a request waits or was refused: `code` is for programs, `text` for people."""
+
+    code: str
+    text: str
+    pool: str | None
+    pools: list[str]
+    until: Time | None
+    in_flight: int | None
+    limit: int | None
+    model: str | None
+    cause: str | None
+
+
+class UpstreamShape(Struct):
+    """What the provider itself said, and when."""
+
+    in_flight: int | None
+    at: Time | None
+    error: str | None
+    asking: ProcessShape | None
+
+
+class PoolShape(Struct):
+    """SPEC O1. A pause without an end has no `paused_until`: hence `paused`."""
+
+    pool: str
+    kind: str
+    selector: str
+    account: str | None
+    host: str | None
+    cap: int | None
+    limit: int | None
+    in_flight: int
+    cooling: int
+    foreign: int
+    queued: int
+    paused: bool
+    paused_until: Time | None
+    pause_cause: str | None
+    cooldown_ms: int
+    on_429: str
+    auto: bool
+    auto_reduced: bool
+    auto_reduced_from: int | None
+    notice: str | None
+    upstream: UpstreamShape | None
+    source: str | None
+    name: str | None
+    reserved: bool
+
+
+class BackoffShape(Struct):
+    """SPEC O1."""
+
+    key: str
+    scope: str
+    reason: str
+    until: Time | None
+    evidence: str | None
+    since: Time | None
+    manual: bool
+    probe_at: Time | None
+    probing: str | None
+    ends_with_credential: bool
+
+
+class StatusShape(Struct):
+    """SPEC O1: `fleetgate status --json`."""
+
+    pools: list[PoolShape]
+    backoffs: list[BackoffShape]
+    running: int
+    waiting: int
+    at: Time | None
+    seq: int
+    draining: list[str]  # hosts on which nobody new starts
+
+
+class TicketShape(Struct):
+    """SPEC O2."""
+
+    id: str
+    position: int
+    models: list[str]
+    kind: str
+    seats: int
+    priority: int
+    flow: str
+    since: Time | None
+    queued_at: Time | None
+    expires_at: Time | None
+    reason: ReasonShape
+    estimate_s: Range | None
+    holder: ProcessShape | None
+    command: str | None
+    any: bool
+    key: str | None
+    role: str | None
+    gone: bool | None
+    client: str | None
+    of: int | None  # how many have a position for `pool`
+    pool: str | None  # what the position is for: a pool, or a model that is backed off
+
+
+class LeaseShape(Struct):
+    """SPEC O3. A lease with a `client` lives by its renewals, the others as long as `lives_with`."""
+
+    id: str
+    model: str | None
+    kind: str
+    seats: int
+    pools: list[str]
+    holder: ProcessShape | None
+    child_pid: int | None
+    command: str | None
+    granted_at: Time | None
+    age_s: float
+    flow: str
+    claimed: bool
+    lives_with: ProcessShape | None
+    gone: bool | None
+    ends_at: Time | None
+    waited_s: float
+    key: str | None
+    role: str | None
+    client: str | None
+    renew_by: Time | None
+
+
+class CapacityShape(Struct):
+    """SPEC O4. `free` is null where nothing is capped."""
+
+    level: str
+    free: int | None
+    queued: int
+    wait_s: Range | None
+    reason: ReasonShape | None
+    models: list[str]
+    kind: str
+
+
+def pool_json(view: PoolView, moments: Moments) -> PoolShape:
+    return PoolShape(
+        pool=view.pool,
+        kind=view.kind,
+        selector=view.selector,
+        account=view.account or None,
+        host=view.host or None,
+        cap=view.cap,
+        limit=view.limit,
+        in_flight=view.in_flight,
+        cooling=view.cooling,
+        foreign=view.foreign,
+        queued=view.queued,
+        paused=view.paused_until is not None,
+        paused_until=moments.utc(view.paused_until),
+        pause_cause=view.pause_cause or None,
+        cooldown_ms=view.cooldown_ms,
+        on_429=view.on_429,
+        auto=view.auto,
+        auto_reduced=view.auto_reduced,
+        auto_reduced_from=view.auto_reduced_from,
+        notice=view.notice,
+        upstream=None if view.upstream is None else _upstream_json(view.upstream, moments),
+        source=view.source or None,
+        name=view.name or None,
+        reserved=view.reserved,
+    )
+
+
+def _upstream_json(upstream: UpstreamView, moments: Moments) -> UpstreamShape:
+    asking = process_json(upstream.asking) if upstream.asking else None
+    return UpstreamShape(upstream.count, moments.utc(upstream.at), upstream.error or None, asking)
+
+
+def backoff_json(backoff: Backoff, moments: Moments) -> BackoffShape:
+    return BackoffShape(
+        key=backoff.key,
+        scope=backoff.scope,
+        reason=backoff.reason,
+        until=moments.utc(backoff.until),
+        evidence=backoff.evidence or None,
+        since=moments.utc(backoff.since),
+        manual=backoff.manual,
+        probe_at=moments.utc(backoff.probe_at),
+        probing=backoff.probing or None,
+        ends_with_credential=watches_credential(backoff),
+    )
+
+
+def watches_credential(backoff: Backoff) -> bool:
+    """Whether it ends as soon as another credential is seen (SPEC B3)."""
+    return backoff.reason == "auth" and bool(backoff.credential)
+
+
+def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
+    ticket = view.ticket
+    return TicketShape(
+        id=ticket.id,
+        position=view.position,
+        models=list(ticket.spec.models),
+        kind=ticket.spec.kind,
+        seats=ticket.spec.seats,
+        priority=ticket.priority,
+        flow=ticket.spec.project,
+        since=moments.utc(ticket.since),
+        queued_at=moments.utc(ticket.queued_at),
+        expires_at=moments.utc(ticket.expires_at),
+        reason=reason_json(view.reason, moments),
+        estimate_s=seconds(view.estimate_ms),
+        holder=process_json(ticket.holder),
+        command=ticket.command or None,
+        any=ticket.spec.any,
+        key=ticket.key or None,
+        role=ticket.role or None,
+        gone=None if ticket.renew_ms else moments.gone(ticket.holder),
+        client=ticket.client or None,
+        of=view.of or None,
+        pool=view.pool or None,
+    )
+
+
+def lease_json(view: LeaseView, moments: Moments) -> LeaseShape:
+    lease = view.lease
+    ticket = lease.ticket
+    return LeaseShape(
+        id=lease.id,
+        model=lease.model or None,
+        kind=ticket.spec.kind,
+        seats=ticket.spec.seats,
+        pools=view.pools,
+        holder=process_json(ticket.holder),
+        child_pid=process_identity.pid_of(lease.child),
+        command=ticket.command or None,
+        granted_at=moments.utc(lease.granted_at),
+        age_s=view.age_ms / 1000,
+        flow=ticket.spec.project,
+        claimed=lease.claimed,
+        lives_with=process_json(lease.lives_with),
+        gone=moments.gone(lease.lives_with),
+        ends_at=moments.utc(lease.ends_at),
+        waited_s=lease.waited_ms / 1000,
+        key=ticket.key or None,
+        role=ticket.role or None,
+        client=ticket.client or None,
+        renew_by=moments.utc(ticket.renew_by),
+    )
+
+
+def capacity_json(found: Capacity, spec: entities.Spec, moments: Moments) -> CapacityShape:
+    return CapacityShape(
+        level=found.level,
+        free=found.free,
+        queued=found.queued,
+        wait_s=seconds(found.wait_ms),
+        reason=None if found.reason is None else reason_json(found.reason, moments),
+        models=list(spec.models),
+        kind=spec.kind,
+    )
+
+
+def reason_json(reason: entities.Reason, moments: Moments) -> ReasonShape:
+    return ReasonShape(
+        code=reason.code,
+        text=reason.text,
+        pool=reason.pool or None,
+        pools=reason.pools,
+        until=moments.utc(reason.until),
+        in_flight=reason.in_flight,
+        limit=reason.limit,
+        model=reason.model or None,
+        cause=reason.cause or None,
+    )
+
+
+def process_json(process: str) -> ProcessShape | None:
+    if not process:
+        return None
+    return ProcessShape(process_identity.host_of(process), process_identity.pid_of(process))
+
+
+def seconds(range_ms: tuple[int, int] | None) -> list[float] | None:
+    return None if range_ms is None else [ms / 1000 for ms in range_ms]

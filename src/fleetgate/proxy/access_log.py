@@ -1,0 +1,112 @@
+"""The access log: a line of JSON for each request, without keys, queries or anything that was said.
+
+Lines are gathered and written a few times a second. A file that has grown large becomes `access.log.1`. That it cannot
+be written disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from time import time
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.log.store_files import make_file
+from fleetgate.present.wall_time import utc
+from fleetgate.proxy.exchange import Exchange
+
+_EVERY_S = 0.25
+_AT_ONCE = 50  # lines: written soon enough that nobody waits for it
+_MOST_BYTES = 32 << 20
+_encode = msgspec.json.Encoder().encode
+
+
+class Line(Struct, omit_defaults=True):
+    """What became of a request."""
+
+    at: float | str
+    method: str
+    provider: str
+    path: str
+    status: int | None
+    model: str | None
+    attempts: int
+    waited_ms: int
+    upstream_ms: int
+    ms: int
+    bytes: int
+    project: str
+    outcome: str
+    client_left: bool = False
+    error: str = ""
+    run: str = ""
+
+
+class AccessLog:
+    """Writes to `access.log` in a folder; to nothing without one."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = f"{folder}/access.log" if folder else ""
+        self._folder = folder
+        self._lines: list[Line] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, exchange: Exchange, seconds: float) -> None:
+        """What became of a request."""
+        if not self._path:
+            return
+        x = exchange
+        said = x.outcome
+        self._lines.append(
+            Line(
+                time(),
+                x.method,
+                x.route.said,
+                x.path[:200].decode("latin-1"),
+                x.status or None,
+                x.model or None,
+                x.attempts,
+                int(x.line_s * 1000),
+                int(x.upstream_s * 1000),
+                int(seconds * 1000),
+                x.bytes_sent,
+                x.project,
+                "ok" if said is None else said.kind,
+                x.gone,
+                x.error or ("" if said is None else said.evidence),
+                x.client,
+            )
+        )
+        if len(self._lines) >= _AT_ONCE:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self.flush)
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._lines:
+            return
+        lines, self._lines = self._lines, []
+        for line in lines:
+            line.at = utc(int(float(line.at) * 1000)) or ""
+        try:
+            fd = make_file(self._path, exclusive=False, like=self._folder)
+            try:
+                if os.fstat(fd).st_size > _MOST_BYTES:
+                    os.replace(self._path, f"{self._path}.1")
+                    os.close(fd)
+                    fd = make_file(self._path, exclusive=False, like=self._folder)
+                os.lseek(fd, 0, os.SEEK_END)
+                os.write(fd, b"".join(_encode(line) + b"\n" for line in lines))
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self.flush()

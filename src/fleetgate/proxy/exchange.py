@@ -1,0 +1,126 @@
+"""One request and what becomes of it: filled in on its way, and told in the answer's headers and the access log."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from fleetgate.gate.serving.model_calls import Asking
+from fleetgate.proxy.early_stream import Early
+from fleetgate.proxy.headers import Asked
+from fleetgate.proxy.providers import Upstream
+from fleetgate.proxy.request_body import Body
+from fleetgate.proxy.routes import Route
+from fleetgate.proxy.unproven_keys import Place
+from fleetgate.signals.outcome import Outcome
+
+
+class Candidate(NamedTuple):
+    """Whom a request may be sent to: with another model's name, or with a key of ours."""
+
+    upstream: Upstream
+    name: str  # empty: as the client has it
+    key: str  # empty: the client's own
+    own: bool  # what is sent is the credential of the account that is asked: if it is refused, the account is
+
+
+class Exchange:
+    """A request of a client."""
+
+    __slots__ = (
+        "account",
+        "apart",
+        "api",
+        "asked",
+        "asked_at",
+        "asking",
+        "attempts",
+        "began",
+        "body",
+        "bytes_sent",
+        "candidates",
+        "client",
+        "done",
+        "early",
+        "error",
+        "first_byte_s",
+        "gone",
+        "hold_s",
+        "key",
+        "lease",
+        "leavers",
+        "line_s",
+        "method",
+        "model",
+        "model_in_path",
+        "name",
+        "outcome",
+        "own",
+        "path",
+        "place",
+        "priority",
+        "project",
+        "query",
+        "route",
+        "run_model",
+        "secret",
+        "since",
+        "stalled",
+        "status",
+        "trusted",
+        "unproven",
+        "upstream",
+        "upstream_s",
+        "waiting_for_client",
+        "waiting_since",
+        "watcher",
+    )
+
+    def __init__(self, method: str, query: bytes, route: Route, upstream: Upstream) -> None:
+        self.began = perf_counter()
+        self.method = method
+        self.path = route.rest  # the part for the provider
+        self.query = query
+        self.route = route
+        self.upstream = upstream  # of the attempt under way
+        self.api = upstream.api
+        self.asked: Asked
+        self.body: Body
+        self.trusted = False  # the client may use the keys of the config
+        self.key = ""  # to be sent instead of the client's own
+        self.own = False  # what is sent is the account's own credential
+        self.secret = ""  # the client's own key
+        self.account = ""
+        self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
+        self.apart = False  # until then it stays out of the queue
+        self.place: Place | None = None  # held meanwhile
+        self.name = ""  # of the model, as the client has it
+        self.model_in_path = False
+        self.run_model = ""  # of the run that it belongs to
+        self.candidates: dict[str, Candidate] = {}  # by the model as the gate knows it; the first is what was asked for
+        self.client = ""
+        self.project = "default"
+        self.priority = 0
+        self.hold_s = 0.0
+        self.since = 0
+        self.asking: Asking | None = None  # in line, and nobody waits for it yet
+        self.asked_at = 0.0
+        self.lease = ""  # held now
+        self.model = ""  # as the gate knows it
+        self.attempts = 0
+        self.line_s = 0.0  # waited in line or for a rate limit to end
+        self.upstream_s = 0.0  # from the last attempt to the head of its answer
+        self.first_byte_s = 0.0
+        self.waiting_since = 0.0  # for the provider's next byte, or for the client to take one; 0: for neither
+        self.waiting_for_client = False
+        self.status = 0
+        self.bytes_sent = 0
+        self.outcome: Outcome | None = None
+        self.error = ""
+        self.leavers: dict[Any, Any] | None = None  # of the client's connection: who is told when it is gone
+        self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
+        self.gone = False  # the client has left
+        self.stalled = False  # a wait was too long
+        self.early: Early | None = None  # its answer may begin before the provider's
+        self.done = False  # the last byte was handed over

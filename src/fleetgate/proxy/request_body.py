@@ -1,0 +1,198 @@
+"""The body of a request: its model is read from it, and it is passed on untouched.
+
+A body is kept in memory, so that it can be sent again, up to HELD_BYTES, and all bodies together up to ALL_BYTES; of a
+larger one the beginning is kept, the rest goes straight through, and it is sent once. A client that sends slowly holds
+no seat meanwhile: a body that is kept is complete before the request gets in line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.proxy.errors import ClientGone, Refusal
+from fleetgate.signals.content_encoding import Undecodable, decoded
+
+HELD_BYTES = 24 << 20
+ALL_BYTES = 256 << 20
+_START_BYTES = 1 << 20  # kept of a body for which there is no more room
+_PIECE_BYTES = 1 << 18  # of a large body, written at once
+_AT_ONCE_BYTES = 1 << 20  # a body up to this is handed over whole
+SURELY_READ_BYTES = 32 << 10  # after a larger one the server may have stopped to read, and sees no client leave
+
+# Quotes inside a prompt are escaped, so this finds a key of the request, if not always the outermost.
+_MODEL = re.compile(rb'(?<!\\)"model"\s{0,20}:\s{0,20}"([^"\\]{1,200})"')
+_MODEL_SAID = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+_FORM_MODEL = re.compile(rb'name="?model"?\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,200})\r\n')
+_PATH_MODEL = re.compile(
+    r"/(?:models|deployments|tunedModels)/(?P<model>[^/:?]+)(?=[:/])"
+    r"|/model/(?P<bedrock>[^/?]+)(?=/(?:invoke|converse))"  # a name of Bedrock's has colons in it
+)
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class Fields(Struct):
+    """All that is read of a body."""
+
+    model: str = ""
+
+
+_fields = msgspec.json.Decoder(Fields)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Store:
+    """How much of all bodies is kept now."""
+
+    def __init__(self, most: int = ALL_BYTES, each: int = HELD_BYTES) -> None:
+        self.most = most
+        self.each = each
+        self.kept = 0
+
+
+class Body:
+    """The body of one request."""
+
+    __slots__ = ("_receive", "_store", "data", "in_one_piece", "kept", "on_whole", "whole")
+
+    def __init__(self, receive: Receive, store: Store) -> None:
+        self._receive = receive
+        self._store = store
+        self.data = b""  # all of it, or its beginning
+        self.whole = False  # its end has come
+        self.kept = False  # all of it is here, and can be sent again
+        self.in_one_piece = False
+        self.on_whole: Callable[[], None] | None = None  # called when the end of a large body has come
+
+    def take(self, data: bytes) -> None:
+        """All of it is here."""
+        self.data = data
+        self.whole = self.kept = True
+        self.in_one_piece = len(data) < SURELY_READ_BYTES
+        self._store.kept += len(data)
+
+    async def read(self) -> None:
+        """Take in all of it, or as much as may be kept. ClientGone."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self.take(message.get("body", b""))
+            return
+        store, parts, size = self._store, [], 0
+        while True:
+            if message["type"] != "http.request":
+                store.kept -= size
+                raise ClientGone
+            part = message.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            store.kept += len(part)
+            if not message.get("more_body"):
+                self.whole = self.kept = True
+                break
+            if size >= store.each or (size >= _START_BYTES and store.kept >= store.most):
+                break
+            message = await self._receive()
+        self.data = b"".join(parts)
+
+    def forget(self) -> None:
+        """It is not needed any more."""
+        self._store.kept -= len(self.data)
+        self.data = b""
+
+    async def pieces(self, data: bytes) -> AsyncIterator[bytes]:
+        """A large body, or one whose end is still to come, in pieces."""
+        for start in range(0, len(data), _PIECE_BYTES):
+            yield data[start : start + _PIECE_BYTES]
+        while not self.whole:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientGone
+            self.whole = not message.get("more_body")
+            if self.whole and self.on_whole is not None:
+                self.on_whole()
+            if message.get("body"):
+                yield message["body"]
+
+    def is_small(self, data: bytes) -> bool:
+        return self.kept and len(data) <= _AT_ONCE_BYTES
+
+
+def model_in(body: Body, content_type: bytes, encoding: bytes = b"") -> str:
+    """The model that a body names, or nothing; `unknown` where it cannot be read, and may be there. Refusal."""
+    data, whole = body.data, body.whole
+    if not data:
+        return ""
+    if encoding:
+        try:
+            data, all_of_it = decoded(data, encoding.decode("latin-1"), HELD_BYTES)
+        except Undecodable:
+            return "unknown"  # a call may be in it, and no call goes without a slot
+        whole = whole and all_of_it
+    if content_type.startswith(b"multipart/"):
+        found = _FORM_MODEL.search(data)
+        return found[1].decode("utf-8", "replace") if found else ""
+    if whole:
+        try:
+            return _fields.decode(data).model
+        except RecursionError:
+            raise Refusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            if content_type and not content_type.lower().startswith(b"application/json"):
+                return ""
+            # The provider says what is wrong with it, or reads it all the same: then it needs its slot.
+            found = _MODEL.search(data)
+            return found[1].decode("utf-8", "replace") if found else ""
+    found = _MODEL.search(data)
+    return found[1].decode("utf-8", "replace") if found else "unknown"
+
+
+def model_in_path(path: str) -> str:
+    """The model that a path names, as Gemini's, Azure's and Bedrock's do, or nothing."""
+    found = _PATH_MODEL.search(path)
+    return found["model"] or unquote(found["bedrock"]) if found else ""
+
+
+def without_encoding(data: bytes, encoding: bytes) -> bytes | None:
+    """A body without its encoding; None where that cannot be had."""
+    try:
+        found, whole = decoded(data, encoding.decode("latin-1"), HELD_BYTES)
+    except Undecodable:
+        return None
+    return found if whole else None
+
+
+def with_model(data: bytes, model: str, content_type: bytes) -> bytes:
+    """The same body with another model; everything else stays as it is, byte for byte."""
+    if content_type.startswith(b"multipart/"):
+        found = _FORM_MODEL.search(data)
+        return data if found is None else _replaced(data, found, model.encode())
+    said = msgspec.json.encode(model)
+    try:
+        if _fields.decode(data).model == model:
+            return data
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # as `model_in` has read it
+        found = _MODEL.search(data)
+        return data if found is None else _replaced(data, found, said[1:-1])
+    for found in _MODEL_SAID.finditer(data):
+        changed = _replaced(data, found, said)
+        if _fields.decode(changed).model == model:  # the outermost, and if it is said twice, the one that counts
+            return changed
+    members = _members.decode(data)  # its name is written with escapes
+    members["model"] = msgspec.Raw(said)
+    return msgspec.json.encode(members)
+
+
+def path_with_model(path: bytes, model: str) -> bytes:
+    """The same path with another model."""
+    found = _PATH_MODEL.search(path.decode("latin-1"))
+    return path if found is None else _replaced(path, found, quote(model, safe="").encode(), found.lastindex or 1)
+
+
+def _replaced(data: bytes, found: re.Match[bytes] | re.Match[str], by: bytes, group: int = 1) -> bytes:
+    return data[: found.start(group)] + by + data[found.end(group) :]

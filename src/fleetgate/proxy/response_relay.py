@@ -1,0 +1,256 @@
+"""The answer, passed on byte for byte as it comes (SPEC X1, X4, X7).
+
+A slow reader slows the provider down: nothing is gathered here. What the provider breaks off is broken off for the
+client too, never ended as if it were whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from time import perf_counter, time_ns
+from typing import Any, Protocol
+
+from fleetgate.proxy.attempts import told_of
+from fleetgate.proxy.errors import Refusal, headers_of, shape_of
+from fleetgate.proxy.exchange import Exchange
+from fleetgate.proxy.headers import ISOLATED, Pairs, passed_back
+from fleetgate.proxy.http_client.connection import Response
+from fleetgate.proxy.stream_errors import Events
+from fleetgate.signals.outcome import outcome
+from fleetgate.signals.rate_limit_headers import PoolHint, pools_hint
+
+Send = Callable[[Any], Awaitable[None]]
+
+_NO_BODY = (204, 304)
+
+
+class BrokenOff(Exception):
+    """The answer cannot be brought to its end."""
+
+
+class Client(Protocol):
+    """The client's connection."""
+
+    @property
+    def paused(self) -> bool: ...
+    def on_room(self, call: Callable[[], None] | None) -> None: ...
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None: ...
+    def write(self, piece: bytes) -> None: ...
+    def end(self, piece: bytes) -> None: ...
+
+
+class Relay:
+    """Passes the answer to one request on. It is called by both connections, the provider's and the client's, so that
+    no byte waits until the request's task has its turn; that waits for `done`.
+    """
+
+    __slots__ = ("_client", "_ended", "_events", "_head", "_on_end", "_on_head", "_response", "_start", "_x", "done")
+
+    def __init__(
+        self,
+        x: Exchange,
+        client: Client,
+        done: asyncio.Future[None],
+        on_head: Callable[[Exchange, Response], None],
+        on_end: Callable[[Exchange], None],
+    ) -> None:
+        self.done = done  # BrokenOff or Refusal: the end is not to be had
+        self._x = x
+        self._client = client
+        self._on_head = on_head  # called when an answer is to be passed on
+        self._on_end = on_end  # called when the provider's last byte is here
+        self._response: Response | None = None
+        self._start = b""  # of the body: what was read already
+        self._head: Pairs | None = None  # yet to be sent
+        self._events: Events | None = None
+        self._ended = False
+
+    def news(self, response: Response) -> None:
+        """Something has come from the provider. An answer that is no error is passed on as soon as its head is here."""
+        if response is self._response:
+            self._pass_on()
+        elif self._response is None and response.status < 400:
+            self._x.upstream_s = perf_counter() - self._x.waiting_since
+            self.begin(response)
+
+    def begin(self, response: Response, start: bytes = b"") -> None:
+        """Pass an answer on, if that has not begun yet; `start` of its body was read already."""
+        if self._response is not None or self._ended:
+            return
+        self._response, self._start = response, start
+        x = self._x
+        x.status = status = response.status
+        self._on_head(x, response)
+        headers, event_stream = passed_back(response.raw_headers)
+        if x.early is not None:
+            x.early.stop()
+            if x.early.begun and not self._continues(response, event_stream):
+                return
+        if status in _NO_BODY:  # a length that no body has: the client would wait for it
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+        self._head = None if x.early is not None and x.early.begun else headers + told(x)
+        if status < 300 and x.lease:
+            self._events = Events(x.upstream.provider, x.model.partition("/")[2], _encoding_of(response))
+        # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
+        self._pass_on(ahead=event_stream)
+
+    def _continues(self, response: Response, event_stream: bool) -> bool:
+        """Whether an answer can follow the comments that began it; an error becomes an event, and is its end."""
+        x = self._x
+        x.first_byte_s = x.first_byte_s or perf_counter() - x.began
+        if event_stream and response.status < 300 and not _encoding_of(response):
+            return True
+        error = Refusal(response.status, "upstream_failed", f"{x.upstream.provider} answered {response.status}")
+        body = self._start if self._start.lstrip()[:1] == b"{" else shape_of(error, x.api, time_ns() // 1_000_000_000)
+        assert x.early is not None
+        x.done = True
+        x.early.end(body)
+        self._on_end(x)
+        self._finish(None)
+        return False
+
+    def stop(self) -> None:
+        """Nobody waits for its end any more."""
+        self._ended = True
+        self._client.on_room(None)
+        if self._response is not None:
+            self._response.on_news = None
+        if not self.done.cancel() and not self.done.cancelled():
+            self.done.exception()  # it was told, or is nobody's business
+
+    def _pass_on(self, *, ahead: bool = False) -> None:
+        """What is here; with `ahead` the head, even if nothing has come after it."""
+        if self._ended:
+            return
+        try:
+            self._step(ahead)
+        except Exception as error:
+            self._finish(error)
+
+    def _step(self, ahead: bool) -> None:
+        x, client, response = self._x, self._client, self._response
+        assert response is not None
+        if client.paused:
+            if not x.waiting_for_client:
+                x.waiting_for_client, x.waiting_since = True, perf_counter()
+                client.on_room(self._pass_on)
+            return
+        x.waiting_for_client = False
+        piece, self._start = self._start + response.take(), b""
+        if piece:
+            x.bytes_sent += len(piece)
+            if self._events is not None:
+                self._events.feed(piece)
+        if response.complete:
+            self._last(piece)
+            return
+        if piece or ahead:
+            self._send(piece)
+        if response.error is not None:
+            self._break_off(response.error)
+        else:
+            x.waiting_since = perf_counter()
+
+    def _send(self, piece: bytes) -> None:
+        self._send_head()
+        self._client.write(piece)
+
+    def _last(self, piece: bytes) -> None:
+        x = self._x
+        x.done = True
+        if self._events is not None:
+            self._events.end()
+            x.outcome = self._events.outcome or x.outcome
+        self._on_end(x)
+        self._send_head()
+        self._client.end(piece)
+        self._finish(None)
+
+    def _send_head(self) -> None:
+        """With what follows it."""
+        if self._head is not None:
+            headers, self._head = self._head, None
+            self._x.first_byte_s = perf_counter() - self._x.began
+            self._client.begin(self._x.status, headers)
+
+    def _break_off(self, error: BaseException) -> None:
+        x = self._x
+        if not isinstance(error, OSError):
+            self._finish(error)
+            return
+        said = told_of(error)
+        x.outcome = outcome("server_error", "proxy.broken_off", f"broken off after {x.bytes_sent} bytes ({said})")
+        x.error = x.outcome.evidence
+        if x.first_byte_s == 0.0:
+            self._finish(Refusal(502, "upstream_failed", f"{x.upstream.provider} broke off its answer ({said})"))
+        else:
+            self._finish(BrokenOff())
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._ended = True
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
+
+def _encoding_of(response: Response) -> str:
+    """The encodings of a body, in the order in which they were applied."""
+    said = [value for name, value in response.raw_headers if name.lower() == b"content-encoding"]
+    return b", ".join(said).decode("latin-1") if said else ""
+
+
+async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool = False) -> None:
+    """Answer with an error of our own."""
+    x.status, x.error = refusal.status, str(refusal)
+    now_s = time_ns() // 1_000_000_000
+    if x.early is not None:
+        x.early.stop()
+        if x.early.begun:
+            x.done = True
+            x.early.end(shape_of(refusal, x.api, now_s))
+            return
+    body = shape_of(refusal, x.api, now_s)
+    headers: Pairs = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += headers_of(refusal, x.api, now_s)
+    if close:
+        headers.append((b"connection", b"close"))
+    x.done = True
+    x.bytes_sent = len(body)
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers + told(x)})
+    await send({"type": "http.response.body", "body": body})
+
+
+def told(x: Exchange) -> Pairs:
+    """What became of the request on its way, and what keeps a browser from running the answer."""
+    line_ms, upstream_ms = x.line_s * 1000, x.upstream_s * 1000
+    return [
+        *ISOLATED,
+        (b"x-fleetgate-waited-ms", b"%d" % line_ms),
+        (b"x-fleetgate-model", _shown_model(x).encode("latin-1", "replace")),
+        (b"x-fleetgate-attempts", b"%d" % x.attempts),
+        (b"server-timing", b"fleetgate;dur=%.1f, upstream;dur=%.1f" % (line_ms, upstream_ms)),
+    ]
+
+
+def _shown_model(x: Exchange) -> str:
+    """With its account, for a caller that is trusted; names of accounts are no others' business."""
+    if x.trusted or not x.model:
+        return x.model
+    head, slash, name = x.model.partition("/")
+    return head.partition("@")[0] + slash + name
+
+
+def used_up(provider: str, raw_headers: Any) -> list[PoolHint]:
+    """What nothing is left of, by the headers of an answer."""
+    for name, value in raw_headers:
+        small = name.lower()
+        if (b"remaining" in small and value in (b"0", b"0.0")) or b"unified-status" in small or b"x-codex-" in small:
+            break
+    else:
+        return []
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
+    return pools_hint(provider, headers, time_ns() // 1_000_000)

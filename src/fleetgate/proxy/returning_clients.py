@@ -1,0 +1,79 @@
+"""The places in the queue of clients that gave up waiting: one that asks for the same again soon gets its age back.
+
+Many clients leave after a minute or five, and try again. A place belongs to the same caller (its key, its run, its
+session) and the same request, to the last byte; it is kept for a while, and given back once.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from time import monotonic
+
+from fleetgate.proxy.exchange import Exchange
+
+KEPT_S = 120.0
+MOST = 1000
+# By which agents tell their sessions apart.
+_SESSIONS = frozenset(
+    (
+        b"session_id",
+        b"session-id",
+        b"conversation_id",
+        b"x-session-id",
+        b"x-claude-code-session-id",
+        b"x-opencode-session",
+    )
+)
+
+
+class Places:
+    """Those of one service."""
+
+    def __init__(self) -> None:
+        self._salt = os.urandom(32)
+        self._all: dict[tuple[bytes, int], list[tuple[float, bytes, int]]] = {}  # by path and size of the body
+        self._number = 0
+
+    def __len__(self) -> int:
+        return self._number
+
+    def keep(self, x: Exchange) -> None:
+        """The client of a request that waits has left."""
+        if not x.candidates or not x.body.kept or not x.since:
+            return
+        self._forget_old()
+        if self._number < MOST:
+            entry = (monotonic() + KEPT_S, self._mark(x), x.since)
+            self._all.setdefault((x.path, len(x.body.data)), []).append(entry)
+            self._number += 1
+
+    def take(self, x: Exchange) -> int:
+        """Since when this very request has waited before; 0: it has not, as far as anything tells."""
+        found = self._all.get((x.path, len(x.body.data))) if self._all and x.candidates and x.body.kept else None
+        if not found:
+            return 0
+        mark, now = self._mark(x), monotonic()
+        for entry in found:  # the one that left first
+            if entry[1] == mark and entry[0] > now:
+                found.remove(entry)
+                self._number -= 1
+                return entry[2]
+        return 0
+
+    def _forget_old(self) -> None:
+        now = monotonic()
+        kept = {key: [entry for entry in entries if entry[0] > now] for key, entries in self._all.items()}
+        self._all = {key: entries for key, entries in kept.items() if entries}
+        self._number = sum(map(len, self._all.values()))
+
+    def _mark(self, x: Exchange) -> bytes:
+        """What only the same caller's same request has."""
+        session = b"\n".join(b"%s %s" % pair for pair in x.asked.sent if pair[0] in _SESSIONS)
+        told = (x.route.provider, x.account, x.secret, str(x.trusted), x.client, x.project, str(x.priority), x.method)
+        parts = (*(each.encode("utf-8", "surrogatepass") for each in told), session, x.path, x.query, x.body.data)
+        digest = blake2b(key=self._salt, digest_size=16)
+        for part in parts:
+            digest.update(b"%d:" % len(part))
+            digest.update(part)
+        return digest.digest()

@@ -1,0 +1,77 @@
+"""Errors inside a stream that began well: Anthropic's `error` events, OpenRouter's `finish_reason: error`.
+
+They are passed on like everything else, and told to the gate. Pieces are looked at as they go by; of each only as much
+is kept as an event needs that has begun in it and has not ended.
+"""
+
+from __future__ import annotations
+
+from time import time_ns
+
+from fleetgate.signals.classify_http import classify_stream_error
+from fleetgate.signals.content_encoding import Decoder, Undecodable
+from fleetgate.signals.outcome import Outcome
+
+_MOST = 64 * 1024  # of an event that does not end
+_MOST_DECODED = 1 << 20  # of one piece: what grows more is not looked at any longer
+_WORDS = (b'"error"', b'"response.failed"')
+
+
+class Events:
+    """Looks for an error in the events of one stream."""
+
+    __slots__ = ("_blind", "_decoder", "_kept", "_model", "_provider", "outcome")
+
+    def __init__(self, provider: str, model: str, encoding: str = "") -> None:
+        """`encoding` is the stream's Content-Encoding: a copy is decoded to be looked at."""
+        try:
+            self._decoder = Decoder(encoding) if encoding else None
+            self._blind = False
+        except Undecodable:
+            self._decoder, self._blind = None, True
+        self._provider = provider
+        self._model = model
+        self._kept = b""
+        self.outcome: Outcome | None = None
+
+    def feed(self, piece: bytes) -> None:
+        """The next piece."""
+        if self._blind:
+            return
+        if self._decoder is not None:
+            piece = self._decoded(self._decoder, piece)
+        if not self._kept and piece.endswith(b"\n\n") and _WORDS[0] not in piece and _WORDS[1] not in piece:
+            return  # whole events, and none of them an error: almost always
+        if self.outcome is not None:
+            return
+        data = self._kept + piece if self._kept else piece
+        end = max(data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n"))
+        if end < 0:
+            self._kept = data if len(data) <= _MOST else b""
+            return
+        self._kept = data[end + 2 :] if len(data) - end <= _MOST else b""
+        if _WORDS[0] in data or _WORDS[1] in data:
+            self._judge(data[:end])
+
+    def _decoded(self, decoder: Decoder, piece: bytes) -> bytes:
+        """What a piece says; nothing from the moment on at which that cannot be told."""
+        try:
+            found = decoder.feed(piece, _MOST_DECODED)
+        except Undecodable:
+            self._blind = True
+            return b""
+        self._blind = decoder.cut
+        return found
+
+    def end(self) -> None:
+        """The stream is over: what is left is an event too, or a body that is an error."""
+        if self.outcome is None and self._kept and (_WORDS[0] in self._kept or _WORDS[1] in self._kept):
+            self._judge(self._kept)
+
+    def _judge(self, events: bytes) -> None:
+        now = time_ns() // 1_000_000
+        for event in events.replace(b"\r\n", b"\n").split(b"\n\n"):
+            if _WORDS[0] in event or _WORDS[1] in event:
+                self.outcome = classify_stream_error(self._provider, event, now, self._model)
+                if self.outcome is not None:
+                    return

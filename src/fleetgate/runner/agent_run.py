@@ -1,0 +1,346 @@
+"""Watching an agent under a lease: its output is read on the way, its end is judged and reported (SPEC R4, R5).
+
+Loaded when the agent runs already. A terminal is never read: then only the exit code speaks, and the files that some
+agents keep of their sessions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import monotonic, time_ns
+
+from fleetgate.config.units import format_duration
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.model_names import account_of, parse_model
+from fleetgate.gate.liveness.host_beats import CUT_OFF_MS
+from fleetgate.gate.providers.credentials import Held
+from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
+from fleetgate.present.wall_time import local_and_utc, utc
+from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.refusal_patience import Patience
+from fleetgate.runner.session_resume import Session
+from fleetgate.runner.supervisor import End
+from fleetgate.signals.agents import agent_for
+from fleetgate.signals.classify_process import Reader, Refusal, judge_by_exit_only
+from fleetgate.signals.outcome import AUTH, LIMITS, LOCAL_ERROR, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from threading import Thread
+
+SILENCE_S = 20 * 60.0
+CUT_OFF = "cut_off"
+_FOLLOW_S = 30.0
+_STARTING_MS = 1000  # the agent was started a little before it is watched
+_QUIET_MS = 5_000  # an agent that printed nothing for so long may be waiting for one of its calls
+_TELL_AGAIN_S = 5.0  # of refusals in a row, the gate is told so often
+_TROUBLE = (FleetgateError, LogReplaced, OSError)  # with the store
+_NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
+
+
+class Watch:
+    """One agent that runs, from its start to its release. `say` is how a person is told something."""
+
+    def __init__(
+        self,
+        gate: SeatGate,
+        lease: Lease,
+        argv: list[str],
+        *,
+        classify: str,
+        silence_s: float,
+        patience_s: float,
+        read: bool,
+        say: Callable[[str], None],
+        credential: Held,
+        session: Session | None = None,
+        follow: Callable[[StoreMoved], SeatGate] | None = None,
+        proxied: bool = False,
+    ) -> None:
+        self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
+        self.outcome: Outcome | None = None
+        self._say = say
+        self._gate = gate
+        self._follow = follow  # how to go where the gate was moved to
+        self._following: Thread | None = None
+        self._lease = lease
+        self._agent = agent_for(argv, classify)
+        self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
+        self._by_files = False  # what the agent wrote down decided
+        self.interrupted = False  # it was told to end, and exited 0 without having finished
+        self._left = False  # it was on a terminal, and ended well: whoever sat there left it
+        self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
+        self.ending: Ending | None = None
+        self.patience: Patience | None = None
+        self._patience_s = patience_s
+        if self.reader is not None and self.reader.mode == "stream":
+            if patience_s:
+                self.patience = Patience(self.reader, patience_s, self._has_other_candidate)
+            self.ending = Ending(self.reader, silence_s=silence_s, patience=self.patience)
+        self._proxied = proxied
+        self._quiet_ms = min(_QUIET_MS, silence_s * 1000 / 4)
+        self._ticked_at = monotonic()
+        self._told_at: float | None = None  # when the gate was told of a refusal
+        self._read_until = -1  # of the output, in search of one
+        self.holder = ""  # who must hold the lease, where its id is used again and again
+        self._session = session
+        self._probes = gate.is_probe(lease.id)
+        self._tied = False
+
+    @property
+    def gate(self) -> SeatGate:
+        """Where its lease is by now."""
+        return self._gate
+
+    # While it runs. Nothing here waits for the store: the agent's output would wait with it.
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """A piece of output, which was passed on already."""
+        if self.reader is not None:
+            self.reader.feed(stream, data)
+            if self._probes:
+                self._report_activity()
+            if stream == 1 and self.reader.mode == "stream" and not self.reader.activity:
+                self.hold_back_others()
+
+    def tick(self) -> str:
+        """Now and then; why the agent is to be ended, if it is."""
+        self._report_activity()
+        self.hold_back_others()
+        self._look_for_calls()
+        try:
+            self._gate.tick(self._lease)
+        except StoreMoved as moved:
+            if self._following is None and self._follow is not None:
+                from threading import Thread
+
+                self._following = Thread(target=self._go_after, args=(moved,), daemon=True)
+                self._following.start()
+        return CUT_OFF if self._gate.settings.on_cutoff == "end" and self._gate.silent_ms() > CUT_OFF_MS else ""
+
+    def _go_after(self, moved: StoreMoved) -> None:
+        """In a thread. Where it fails, the end of the agent says so."""
+        assert self._follow is not None
+        try:
+            self._gate = self._follow(moved)
+        except _TROUBLE:
+            return
+
+    def _report_activity(self) -> None:
+        """The first thing that a probe does tells those who wait for its verdict (SPEC B2)."""
+        if self._probes and self.reader is not None and self.reader.activity:
+            try:
+                self._probes = not self._gate.try_decide([cmd.Active(self._lease.id)])
+            except _TROUBLE:
+                self._probes = False  # the verdict comes with time as well, and trying again would cost the output
+
+    def hold_back_others(self) -> None:
+        """An agent that was refused and calls again by itself keeps its slot; others need not meet the same limit."""
+        reader = self.reader
+        if reader is None or reader.seen == self._read_until:
+            return
+        refusal = self._refusal(reader)
+        if refusal is None:
+            self._read_until = reader.seen
+            return
+        now, before = monotonic(), self._told_at
+        if before is not None and now < before + _TELL_AGAIN_S:
+            return
+        held_back = self._release(refusal.outcome, End(None, None))
+        held_back.keeps, held_back.holder = True, self.holder
+        try:
+            if not self._gate.try_decide([held_back]):
+                return  # there is another time
+        except _TROUBLE:
+            return
+        self._told_at, self._read_until = now, reader.seen
+        if before is None:
+            self._tell_refusal(refusal.outcome)
+
+    def _refusal(self, reader: Reader) -> Refusal | None:
+        """What the agent says that others should know before it ends."""
+        try:
+            refusal = reader.refusal
+        except Exception:
+            return None  # what cannot be read says nothing: see runner/early_stop.py
+        if refusal is None or not refusal.again or refusal.outcome.kind not in LIMITS:
+            return None
+        # A login may be healed by the agent itself, and for what lasts longer the agent is ended: its end tells.
+        lasts = refusal.outcome.kind in (USAGE_WINDOW, QUOTA) and not reader.activity
+        return None if lasts or refusal.outcome.kind == AUTH else refusal
+
+    def _tell_refusal(self, refused: Outcome) -> None:
+        what = f"{self._lease.model or 'the agent'}: {refused.kind}: {refused.evidence or refused.rule}"
+        after = format_duration(int(self._patience_s * 1000))
+        ends = f"; without progress it is ended after {after}" if self.patience is not None else ""
+        self._say(f"{what}. The agent calls again by itself, and others wait meanwhile{ends}")
+
+    def _has_other_candidate(self) -> bool:
+        """Whether this agent could run on another model at once."""
+        try:
+            return len(self._lease.ticket.spec.models) > 1 and self._gate.has_other_candidate(self._lease)
+        except _TROUBLE:
+            return False
+
+    def _look_for_calls(self) -> None:
+        """While a call of the agent waits in the proxy or is answered there, the agent is not silent: it waits."""
+        now, before = monotonic(), self._ticked_at
+        self._ticked_at = now
+        if not self._proxied or self.ending is None or self.ending.silent_ms(now * 1000) < self._quiet_ms:
+            return
+        try:
+            waits = self._gate.has_open_calls(self._lease.id)
+        except _TROUBLE:
+            return
+        if waits:
+            self.ending.stood_still((now - before) * 1000)
+
+    def lingers(self) -> None:
+        """The agent that we end is dead, and others of its group are not: as long, its seat lives with us (SPEC R5)."""
+        if self._tied:
+            return
+        try:
+            self._tied = self._gate.try_decide([cmd.Claim(self._lease.id, self._gate.me)])
+        except _TROUBLE:
+            pass  # there is another time
+
+    # Its end.
+
+    def ended(self, end: End) -> None:
+        """The agent is gone: judge how, and give its seat back."""
+        if self.outcome is not None:
+            return
+        self.outcome = self._judge(end)
+        side = [] if self._session is None else self._session.ended(self.reader, end)
+        durable = self._session is not None and self._session.changed
+        if self._following is not None:
+            self._following.join(_FOLLOW_S)
+        release = self._release(self.outcome, end)
+        try:
+            if end.ended_because == CUT_OFF and not self._could_tell(release):
+                raise StoreError("the store cannot be reached")
+            try:
+                self.give_back(release, end, side, durable=durable)
+            except StoreMoved as moved:
+                if self._follow is None:
+                    raise
+                self._gate = self._follow(moved)
+                self.give_back(release, end, side, durable=durable)
+        except StoreError as error:  # the agent has run, and its code is what counts
+            self._say(f"its seat will be found free by whoever asks next, as now {error}")
+
+    def _could_tell(self, release: cmd.Release) -> bool:
+        """Whether the store is there after all: who was ended for the want of it does not wait for it."""
+        try:
+            return self._gate.try_decide([release])
+        except _TROUBLE:
+            return False
+
+    def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
+        """Release the lease, and write down what goes with it."""
+        self._gate.decide([release], durable=durable, side=side)
+
+    def _judge(self, end: End) -> Outcome:
+        if self.reader is None:
+            return self._judge_unread(end)
+        judged = self.reader.judge(end.exit_code, end.signal)
+        if end.interrupted and end.exit_code == 0 and self._was_broken_off(judged):
+            self.interrupted = True
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.interrupted", f"interrupted by signal {end.interrupted}")
+        if end.ended_because in ("no_record", "silent") and judged.kind == LOCAL_ERROR:
+            return outcome(LOCAL_ERROR, f"{self._agent.name}.{end.ended_because}", end.ended_because)
+        return judged
+
+    def _was_broken_off(self, judged: Outcome) -> bool:
+        """Whether an agent that was told to end, and that reports success, had not finished."""
+        assert self.reader is not None
+        no_limit = judged.kind in ("ok", LOCAL_ERROR)
+        return no_limit and (judged.evidence == "no_activity" or self.reader.unfinished)
+
+    def _judge_unread(self, end: End) -> Outcome:
+        from fleetgate.signals.classify_session_files import judge_by_files
+
+        now = time_ns() // 1_000_000
+        found = judge_by_files(self._agent, os.environ, self._since_wall_ms, now, self._lease.model)
+        if found is None or found.kind == LOCAL_ERROR:
+            return judge_by_exit_only(self._agent, end.exit_code, end.signal)
+        self._by_files, self._left = True, end.exit_code == 0
+        return found
+
+    def _release(self, judged: Outcome, end: End) -> cmd.Release:
+        return cmd.Release(
+            self._lease.id,
+            judged.kind,
+            retry_after_ms=judged.wait_ms,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            activity=self.reader.activity if self.reader is not None and self.reader.mode else None,
+            evidence=f"{judged.rule}: {judged.evidence}" if judged.rule else judged.evidence,
+            scope=judged.scope,
+            family=judged.family,
+            credential=self._credential.digest,
+            identity=self._credential.identity,
+        )
+
+    @property
+    def stale_session(self) -> bool:
+        """Whether it was to resume a session that is gone, and so has not even begun (SPEC R9)."""
+        return self._session is not None and self._session.stale
+
+    @property
+    def limited(self) -> bool:
+        """Whether a limit ended it, or it did nothing at all: exit 75, whatever its own code was."""
+        return self._refused and not self._left
+
+    @property
+    def _refused(self) -> bool:
+        judged = self.outcome
+        return judged is not None and (judged.kind in LIMITS or judged.evidence == "no_activity")
+
+    @property
+    def worth_another(self) -> bool:
+        """Whether it was refused before it did anything, so that the next candidate may do (SPEC B5)."""
+        active = self._by_files if self.reader is None else self.reader.activity
+        return self.outcome is not None and self.outcome.kind in _NEXT_CANDIDATE and not active
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For the status file (SPEC O6)."""
+        judged = self.outcome
+        if judged is None:
+            return {}
+        return {
+            "kind": judged.kind,
+            "scope": judged.scope or None,
+            "retry_at": self._retry_at(judged),
+            "evidence": judged.evidence or None,
+        }
+
+    def tell(self) -> None:
+        """Say on stderr what held it up, if something did."""
+        if self._session is not None and self._session.told:
+            self._say(self._session.told)
+        judged = self.outcome
+        if judged is None or not self._refused:
+            return
+        retry_at = self._retry_at(judged)
+        until = f"; it may be used again at {retry_at}" if retry_at else ""
+        if judged.kind == USAGE_WINDOW and judged.wait_ms is not None:
+            until = f"; {self._window(judged)} resets at {local_and_utc(time_ns() // 1_000_000 + judged.wait_ms)}"
+        self._say(f"{self._lease.model or 'the agent'}: {judged.kind}: {judged.evidence or judged.rule}{until}")
+
+    def _window(self, judged: Outcome) -> str:
+        """What is used up, as a backoff names it."""
+        model = self._lease.model
+        if not model:
+            return "its usage window"
+        account = account_of(parse_model(model))
+        of = {"account": account, "family": f"{account}/{judged.family}"}.get(judged.scope, model)
+        return f"the usage window of {of}"
+
+    def _retry_at(self, judged: Outcome) -> str | None:
+        return None if judged.wait_ms is None else utc(time_ns() // 1_000_000 + judged.wait_ms)

@@ -1,0 +1,71 @@
+"""How the limit is set in a simulation, as data (`policies.toml`), and the one baseline that is not Fleetgate's own."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import msgspec
+from msgspec import Struct
+
+from fleetgate.core.entities import Rule
+from fleetgate.core.errors import NotFound
+
+DEFAULT = ("fixed", "step", "aimd", "adapt", "oracle")
+
+
+class Plan(Struct, forbid_unknown_fields=True):
+    about: str
+    on_429: str
+    cap: str = "given"
+    usage_gate: bool = False
+    explore: bool = False
+    client_retries: bool = False  # a refused call waits as client libraries do, and asks anew
+    sees_lag: bool = False  # a seat is free when the provider stops counting it, and not before
+    strict_priority: bool = False
+
+    def rule(self, cap: int) -> Rule:
+        cooldown_ms = 0 if self.sees_lag else None if self.on_429 == "adapt" else 350
+        return Rule(
+            "requests",
+            "sim",
+            cap=cap,
+            on_429=self.on_429,
+            cooldown_ms=cooldown_ms,
+            usage_gate=self.usage_gate,
+            explore=self.explore,
+            max_hold_ms=0,
+        )
+
+
+def plans() -> dict[str, Plan]:
+    """The policies that come with Fleetgate, by name."""
+    text = (files("fleetgate.simulate") / "policies.toml").read_text("utf-8")
+    return msgspec.toml.decode(text, type=dict[str, Plan])
+
+
+def plan(name: str) -> Plan:
+    known = plans()
+    if name not in known:
+        raise NotFound(f"no policy {name!r}: there are {', '.join(known)}")
+    return known[name]
+
+
+class Aimd:
+    """Additive increase, multiplicative decrease, in thousandths of a seat."""
+
+    def __init__(self, cap: int) -> None:
+        self.most = cap * 1000
+        self.level = self.most
+        self.cut_at = 0
+
+    @property
+    def cap(self) -> int:
+        return max(self.level // 1000, 1)
+
+    def accepted(self) -> None:
+        self.level = min(self.level + 1_000_000 // max(self.level, 1000), self.most)
+
+    def refused(self, sent_at: int, now: int) -> None:
+        if sent_at >= self.cut_at:  # one cut for what was sent before it
+            self.level = max(self.level // 2, 1000)
+            self.cut_at = now

@@ -1,0 +1,76 @@
+"""A provider that refuses at its limit, and goes on counting a call for a while after it has finished."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Final
+
+from fleetgate.simulate.scenario import Provider
+
+MINUTE: Final = 60_000
+
+
+class Upstream:
+    """The provider's side of the story. Asked in the order of time."""
+
+    def __init__(self, about: Provider, until: int) -> None:
+        self.about = about
+        self.counted: list[int] = []  # heap: until when each call is counted
+        self.slowed_until = 0
+        self._others = _others(about, until)
+        self.changes = _room(about, self._others, until)  # (when, seats that are there for us)
+        self.room = self.changes[0][1]
+
+    def count(self, now: int) -> int:
+        counted = self.counted
+        while counted and counted[0] <= now:
+            heappop(counted)
+        return len(counted)
+
+    def told(self, now: int) -> int:
+        """What the provider itself says is in flight: it counts everybody on the account."""
+        return self.count(now) + _at(self._others, now)
+
+    def takes(self, now: int) -> bool:
+        return self.count(now) < self.room
+
+    def starts(self, finish: int, lag_ms: int) -> None:
+        heappush(self.counted, finish + lag_ms)
+
+    def refuses(self, now: int) -> None:
+        if self.about.slowed != 1:
+            self.slowed_until = now + int(self.about.slowed_min * MINUTE)
+
+    def slowed(self, service_ms: int) -> int:
+        """How long a call takes while refusals make all of them slower."""
+        return int(service_ms * self.about.slowed)
+
+    def seat_ms(self, until: int) -> int:
+        """Seats times milliseconds that were there for us up to then."""
+        total = 0
+        ends = [at for at, _ in self.changes[1:]] + [until]
+        for (at, room), end in zip(self.changes, ends, strict=True):
+            total += room * max(min(end, until) - at, 0)
+        return total
+
+
+def _others(about: Provider, until: int) -> list[tuple[int, int]]:
+    """When the seats change that others on the account take, from 0 on."""
+    others = [(0, 0)]
+    every = int(about.others_every_min * MINUTE)
+    start = 0
+    while about.others and start <= until:
+        others += [(start + int(minute * MINUTE), seats) for minute, seats in about.others]
+        start += every or until + 1
+    return others
+
+
+def _room(about: Provider, others: list[tuple[int, int]], until: int) -> list[tuple[int, int]]:
+    """When the seats that are there for us change, from 0 on."""
+    limits = [(int(minute * MINUTE), limit) for minute, limit in about.limit]
+    moments = sorted({at for at, _ in [*limits, *others] if at <= until})
+    return [(at, max(_at(limits, at) - _at(others, at), 0)) for at in moments]
+
+
+def _at(steps: list[tuple[int, int]], now: int) -> int:
+    return next(value for at, value in reversed(steps) if at <= now)

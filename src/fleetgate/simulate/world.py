@@ -1,0 +1,345 @@
+"""One run: agents think, ask the engine, call the provider, and think again, in virtual time.
+
+Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of
+its own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the
+answer to a call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines
+that move the cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from fleetgate.core import commands as cmd
+from fleetgate.core.commands import Acquire, Release
+from fleetgate.core.engine import Engine
+from fleetgate.core.entities import Spec
+from fleetgate.core.events import Granted, Queued
+from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.order import PRIORITY_MS
+from fleetgate.simulate import random_durations
+from fleetgate.simulate.agenda import Agenda
+from fleetgate.simulate.policies import Aimd, Plan
+from fleetgate.simulate.provider import MINUTE, Upstream
+from fleetgate.simulate.random_durations import BITS
+from fleetgate.simulate.result import Result
+from fleetgate.simulate.scenario import Project, Scenario
+
+START: Final = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
+ME: Final = "sim"
+MODEL: Final = "sim/model"
+POOL: Final = "requests sim"
+_NETWORK: Final = random_durations.uniform(30, 81)
+_REFUSAL: Final = random_durations.uniform(40, 151)
+_HEADERS: Final = random_durations.uniform(400, 1501)
+_RETRY_MS, _MOST_RETRY_MS = 1_000, 8_000  # client libraries: doubling, jittered
+
+
+class Group:
+    """What a project (of one priority) has got."""
+
+    __slots__ = ("done", "waits")
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.waits: list[int] = []
+
+
+class Agent:
+    __slots__ = (
+        "asked_at",
+        "group",
+        "ident",
+        "left",
+        "line",
+        "network",
+        "priority",
+        "project",
+        "retries",
+        "senior",
+        "sent_at",
+        "service_ms",
+        "services",
+        "spec",
+        "thinks",
+        "work",
+    )
+
+    def __init__(
+        self, project: Project, group: Group, spec: Spec, line: dict[str, Agent], work: Random, network: Random
+    ) -> None:
+        self.project = project
+        self.group = group
+        self.spec = spec
+        self.line = line
+        self.priority = project.priority
+        self.senior: int | None = None  # since when it always says it waits; None: since it asked
+        self.work = work.getrandbits
+        self.network = network.getrandbits
+        self.thinks = project.think()
+        self.services = project.service()
+        self.left = project.requests or -1
+        self.ident = ""
+        self.asked_at = self.service_ms = self.sent_at = self.retries = 0
+
+
+class World:
+    def __init__(self, scenario: Scenario, plan: Plan, seed: int) -> None:
+        self.scenario = scenario
+        self.plan = plan
+        self.end = START + int(scenario.minutes * MINUTE)
+        retry_after_s = scenario.provider.retry_after_s
+        self.retry_after_ms = None if retry_after_s is None else int(retry_after_s * 1000)
+        self.asks = ("sim",) if plan.usage_gate else ()
+        self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
+        self.engine = Engine(me=ME)
+        self.wants_word = self.engine.wants_word
+        self.agenda = Agenda(self.end)
+        self.asked = 0
+        self.net = random_durations.stream(seed, "answers", 0).getrandbits
+        self.lag = random_durations.uniform(*scenario.provider.lag_ms)
+        self.lags = random_durations.stream(seed, "lags", 0).getrandbits
+        self.by_ident: dict[str, Agent] = {}
+        self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
+        self.cap = 0
+        self.groups: dict[str, Group] = {}
+        self.overtaken = 0
+        self.calls: list[tuple[int, int]] = []
+        self.refused_at: list[int] = []
+        self.limits: list[tuple[int, int]] = []
+        self.pool: Pool | None = None  # as soon as there is one
+        self.limit = 0
+        self.agents = self._agents(seed)
+        self.now = START
+        self.decided = True  # since the last look at the engine
+        self._set_up()
+
+    def _agents(self, seed: int) -> list[Agent]:
+        agents: list[Agent] = []
+        several = len({(project.name, project.priority) for project in self.scenario.project}) > 1
+        specs = {
+            project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
+            for project in self.scenario.project
+        }
+        lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who stands in line, in order of queueing
+        for project in self.scenario.project:
+            name = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
+            group = self.groups.setdefault(name, Group())
+            spec, line = specs[project.name], lines[project.name]
+            for _ in range(project.agents):
+                number = len(agents)
+                work, network = (
+                    random_durations.stream(seed, "work", number),
+                    random_durations.stream(seed, "network", number),
+                )
+                agent = Agent(project, group, spec, line, work, network)
+                if self.plan.strict_priority:
+                    agent.senior = START - PRIORITY_MS * 100_000 * agent.priority if agent.priority else None
+                    agent.priority = 0
+                agents.append(agent)
+        return agents
+
+    def _priorities(self) -> bool:
+        return len({project.priority for project in self.scenario.project}) > 1
+
+    def _set_up(self) -> None:
+        scenario, plan = self.scenario, self.plan
+        if scenario.seniority_s is not None and not plan.strict_priority:
+            rules = (plan.rule(scenario.cap),)
+            seniority_ms = int(scenario.seniority_s * 1000)
+            self.engine.handle(cmd.LoadFile("scenario", "1", 1, rules, seniority_ms), START)
+        for at, _ in self.upstream.changes[1:]:
+            self.agenda.push(START + at, self._change)
+        if plan.cap != "none":
+            self._set_cap(self.upstream.room if plan.cap == "hidden" else scenario.cap)
+        for agent in self.agents:
+            think = agent.thinks[agent.work(BITS)] if agent.project.think_first else 0
+            self.agenda.push(START + think, self._ask, agent)
+
+    def _set_cap(self, cap: int) -> None:
+        cap = max(cap, 1)
+        if cap != self.cap:
+            self.cap = cap
+            self.handle(cmd.SetRule(self.plan.rule(cap)))
+
+    # The engine.
+
+    def handle(self, command: cmd.Command) -> None:
+        for event in self.engine.handle(command, self.now):
+            if type(event) is Queued:
+                agent = self.by_ident[event.ticket.id]
+                agent.line[agent.ident] = agent
+            elif type(event) is Granted:
+                self._granted(self.by_ident[event.id])
+        pool = self.pool
+        if pool is None:
+            self.pool = self.engine.state.pools.get(POOL)
+            self._note_limit()
+        elif pool.limit != self.limit:
+            self._note_limit()
+        self.decided = True
+
+    def _note_limit(self) -> None:
+        if self.pool is not None and self.pool.limit != self.limit:
+            self.limit = self.pool.limit
+            self.limits.append((self.now - START, self.limit))
+
+    def _granted(self, agent: Agent) -> None:
+        now = agent.sent_at = self.now
+        self.agenda.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
+        line = agent.line
+        line.pop(agent.ident, None)
+        for other in line.values():  # the first of those who still wait
+            passed_ms = agent.asked_at - other.asked_at
+            if passed_ms > self.overtaken:
+                self.overtaken = passed_ms
+            break
+
+    def run(self, progress: Callable[[float], None] | None = None) -> None:
+        """To the end. `progress` is told now and then which part is done."""
+        agenda, timers, asks = self.agenda, self.engine.timers.heap, bool(self.asks)
+        due = self.engine.timers.due
+        tick = cmd.Tick()
+        taken = 0
+        while True:
+            if asks and self.decided:  # else nothing has changed there
+                self._ask_usage()
+            at = agenda.next_at()
+            if timers and timers[0][0] <= at and due(at) is not None:
+                if timers[0][0] > self.now:
+                    self.now = timers[0][0]
+                self.handle(tick)
+                continue
+            happens = agenda.pop()
+            if happens is None:
+                break  # the end
+            step, agent, value = happens
+            self.now = at
+            step(agent, value)
+            taken += 1
+            if progress is not None and not taken & 0x3FFF:
+                progress((at - START) / (self.end - START))
+        if agenda.steps or self.engine.state.tickets:
+            self.now = self.end
+
+    def _ask_usage(self) -> None:
+        """After a decision: is there a question that somebody should ask?"""
+        if self.engine.questions(self.now):
+            self.handle(cmd.AskUsage("requests", "sim", ME))
+            self.agenda.push(self.now + _NETWORK[self.net(BITS)], self._question)
+        self.decided = False
+
+    # What happens.
+
+    def _ask(self, agent: Agent, again: int) -> None:
+        if not again:
+            agent.service_ms = agent.services[agent.work(BITS)]
+            agent.asked_at = self.now
+            agent.retries = 0
+            agent.left -= 1
+        self.asked = asked = self.asked + 1
+        ident = agent.ident = str(asked)
+        self.by_ident[ident] = agent
+        since = agent.asked_at if agent.senior is None else agent.senior
+        self.handle(Acquire(ident, agent.spec, ME, True, since, agent.priority, 1 << 50, asks=self.asks))
+
+    def _arrive(self, agent: Agent, _: int) -> None:
+        at, upstream = self.now, self.upstream
+        now = at - START
+        if not upstream.takes(now):
+            upstream.refuses(now)
+            self.refused_at.append(now)
+            self.agenda.push(at + _REFUSAL[agent.network(BITS)], self._refused, agent)
+            return
+        work = agent.service_ms
+        duration = work if now >= upstream.slowed_until else upstream.slowed(work)
+        finish = at + duration
+        lag = self.lag[self.lags(BITS)]
+        upstream.starts(finish - START, lag)
+        self.calls.append((now, finish - START))
+        group = agent.group
+        group.waits.append(at - agent.asked_at)
+        group.done += work if finish <= self.end else work * (self.end - at) // duration
+        if self.wants_word(agent.ident):
+            headers = at + _HEADERS[agent.network(BITS)]
+            if headers < finish:
+                self.agenda.push(headers, self._headers, agent, int(agent.ident))
+        self.agenda.push(finish, self._finish, agent)
+        if self.plan.sees_lag:
+            self.agenda.push(finish + lag, self._free, agent, int(agent.ident))
+
+    def _headers(self, agent: Agent, ident: int) -> None:
+        if agent.ident == str(ident) and self.wants_word(agent.ident):
+            self.handle(cmd.Active(agent.ident))
+
+    def _finish(self, agent: Agent, _: int) -> None:
+        if agent.left:
+            self.agenda.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
+        if self.aimd is not None:
+            self.aimd.accepted()
+        if not self.plan.sees_lag:
+            self._release(agent.ident, "ok")
+
+    def _free(self, agent: Agent, ident: int) -> None:
+        self._release(str(ident), "ok")
+
+    def _release(self, ident: str, outcome: str) -> None:
+        del self.by_ident[ident]
+        self.handle(Release(ident, outcome, self.retry_after_ms if outcome == "rate_limited" else None))
+        if self.aimd is not None:
+            self._set_cap(self.aimd.cap)
+
+    def _refused(self, agent: Agent, _: int) -> None:
+        if self.aimd is not None:
+            self.aimd.refused(agent.sent_at, self.now)
+        self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
+        if not self.plan.client_retries:
+            self._ask(agent, 1)
+            return
+        wait = min(_RETRY_MS << agent.retries, _MOST_RETRY_MS)
+        agent.retries = min(agent.retries + 1, 8)
+        wait -= wait * agent.network(BITS) >> (BITS + 2)
+        self.agenda.push(self.now + wait, self._ask, agent, 1)
+
+    def _change(self, agent: Agent | None, _: int) -> None:
+        now = self.now - START
+        self.upstream.room = next(room for at, room in reversed(self.upstream.changes) if at <= now)
+        if self.plan.cap == "hidden":
+            self._set_cap(self.upstream.room)
+
+    def _question(self, agent: Agent | None, _: int) -> None:
+        """The usage question has come to the provider, which counts and answers."""
+        self.agenda.push(self.now + _NETWORK[self.net(BITS)], self._answer, None, self.upstream.told(self.now - START))
+
+    def _answer(self, agent: Agent | None, count: int) -> None:
+        self.handle(cmd.AnswerUsage("requests", "sim", ME, count))
+
+    def result(self, policy: str, seed: int, *, series: bool = False) -> Result:
+        horizon = self.now - START
+        waits = sorted(wait for group in self.groups.values() for wait in group.waits)
+        total = sum(group.done for group in self.groups.values())
+        seat_ms = self.upstream.seat_ms(horizon)
+        return Result(
+            scenario=self.scenario.id,
+            policy=policy,
+            seed=seed,
+            horizon_ms=horizon,
+            utilisation=round(100 * total / seat_ms, 3) if seat_ms else 0.0,
+            refusals=len(self.refused_at),
+            requests=len(self.calls),
+            wait_p50_s=_part(waits, 0.5),
+            wait_p99_s=_part(waits, 0.99),
+            wait_max_s=_part(waits, 1),
+            overtaken_s=self.overtaken / 1000,
+            shares={name: round(100 * each.done / total, 3) if total else 0.0 for name, each in self.groups.items()},
+            waits_max_s={name: max(each.waits, default=0) / 1000 for name, each in self.groups.items()},
+            limits=self.limits if series else [],
+            refused_at=self.refused_at if series else [],
+            calls=self.calls if series else [],
+        )
+
+
+def _part(ordered: list[int], part: float) -> float:
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)] / 1000 if ordered else 0.0

@@ -1,0 +1,299 @@
+"""The gate for synchronous programs (SPEC Y2): `with fleetgate.sync.open_gate() as gate: with gate.lease(…): …`.
+
+From any thread. One background thread runs the asyncio gate, so that leases of all threads share transactions. A
+thread that is interrupted while it waits (Ctrl-C) gives up what it asked for; what it gives back is given back.
+
+A gate belongs to the process that opened it. A forked child (multiprocessing's `fork`) opens one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from fleetgate.core import events as ev
+from fleetgate.core.errors import FleetgateError
+from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
+from fleetgate.gate.library import gate as library_gate
+from fleetgate.gate.library import lease_handles
+from fleetgate.gate.library import open_gate as async_gate
+from fleetgate.gate.library.lease_handles import Deferred, RateLimited
+from fleetgate.gate.providers.usage_questions import UsageCallable
+from fleetgate.log import fork_safety
+
+T = TypeVar("T")
+
+_UNOPENED = "this gate is not open: use it inside `with fleetgate.sync.open_gate() as gate:`"
+_CLOSED = "this gate is closed"
+
+
+def open_gate(
+    store: str | None = None, config: async_gate.Config = None, usage: Mapping[str, UsageCallable] | None = None
+) -> Gate:
+    """A gate, to be entered with `with`. The arguments are those of `fleetgate.open_gate`."""
+    return Gate(store, config, usage)
+
+
+class Gate:
+    """An open gate for threads."""
+
+    def __init__(
+        self,
+        store: str | None = None,
+        config: async_gate.Config = None,
+        usage: Mapping[str, UsageCallable] | None = None,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._usage = usage
+        self._thread: threading.Thread | None = None
+        self._mutex = threading.Lock()  # nothing is handed to the loop once it was told to stop
+        self._closed = False
+        self._why_closed = _CLOSED
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        fork_safety.on_fork(self, Gate._leave)
+
+    def _leave(self) -> None:
+        """In a forked child, which has neither the thread nor the leases."""
+        self._thread, self._mutex = None, threading.Lock()
+        self._closed, self._why_closed = True, fork_safety.BEFORE_FORK
+
+    def __enter__(self) -> Self:
+        if self._thread is not None or self._closed:
+            raise FleetgateError("a gate is opened once: make another with `fleetgate.sync.open_gate(…)`")
+        ready: Future[library_gate.Gate] = Future()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), name="fleetgate", daemon=True)
+        self._thread.start()
+        try:
+            self._gate = ready.result()
+        except BaseException:
+            if not ready.cancel() and ready.exception() is None:
+                self.close()  # interrupted when it had just been opened
+            self._closed = True
+            raise
+        return self
+
+    def _serve(self, ready: Future[library_gate.Gate]) -> None:
+        try:
+            asyncio.run(self._run(ready))
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+
+    async def _run(self, ready: Future[library_gate.Gate]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with async_gate.open_gate(self._store, self._config, self._usage) as gate:
+            if ready.set_running_or_notify_cancel():
+                ready.set_result(gate)
+                await self._stop.wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give everything back and let go of the store. Harmless when done twice."""
+        if self._thread is None:
+            return
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FleetgateError(self._why_closed)
+        if self._thread is None:
+            raise FleetgateError(_UNOPENED)
+
+    def _call(self, work: Coroutine[Any, Any, T], *, withdraw: str = "", finish: bool = False) -> T:
+        """Do something in the gate's thread. Interrupted here, it is given up: with the lease that it may have
+        brought (`withdraw`), unless it is to `finish` all the same.
+        """
+        try:
+            with self._mutex:
+                self._check_open()
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except CancelledError:
+            raise FleetgateError(_CLOSED) from None
+        except BaseException:
+            if not future.done() and not finish:
+                future.cancel()
+            if withdraw:
+                self._withdraw(withdraw)
+            raise
+
+    def _withdraw(self, ident: str) -> None:
+        with self._mutex:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(self._gate._give_up, ident)
+
+    def lease(
+        self,
+        model: str | Sequence[str],
+        *,
+        kind: str = "requests",
+        since: lease_handles.Since = None,
+        priority: int = 0,
+        flow: str = "default",
+        seats: int = 1,
+        any: bool = False,  # the word of the command line
+        timeout_s: float | None = None,
+        key: str = "",
+    ) -> Leased:
+        """A lease, to be entered with `with`: waits in line for it. See `fleetgate.Gate.lease`."""
+        self._check_open()
+        leased = self._gate.lease(
+            model,
+            kind=kind,
+            since=since,
+            priority=priority,
+            flow=flow,
+            seats=seats,
+            any=any,
+            timeout_s=timeout_s,
+            key=key,
+        )
+        return Leased(self, leased)
+
+    def try_lease(
+        self,
+        model: str | Sequence[str],
+        *,
+        kind: str = "requests",
+        since: lease_handles.Since = None,
+        priority: int = 0,
+        flow: str = "default",
+        seats: int = 1,
+        any: bool = False,
+        key: str = "",
+    ) -> Leased | Deferred:
+        """Answer at once: a lease, or a Deferred with the reason."""
+        self._check_open()
+        spec = self._gate._spec(model, kind, seats, flow, any)
+        leased = self._gate._leased(spec, False, since, priority, key, None)
+        got = self._call(leased.acquire(), withdraw=leased.id)
+        return got if isinstance(got, Deferred) else Leased(self, leased)
+
+    def set_cap(self, selector: str, cap: int, *, kind: str = "requests", **options: Any) -> None:
+        """Set a cap; on disk when this returns. Options as in `fleetgate.Gate.set_cap`."""
+        self._check_open()
+        self._call(self._gate.set_cap(selector, cap, kind=kind, **options))
+
+    def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
+        """No cap on this selector any more."""
+        self._check_open()
+        self._call(self._gate.remove_cap(selector, kind=kind))
+
+    def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
+        """How long a released seat stays taken, from the next release on."""
+        self._check_open()
+        self._call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
+
+    def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
+        """Nobody new enters a pool, for a while or until `resume`."""
+        self._check_open()
+        self._call(self._gate.pause(pool, kind=kind, for_s=for_s))
+
+    def resume(self, pool: str, *, kind: str = "requests") -> None:
+        """End a pause."""
+        self._check_open()
+        self._call(self._gate.resume(pool, kind=kind))
+
+    def cancel(self, ident: str) -> None:
+        """Take a ticket out of the line."""
+        self._check_open()
+        self._call(self._gate.cancel(ident))
+
+    def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
+        """A rate limit that was seen, for a lease or for a pool."""
+        self._check_open()
+        self._call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
+
+    def status(self) -> list[PoolView]:
+        """Every capped pool."""
+        self._check_open()
+        return self._call(self._gate.status())
+
+    def queue(self) -> list[TicketView]:
+        """The whole line, by position."""
+        self._check_open()
+        return self._call(self._gate.queue())
+
+    def events(self, since: int | None = None) -> Iterator[tuple[int, int, ev.Event]]:
+        """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
+        self._check_open()
+        stream = self._gate.events(since)
+        try:
+            while True:
+                yield self._call(_next(stream))
+        finally:
+            if not self._closed:
+                self._call(_close(stream), finish=True)
+
+
+class Leased:
+    """Seats of a gate while the block lasts. `model` is the candidate that was chosen."""
+
+    def __init__(self, gate: Gate, leased: lease_handles.Leased) -> None:
+        self._gate = gate
+        self._leased = leased
+
+    @property
+    def id(self) -> str:
+        return self._leased.id
+
+    @property
+    def model(self) -> str:
+        return self._leased.model
+
+    def release(self, outcome: str = "ok") -> None:
+        """Give the seats back. Harmless when done twice."""
+        if not self._gate._closed:  # else it was given back then
+            self._gate._call(self._leased.release(outcome), finish=True)
+
+    def report(self, outcome: RateLimited) -> None:
+        """Tell the gate what the provider said to this call."""
+        self._gate._call(self._leased.report(outcome))
+
+    def accepted(self) -> None:
+        """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
+        self._gate._call(self._leased.accepted())
+
+    def __enter__(self) -> Self:
+        self._gate._call(self._leased.__aenter__(), withdraw=self.id)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release("ok" if error is None else "local_error")
+        except FleetgateError:
+            if error is None:
+                raise
+            # What left the block is what matters; the gate gives the seats back as soon as the store works.
+
+
+async def _next(stream: Any) -> Any:
+    return await anext(stream)
+
+
+async def _close(stream: Any) -> None:
+    await stream.aclose()
+
+
+__all__ = ["Gate", "Leased", "open_gate"]

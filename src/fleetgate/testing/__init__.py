@@ -1,0 +1,31 @@
+"""Helpers for tests of programs that use Fleetgate, and of Fleetgate itself: a clock to set, a provider to refuse.
+
+Nothing here is imported by the program; what is named below is loaded when it is first asked for, so that
+`python -m fleetgate.testing.agent` starts as fast as a bare Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleetgate.testing.clock import FakeClock
+    from fleetgate.testing.provider import FakeProvider
+    from fleetgate.testing.script import Fault
+
+__all__ = ["FakeClock", "FakeProvider", "Fault"]
+
+_HOMES = {"FakeClock": "clock", "FakeProvider": "provider", "Fault": "script"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,111 @@
+"""What every wire shape can do, and the call that it reads."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import msgspec
+
+from fleetgate.testing.http1 import Request
+
+Json = dict[str, Any]
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+JSON = "application/json"
+
+
+class BadCall(Exception):
+    """A request on a model route that is no model call; its text is a sentence for the client."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One model call as a shape read it. `texts` are the pieces in which the answer is streamed."""
+
+    model: str
+    id: str
+    stream: bool = False
+    texts: tuple[str, ...] = ()
+    with_usage: bool = False  # OpenAI chat: usage as a last chunk
+    as_array: bool = False  # Gemini without alt=sse: one JSON array, streamed
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class Shape(ABC):
+    """Reads a call; writes its answer whole or in pieces, and its errors, as the provider would."""
+
+    name: ClassVar[str]
+    id_field: ClassVar[str] = "x-request-id"
+
+    @abstractmethod
+    def owns(self, path: str) -> bool: ...
+
+    def read(self, request: Request, id: str, texts: tuple[str, ...]) -> Call:
+        body = read_object(request)
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise BadCall("model: a model's name is needed")
+        options = body.get("stream_options")
+        with_usage = isinstance(options, dict) and options.get("include_usage") is True
+        return Call(model, id, body.get("stream") is True, texts, with_usage)
+
+    @abstractmethod
+    def whole(self, call: Call) -> Json: ...
+
+    @abstractmethod
+    def opening(self, call: Call) -> bytes:
+        """What a stream says before its first piece of text."""
+
+    @abstractmethod
+    def piece(self, call: Call, index: int) -> bytes: ...
+
+    @abstractmethod
+    def closing(self, call: Call) -> bytes: ...
+
+    @abstractmethod
+    def error(self, status: int, sentence: str, id: str, retry_after_s: float | None = None) -> Json: ...
+
+    @abstractmethod
+    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+        """The same error, inside a stream that began with 200 and has sent so many pieces."""
+
+    @abstractmethod
+    def refusal(self, model: str) -> str:
+        """The sentence of a 429 for too many calls at once."""
+
+    def stream_type(self, call: Call) -> str:
+        return EVENT_STREAM
+
+    def retry_fields(self, retry_after_s: float | None) -> list[tuple[str, str]]:
+        return [] if retry_after_s is None else [("retry-after", seconds(retry_after_s))]
+
+
+def read_object(request: Request) -> Json:
+    try:
+        body = request.json()
+    except msgspec.DecodeError as error:
+        raise BadCall(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadCall("the body is nested too deeply") from None
+    if not isinstance(body, dict):
+        raise BadCall("the body is not a JSON object")
+    return body
+
+
+def dump(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def event(data: Any, name: str = "") -> bytes:
+    """One server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + dump(data) + b"\n\n"
+
+
+def seconds(value: float) -> str:
+    """Whole seconds where they say it all, as providers send them; decimals otherwise."""
+    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"

@@ -1,0 +1,153 @@
+"""The OpenAI APIs: `POST /v1/chat/completions` and `POST /v1/responses`; they share their errors."""
+
+from __future__ import annotations
+
+from fleetgate.testing.shapes.base import Call, Json, Shape, event
+
+_INPUT_TOKENS = 12
+_CREATED = 1_700_000_000
+
+# status: (type, code)
+_ERRORS: dict[int, tuple[str, str | None]] = {
+    401: ("invalid_request_error", "invalid_api_key"),
+    403: ("invalid_request_error", "permission_denied"),
+    404: ("invalid_request_error", "model_not_found"),
+    429: ("requests", "rate_limit_exceeded"),
+    500: ("server_error", None),
+    503: ("server_error", "server_is_overloaded"),
+}
+
+
+class _OpenAI(Shape):
+    def error(self, status: int, sentence: str, id: str, retry_after_s: float | None = None) -> Json:
+        kind, code = _ERRORS.get(status, ("invalid_request_error" if status < 500 else "server_error", None))
+        return {"error": {"message": sentence, "type": kind, "param": None, "code": code}}
+
+    def refusal(self, model: str) -> str:
+        return f"Rate limit reached for {model}: too many requests at once. Please slow down."
+
+
+class OpenAIChat(_OpenAI):
+    name = "openai-chat"
+
+    def owns(self, path: str) -> bool:
+        return path.endswith("/chat/completions")
+
+    def whole(self, call: Call) -> Json:
+        message = {"role": "assistant", "content": call.text, "refusal": None}
+        return {
+            "id": f"chatcmpl-{call.id}",
+            "object": "chat.completion",
+            "created": _CREATED,
+            "model": call.model,
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+            "usage": self._usage(call),
+        }
+
+    def opening(self, call: Call) -> bytes:
+        return self._chunk(call, {"role": "assistant", "content": ""})
+
+    def piece(self, call: Call, index: int) -> bytes:
+        return self._chunk(call, {"content": call.texts[index]})
+
+    def closing(self, call: Call) -> bytes:
+        tail = event({**self._head(call), "choices": [], "usage": self._usage(call)}) if call.with_usage else b""
+        return self._chunk(call, {}, "stop") + tail + b"data: [DONE]\n\n"
+
+    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+        return event(self.error(status, sentence, call.id))
+
+    def _chunk(self, call: Call, delta: Json, finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return event({**self._head(call), "choices": [choice]})
+
+    def _head(self, call: Call) -> Json:
+        kind = "chat.completion.chunk"
+        return {"id": f"chatcmpl-{call.id}", "object": kind, "created": _CREATED, "model": call.model}
+
+    def _usage(self, call: Call) -> Json:
+        out = len(call.texts)
+        return {"prompt_tokens": _INPUT_TOKENS, "completion_tokens": out, "total_tokens": _INPUT_TOKENS + out}
+
+
+class OpenAIResponses(_OpenAI):
+    name = "openai-responses"
+
+    def owns(self, path: str) -> bool:
+        return path.endswith("/responses")
+
+    def whole(self, call: Call) -> Json:
+        out = len(call.texts)
+        usage = {
+            "input_tokens": _INPUT_TOKENS,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": out,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": _INPUT_TOKENS + out,
+        }
+        return {**self._response(call, "completed"), "output": [self._item(call, "completed")], "usage": usage}
+
+    def opening(self, call: Call) -> bytes:
+        part = {"type": "output_text", "text": "", "annotations": []}
+        created = {"response": self._response(call, "in_progress")}
+        added = {"output_index": 0, "item": {**self._item(call, "in_progress"), "content": []}}
+        opened = {"item_id": f"msg_{call.id}", "output_index": 0, "content_index": 0, "part": part}
+        return (
+            self._event("response.created", 0, created)
+            + self._event("response.in_progress", 1, created)
+            + self._event("response.output_item.added", 2, added)
+            + self._event("response.content_part.added", 3, opened)
+        )
+
+    def piece(self, call: Call, index: int) -> bytes:
+        data = {**self._place(call), "delta": call.texts[index]}
+        return self._event("response.output_text.delta", 4 + index, data)
+
+    def closing(self, call: Call) -> bytes:
+        number = 4 + len(call.texts)
+        part = {"type": "output_text", "text": call.text, "annotations": []}
+        done = {"output_index": 0, "item": self._item(call, "completed")}
+        return (
+            self._event("response.output_text.done", number, {**self._place(call), "text": call.text})
+            + self._event("response.content_part.done", number + 1, {**self._place(call), "part": part})
+            + self._event("response.output_item.done", number + 2, done)
+            + self._event("response.completed", number + 3, {"response": self.whole(call)})
+        )
+
+    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+        error = self.error(status, sentence, call.id)["error"]
+        response = {
+            "id": f"resp_{call.id}",
+            "object": "response",
+            "status": "failed",
+            "error": {"code": error["code"] or error["type"], "message": sentence},
+            "output": [],
+        }
+        return self._event("response.failed", 4 + pieces, {"response": response})
+
+    def _event(self, kind: str, number: int, data: Json) -> bytes:
+        return event({"type": kind, "sequence_number": number, **data}, kind)
+
+    def _place(self, call: Call) -> Json:
+        return {"item_id": f"msg_{call.id}", "output_index": 0, "content_index": 0}
+
+    def _item(self, call: Call, status: str) -> Json:
+        content = [{"type": "output_text", "text": call.text, "annotations": []}]
+        return {"id": f"msg_{call.id}", "type": "message", "role": "assistant", "status": status, "content": content}
+
+    def _response(self, call: Call, status: str) -> Json:
+        return {
+            "id": f"resp_{call.id}",
+            "object": "response",
+            "created_at": _CREATED,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "model": call.model,
+            "output": [],
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": None,
+        }

@@ -1,5 +1,0 @@
-"""`python -m headgate` is the `headgate` command."""
-
-from headgate.cli.main import main
-
-main()

@@ -1,7 +1,0 @@
-"""Whether this installation's core was compiled to C (docs/decisions/0018). It decides the same either way."""
-
-from __future__ import annotations
-
-from headgate.core import engine
-
-COMPILED = not (engine.__file__ or "").endswith(".py")
