@@ -1,4 +1,4 @@
-"""The pure engine: acquire + release over three pools, with nobody waiting and with 100,000 in line."""
+"""The pure engine: acquire + release over three pools, with nobody waiting and with 100,000 in the queue."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_line(spec: Spec, holders: int) -> Engine:
 
 
 def hand_over(engine: Engine) -> None:
-    """Release the oldest lease: its seat goes to the head of the line; a newcomer queues behind."""
+    """Release the oldest lease: its slot goes to the head of the queue; a newcomer queues behind."""
     now = engine.state.at
     held = deque(engine.state.leases)
     for number in range(PAIRS):

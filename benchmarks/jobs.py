@@ -1,4 +1,4 @@
-"""Jobs: submitting in a batch and one by one, how soon one starts when a seat is free; and with 100,000 queued.
+"""Jobs: submitting in a batch and one by one, how soon one starts when a slot is free; and with 100,000 queued.
 
 The baseline of one by one is what a synced commit of one row costs SQLite on this disk. Peers are in job_peers.py.
 """
@@ -117,7 +117,7 @@ def measure() -> list[Row]:
                 Row(f"jobs: submit one by one{what}", f"{alone:,.0f}/s, {alone / bare:.2f} times", "200/s", synced)
             )
             by_row, by_clock = bench.start_ms()
-            rows.append(Row(f"jobs: from submit to its start, a seat free{what}", _told(by_row), "p50 under 20 ms"))
+            rows.append(Row(f"jobs: from submit to its start, a slot free{what}", _told(by_row), "p50 under 20 ms"))
             rows.append(Row(f"jobs: the same to the job's own look at the clock{what}", _told(by_clock)))
             bench.gate.close()
     return rows + _peers()

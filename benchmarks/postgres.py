@@ -124,7 +124,7 @@ def pairs_over_processes(url: str, count: int, tasks: int) -> float:
 
 
 def waiter(url: str, host: str) -> None:
-    """Take the seat whenever it is free, say when, and give it back; on a machine of another name, if one is given."""
+    """Take the slot whenever it is free, say when, and give it back; on a machine of another name, if one is given."""
     import select
 
     from fleetgate.cli.acquire_slot import Request, ask

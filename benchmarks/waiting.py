@@ -1,4 +1,4 @@
-"""The memory of a waiting `fleetgate run` with 1,000 tickets in line."""
+"""The memory of a waiting `fleetgate run` with 1,000 tickets in the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measure() -> list[Row]:
     bare.wait()
     return [
         Row(
-            "memory of a waiting `fleetgate run`, 1,000 tickets in line",
+            "memory of a waiting `fleetgate run`, 1,000 tickets in the queue",
             f"{resident:.0f} MB",
             "under 40 MB",
             f"bare Python: {base:.0f} MB",

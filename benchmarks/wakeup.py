@@ -15,7 +15,7 @@ ROUNDS = 300
 
 
 def waiter(store: str) -> None:
-    """Take the seat whenever it is free, say when, and give it back."""
+    """Take the slot whenever it is free, say when, and give it back."""
     import select
 
     from fleetgate.cli.acquire_slot import Request, ask

@@ -148,21 +148,21 @@ class Gate:
         kind: str = "requests",
         since: lease_handles.Since = None,
         priority: int = 0,
-        flow: str = "default",
-        seats: int = 1,
+        project: str = "default",
+        slots: int = 1,
         any: bool = False,  # the word of the command line
         timeout_s: float | None = None,
         key: str = "",
     ) -> Leased:
-        """A lease, to be entered with `with`: waits in line for it. See `fleetgate.Gate.lease`."""
+        """A lease, to be entered with `with`: waits in the queue for it. See `fleetgate.Gate.lease`."""
         self._check_open()
         leased = self._gate.lease(
             model,
             kind=kind,
             since=since,
             priority=priority,
-            flow=flow,
-            seats=seats,
+            project=project,
+            slots=slots,
             any=any,
             timeout_s=timeout_s,
             key=key,
@@ -176,14 +176,14 @@ class Gate:
         kind: str = "requests",
         since: lease_handles.Since = None,
         priority: int = 0,
-        flow: str = "default",
-        seats: int = 1,
+        project: str = "default",
+        slots: int = 1,
         any: bool = False,
         key: str = "",
     ) -> Leased | Deferred:
         """Answer at once: a lease, or a Deferred with the reason."""
         self._check_open()
-        spec = self._gate._spec(model, kind, seats, flow, any)
+        spec = self._gate._spec(model, kind, slots, project, any)
         leased = self._gate._leased(spec, False, since, priority, key, None)
         got = self._call(leased.acquire(), withdraw=leased.id)
         return got if isinstance(got, Deferred) else Leased(self, leased)
@@ -199,7 +199,7 @@ class Gate:
         self._call(self._gate.remove_cap(selector, kind=kind))
 
     def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
-        """How long a released seat stays taken, from the next release on."""
+        """How long a released slot stays taken, from the next release on."""
         self._check_open()
         self._call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
 
@@ -214,7 +214,7 @@ class Gate:
         self._call(self._gate.resume(pool, kind=kind))
 
     def cancel(self, ident: str) -> None:
-        """Take a ticket out of the line."""
+        """Take a ticket out of the queue."""
         self._check_open()
         self._call(self._gate.cancel(ident))
 
@@ -229,7 +229,7 @@ class Gate:
         return self._call(self._gate.status())
 
     def queue(self) -> list[TicketView]:
-        """The whole line, by position."""
+        """The whole queue, by position."""
         self._check_open()
         return self._call(self._gate.queue())
 
@@ -246,7 +246,7 @@ class Gate:
 
 
 class Leased:
-    """Seats of a gate while the block lasts. `model` is the candidate that was chosen."""
+    """Slots of a gate while the block lasts. `model` is the candidate that was chosen."""
 
     def __init__(self, gate: Gate, leased: lease_handles.Leased) -> None:
         self._gate = gate
@@ -261,7 +261,7 @@ class Leased:
         return self._leased.model
 
     def release(self, outcome: str = "ok") -> None:
-        """Give the seats back. Harmless when done twice."""
+        """Give the slots back. Harmless when done twice."""
         if not self._gate._closed:  # else it was given back then
             self._gate._call(self._leased.release(outcome), finish=True)
 
@@ -285,7 +285,7 @@ class Leased:
         except FleetgateError:
             if error is None:
                 raise
-            # What left the block is what matters; the gate gives the seats back as soon as the store works.
+            # What left the block is what matters; the gate gives the slots back as soon as the store works.
 
 
 async def _next(stream: Any) -> Any:

@@ -99,7 +99,7 @@ class Load:
         connection.transport.close()
 
     async def polls(self, model: str, hold_s: float, wait_s: int) -> None:
-        """Wait in line by long-poll, hold, release, and wait again."""
+        """Wait in the queue by long-poll, hold, release, and wait again."""
         connection = await self.connect()
         ident = ""
         while not self.stop.is_set():

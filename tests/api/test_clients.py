@@ -86,7 +86,7 @@ async def test_h2_who_renews_keeps_its_lease_and_the_log_does_not_grow(tmp_path:
         assert (await gate.read()).seq == seq
 
 
-async def test_h2_who_hangs_up_in_line_is_taken_out_after_the_grace_time_and_not_before(tmp_path: Path):
+async def test_h2_who_hangs_up_in_the_queue_is_taken_out_after_the_grace_time_and_not_before(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
         assert isinstance(await clients.ask(asking(gate, "b"), 30, at_once, new=True), InLine)
@@ -94,11 +94,11 @@ async def test_h2_who_hangs_up_in_line_is_taken_out_after_the_grace_time_and_not
         event = await ended(gate, ev.Cancelled)
         assert isinstance(event, ev.Cancelled)
         assert (event.id, event.by) == ("b", "its client did not come back")
-        with pytest.raises(Gone, match="taken out of the line"):
+        with pytest.raises(Gone, match="taken out of the queue"):
             await clients.ask(asking(gate, "b"), 0.1, never, new=False)
 
 
-async def test_h2_a_seat_that_comes_between_two_polls_is_there_at_the_next(tmp_path: Path):
+async def test_h2_a_slot_that_comes_between_two_polls_is_there_at_the_next(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
         assert isinstance(await clients.ask(asking(gate, "b"), 0.01, never, new=True), InLine)
@@ -108,7 +108,7 @@ async def test_h2_a_seat_that_comes_between_two_polls_is_there_at_the_next(tmp_p
         assert got.id == "b"
 
 
-async def test_h2_a_seat_that_nobody_fetches_goes_back(tmp_path: Path):
+async def test_h2_a_slot_that_nobody_fetches_goes_back(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
         await clients.ask(asking(gate, "b"), 0.01, never, new=True)

@@ -110,7 +110,7 @@ def test_h1_reduction_notice_and_pause_are_told_and_survive_a_restart(fresh: Ser
     assert [{**one, "inFlight": 0} for one in after] == [{**one, "inFlight": 0} for one in before]
 
 
-def test_h1_in_flight_counts_seats_that_cool_down(fresh: Served):
+def test_h1_in_flight_counts_slots_that_cool_down(fresh: Served):
     put(fresh, "limits/umans", {"limit": 2})
     put(fresh, "cooldown/umans", {"cooldownMs": 60_000})
     leases = [fresh.lease().json["lease"] for _ in range(2)]
@@ -149,7 +149,7 @@ def test_a_limit_of_a_provider_that_can_be_asked_leads_to_a_question_when_somebo
             first = served.lease().json["lease"]
             with ThreadPoolExecutor(1) as pool:
                 second = pool.submit(served.lease, wait_s=30)
-                served.wait_until(lambda: served.get("/v1/status").json["waiting"] == 1, "the second in line")
+                served.wait_until(lambda: served.get("/v1/status").json["waiting"] == 1, "the second in the queue")
                 served.ok("POST", f"/v1/leases/{first}/release")
                 assert second.result().status == 201
             assert provider.stats.usage_asked >= 1

@@ -168,7 +168,7 @@ def test_j1_a10_a_batch_is_whole_or_nothing_and_a_key_gives_back_the_same_job(fr
     assert (again.status, again.json["new"], again.json["id"]) == (200, False, many.json["jobs"][0]["id"])
     run = fresh.spawn("run", "--key", "taken", "--", "sleep", "60")
     try:
-        fresh.wait_until(lambda: fresh.get("/v1/leases").json["leases"], "the run has its seat")
+        fresh.wait_until(lambda: fresh.get("/v1/leases").json["leases"], "the run has its slot")
         refused = fresh.request("POST", "/v1/jobs", {"command": ["true"], "key": "taken"})
         assert (refused.status, refused.json["reason"]) == (409, "conflict")
     finally:

@@ -1,4 +1,4 @@
-"""H2: seats over HTTP: long-poll, renewals, and a service that is killed and started again."""
+"""H2: slots over HTTP: long-poll, renewals, and a service that is killed and started again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.api.served import Served
 ME = "my-request-1"
 
 
-def test_h2_o5_a_seat_is_had_renewed_and_given_back(fresh: Served):
+def test_h2_o5_a_slot_is_had_renewed_and_given_back(fresh: Served):
     fresh.cap("umans", 1)
     answer = fresh.lease(client="worker 7", command="summarise")
     assert answer.status == 201
@@ -40,17 +40,17 @@ def test_h2_o5_who_does_not_wait_is_told_why_at_once(fresh: Served):
     answer = fresh.lease()
     assert answer.status == 200
     assert answer.json["deferred"] is True
-    assert answer.json["in_line"] is False
+    assert answer.json["in_queue"] is False
     assert answer.json["reason"]["code"] == "concurrency_cap"
     assert fresh.get("/v1/tickets").json["total"] == 0
 
 
-def test_h2_a_long_poll_ends_when_the_seat_is_free(fresh: Served):
+def test_h2_a_long_poll_ends_when_the_slot_is_free(fresh: Served):
     fresh.cap("umans", 1, cooldown_ms=0)
     ident = fresh.lease().json["lease"]
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(fresh.lease, wait_s=30)
-        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it stands in line")
+        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it waits in the queue")
         fresh.ok("POST", f"/v1/leases/{ident}/release")
         answer = waiting.result()
     assert answer.status == 201
@@ -61,7 +61,7 @@ def test_h2_between_polls_a_ticket_keeps_its_place(fresh: Served):
     fresh.cap("umans", 1, cooldown_ms=0)
     first = fresh.lease().json["lease"]
     mine = fresh.lease(wait_s=0.1, id=ME)
-    assert (mine.status, mine.json["in_line"], mine.json["position"], mine.json["id"]) == (202, True, 1, ME)
+    assert (mine.status, mine.json["in_queue"], mine.json["position"], mine.json["id"]) == (202, True, 1, ME)
     assert fresh.lease(wait_s=0.1).json["position"] == 2
     assert fresh.lease(wait_s=0.1, id=ME).json["position"] == 1
     fresh.ok("POST", f"/v1/leases/{first}/release")  # while nobody polls
@@ -70,7 +70,7 @@ def test_h2_between_polls_a_ticket_keeps_its_place(fresh: Served):
     assert fresh.lease(wait_s=5, id=ME).json == got.json  # the answer was lost: the same again
 
 
-def test_h2_an_answer_that_was_lost_is_given_again_and_takes_no_second_seat(fresh: Served):
+def test_h2_an_answer_that_was_lost_is_given_again_and_takes_no_second_slot(fresh: Served):
     fresh.cap("umans", 2)
     assert fresh.lease(id=ME).json == fresh.lease(id=ME).json
     assert len(fresh.get("/v1/leases").json["leases"]) == 1
@@ -88,7 +88,7 @@ def test_h2_a_cancelled_ticket_ends_its_poll(fresh: Served):
     fresh.lease()
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(fresh.lease, wait_s=30, id=ME)
-        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it stands in line")
+        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it waits in the queue")
         assert fresh.ok("DELETE", f"/v1/tickets/{ME}") == {"cancelled": [ME]}
         answer = waiting.result()
     assert (answer.status, answer.json["reason"], answer.json["cause"]) == (410, "gone", "cancelled")
@@ -120,14 +120,14 @@ def test_h2_a_lease_that_is_not_renewed_is_reclaimed_and_history_says_so(fresh: 
     assert fresh.events("renewed") == []  # renewals this frequent are not written down
 
 
-def test_h2_a_client_that_hangs_up_leaves_the_line_after_the_grace_time(fresh: Served):
+def test_h2_a_client_that_hangs_up_leaves_the_queue_after_the_grace_time(fresh: Served):
     fresh.cap("umans", 1)
     fresh.lease(renew_within_s=120)
     body = b'{"models":["umans/coder"],"wait_s":60,"id":"my-request-1"}'
     head = f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {fresh.token}\r\n"
     with socket.create_connection(("127.0.0.1", fresh.port)) as raw:
         raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it stands in line")
+        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it waits in the queue")
     hung_up = monotonic()
     (left,) = fresh.wait_until(lambda: fresh.events("cancelled"), "it is taken out")
     assert monotonic() - hung_up < 30  # and not after its whole minute
@@ -135,7 +135,7 @@ def test_h2_a_client_that_hangs_up_leaves_the_line_after_the_grace_time(fresh: S
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_h2_leases_and_places_in_line_outlive_the_service(fresh: Served, how: str):
+def test_h2_leases_and_places_in_the_queue_outlive_the_service(fresh: Served, how: str):
     fresh.cap("umans", 1, cooldown_ms=0)
     fresh.lease(id="holder-0001", renew_within_s=60)
     assert fresh.lease(id=ME, wait_s=0.1).status == 202
@@ -166,7 +166,7 @@ def test_h6_polls_end_when_the_service_stops_and_go_on_with_the_next(fresh: Serv
     fresh.lease(renew_within_s=120)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(fresh.lease, wait_s=60, id=ME)
-        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it stands in line")
+        fresh.wait_until(lambda: fresh.get("/v1/tickets").json["total"] == 1, "it waits in the queue")
         assert fresh.stop() == 0
         assert waiting.result().status == 202
     fresh.start()
@@ -185,7 +185,7 @@ def test_a10_a_key_that_is_taken_is_refused_and_names_its_owner(fresh: Served):
     [
         ({"models": ["nonsense"]}, None),
         ({"models": ["a/b"], "kind": "x"}, "kind"),
-        ({"models": ["a/b"], "seats": 0}, "seats"),
+        ({"models": ["a/b"], "slots": 0}, "slots"),
         ({"models": ["a/b"], "wait_s": 61}, "wait_s"),
         ({"models": ["a/b"], "wait_s": "1"}, "wait_s"),
         ({"models": ["a/b"], "id": "short"}, "id"),

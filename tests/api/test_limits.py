@@ -52,7 +52,7 @@ def test_h5_one_long_poll_too_many_is_refused_until_another_has_ended(lowered: L
         refused = waits()
         assert (refused.status, refused.json["reason"]) == (429, "too_many_waiting")
         assert int(refused.headers["retry-after"]) > 0
-        assert len(lowered.get("/v1/tickets").json["tickets"]) == 2, "who was refused has no place in line"
+        assert len(lowered.get("/v1/tickets").json["tickets"]) == 2, "who was refused has no place in the queue"
         assert waits(0).status == 200, "who does not wait is answered"
         lowered.ok("POST", f"/v1/leases/{held}/release")
         for _ in waiting:

@@ -18,7 +18,7 @@ def cli(served: Served, *argv: str) -> Any:
 
 
 def fill(served: Served) -> Served:
-    """One pool that is full, somebody in line, a backoff."""
+    """One pool that is full, somebody in the queue, a backoff."""
     served.cap("umans", 1)
     served.lease(id="holder-0001", renew_within_s=600, command="agent one")
     stand(served)
@@ -27,7 +27,7 @@ def fill(served: Served) -> Served:
 
 
 def stand(served: Served) -> None:
-    """Come to stand in line, or come back in time to keep the place."""
+    """Come to wait in the queue, or come back in time to keep the place."""
     assert served.lease(id="waiter-0001", wait_s=0.1, client="laptop").status == 202
 
 

@@ -77,7 +77,7 @@ def test_h6_it_stands_beside_other_processes_on_the_same_store(fresh: Served):
     fresh.cap("host", 1)
     running = fresh.spawn("run", "-m", "x/y", "--", "sleep", "60")
     try:
-        (lease,) = fresh.wait_until(lambda: fresh.get("/v1/leases").json["leases"], "the run has its seat")
+        (lease,) = fresh.wait_until(lambda: fresh.get("/v1/leases").json["leases"], "the run has its slot")
         assert lease["command"] == "sleep 60"
         waiting = fresh.spawn("run", "-m", "x/y", "--", "true")
         try:
@@ -89,11 +89,11 @@ def test_h6_it_stands_beside_other_processes_on_the_same_store(fresh: Served):
             waiting.kill()
             waiting.communicate()
     finally:
-        running.kill()  # its agent runs on, and keeps the seat
+        running.kill()  # its agent runs on, and keeps the slot
         agent = fresh.get("/v1/leases").json["leases"][0]["child_pid"]
         os.kill(agent, signal.SIGKILL)
         running.communicate()
-    fresh.wait_until(lambda: not fresh.get("/v1/leases").json["leases"], "the dead one's seat is taken back")
+    fresh.wait_until(lambda: not fresh.get("/v1/leases").json["leases"], "the dead one's slot is taken back")
 
 
 def test_c2_an_edited_config_file_comes_into_force(fresh: Served):

@@ -120,14 +120,14 @@ class Cli:
     def length(self) -> int:
         return self.state.seq
 
-    def occupy(self, *models: str, kind: str = "agents", seats: int = 1, key: str = "") -> str:
+    def occupy(self, *models: str, kind: str = "agents", slots: int = 1, key: str = "") -> str:
         """A lease of this process."""
-        got = self._ask(models, kind, seats, wait=False, key=key)
+        got = self._ask(models, kind, slots, wait=False, key=key)
         assert got in self.state.leases, self.events()[-1]
         return got
 
     def stand(self, *models: str, kind: str = "agents", priority: int = 0, project: str = "default") -> str:
-        """A ticket of this process in line."""
+        """A ticket of this process in the queue."""
         got = self._ask(models, kind, 1, wait=True, priority=priority, project=project)
         assert got in self.state.tickets, self.events()[-1]
         return got
@@ -136,7 +136,7 @@ class Cli:
         self,
         models: tuple[str, ...],
         kind: str,
-        seats: int,
+        slots: int,
         *,
         wait: bool,
         priority: int = 0,
@@ -144,7 +144,7 @@ class Cli:
         project: str = "default",
     ) -> str:
         host = self.gate.host if kind == "agents" else ""
-        spec = Spec(models=models, kind=kind, seats=seats, host=host, project=project)
+        spec = Spec(models=models, kind=kind, slots=slots, host=host, project=project)
         ident = new_id()
         command = cmd.Acquire(ident, spec, self.gate.me, wait, priority=priority, command="the test", key=key)
         self.gate.one(command)

@@ -111,7 +111,7 @@ def test_a1_a_cap_below_what_is_lent_lets_nobody_new_in_and_says_so(cli: Cli):
     for _ in range(3):
         cli.occupy()
     out = cli.ok("cap", "set", "host", "1")
-    assert out.endswith(f"host:{cli.gate.host}: 3 seats are lent: nobody new enters until it fits\n")
+    assert out.endswith(f"host:{cli.gate.host}: 3 slots are lent: nobody new enters until it fits\n")
     assert len(cli.state.leases) == 3
 
 

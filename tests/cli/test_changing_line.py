@@ -28,7 +28,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def full(cli: Cli) -> Cli:
-    """One seat, which is taken."""
+    """One slot, which is taken."""
     cli.ok("cap", "set", "host", "1")
     cli.occupy()
     return cli
@@ -63,7 +63,7 @@ def test_o5_acquire_in_json_has_lease_model_and_waited(cli: Cli):
 def test_o5_a_refusal_exits_75_with_its_reason_and_prints_no_id(full: Cli):
     said = full("acquire", "--no-wait", "--pid", ME)
     assert (said.code, said.out) == (75, "")
-    assert "not admitted: 1 of 1 seats of host:" in said.err
+    assert "not admitted: 1 of 1 slots of host:" in said.err
     said = full("acquire", "--no-wait", "--json", "--pid", ME)
     assert (said.code, said.err) == (75, "")
     assert said.json.keys() == {"deferred", "reason", "position", "estimate_s", "of", "pool"}
@@ -72,11 +72,11 @@ def test_o5_a_refusal_exits_75_with_its_reason_and_prints_no_id(full: Cli):
     assert said.json["reason"]["pools"] == [f"host:{full.gate.host}"]
 
 
-def test_o5_one_that_waited_in_vain_is_told_its_position_and_leaves_the_line(full: Cli):
+def test_o5_one_that_waited_in_vain_is_told_its_position_and_leaves_the_queue(full: Cli):
     full.stand()
     said = full("acquire", "--wait", "50ms", "--json", "--quiet", "--pid", ME)
     assert (said.code, said.json["position"]) == (75, 2)
-    assert "after 0.05s in line" in said.json["reason"]["text"]
+    assert "after 0.05s in the queue" in said.json["reason"]["text"]
     assert len(full.state.tickets) == 1
 
 
@@ -111,10 +111,10 @@ def test_c1_without_a_model_the_candidates_of_the_file_are_asked_for(cli: Cli):
     assert cli.json("acquire", "--pid", ME)["model"] == "openai/gpt-5"
 
 
-def test_a4_priority_since_seats_and_project_go_with_the_request(cli: Cli):
-    options = ["--priority", "-5", "--since", "10m", "--seats", "2", "--project", "site", "--expires", "1h"]
+def test_a4_priority_since_slots_and_project_go_with_the_request(cli: Cli):
+    options = ["--priority", "-5", "--since", "10m", "--slots", "2", "--project", "site", "--expires", "1h"]
     ticket = cli.lease(cli.ok("acquire", *options, "--pid", ME).strip()).ticket
-    assert (ticket.priority, ticket.spec.seats, ticket.spec.project) == (-5, 2, "site")
+    assert (ticket.priority, ticket.spec.slots, ticket.spec.project) == (-5, 2, "site")
     assert 599_000 < ticket.queued_at - ticket.since < 660_000
     assert ticket.expires_at - ticket.queued_at == 3_600_000
 
@@ -130,7 +130,7 @@ def test_c3_under_bypass_an_id_is_printed_without_asking_and_its_release_is_harm
 # release
 
 
-def test_l4_release_gives_the_seat_to_the_next_in_line_and_says_so(full: Cli):
+def test_l4_release_gives_the_slot_to_the_next_in_the_queue_and_says_so(full: Cli):
     (holder,) = full.state.leases
     waits = full.stand()
     out = full.ok("release", holder)
@@ -194,7 +194,7 @@ def test_l3_a_forced_release_in_json_says_that_it_was(cli: Cli):
     assert (told["released"], told["forced"], told["outcome"]) == (True, True, None)
 
 
-def test_q1_a_ticket_in_line_cannot_be_released(full: Cli):
+def test_q1_a_ticket_in_the_queue_cannot_be_released(full: Cli):
     waits = full.stand()
     assert f"`fleetgate cancel {waits}`" in full.refused("release", waits)
 
@@ -209,11 +209,11 @@ def test_c6_a_broken_config_file_does_not_keep_a_script_from_releasing(cli: Cli)
 # cancel and bump
 
 
-def test_a9_cancel_takes_tickets_out_of_the_line(full: Cli):
+def test_a9_cancel_takes_tickets_out_of_the_queue(full: Cli):
     one, two, three = (full.stand() for _ in range(3))
     out = full.ok("cancel", one, two, one)
     assert out == "".join(
-        f"cancelled {ident}: the test (process {ME} on {full.gate.host}) left the line\n" for ident in (one, two)
+        f"cancelled {ident}: the test (process {ME} on {full.gate.host}) left the queue\n" for ident in (one, two)
     )
     assert list(full.state.tickets) == [three]
     left = [event for event in full.events() if isinstance(event, ev.Cancelled)]
@@ -222,7 +222,7 @@ def test_a9_cancel_takes_tickets_out_of_the_line(full: Cli):
     assert full.json("cancel", three) == {"cancelled": [three]}
 
 
-def test_q1_if_one_of_several_is_not_in_line_none_is_cancelled(full: Cli):
+def test_q1_if_one_of_several_is_not_in_the_queue_none_is_cancelled(full: Cli):
     waits = full.stand()
     (holder,) = full.state.leases
     assert "no ticket or lease 'nothere'" in full.refused("cancel", waits, "nothere")
@@ -256,6 +256,6 @@ def test_a9_bump_with_a_priority_orders_by_it(full: Cli):
     assert first in full.state.tickets
 
 
-def test_q1_what_has_a_seat_cannot_be_bumped(full: Cli):
+def test_q1_what_has_a_slot_cannot_be_bumped(full: Cli):
     (holder,) = full.state.leases
-    assert "is not in line: it has a seat already" in full.refused("bump", holder)
+    assert "is not in the queue: it has a slot already" in full.refused("bump", holder)

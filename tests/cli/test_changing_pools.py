@@ -61,7 +61,7 @@ def test_k3_a_cooldown_without_a_cap_is_remembered_imposes_no_cap_and_applies_wh
     cli.ok("cap", "set", "umans", "20", "--kind", "requests", "--on-429", "step")
     ident = cli.occupy("umans/coder", kind="requests")
     cli.ok("release", ident)
-    assert cli.state.pools["requests umans"].cooling_seats == 1
+    assert cli.state.pools["requests umans"].cooling_slots == 1
     assert cli.json("cooldown", "umans")["cooldown_ms"] == 5000
 
 
@@ -194,7 +194,7 @@ def test_p1_a_report_for_a_lease_acts_on_the_pool_of_it_that_is_named_and_on_no_
     umans.ok("cap", "set", "umans/coder", "2", "--kind", "requests", "--on-429", "step")
     ident = umans.occupy("umans/coder", kind="requests")
     told = umans.refused("report", "umans@work", "--rate-limited", "--lease", ident)
-    assert "takes no seat of 'umans@work': its pools are umans/coder, umans" in told
+    assert "takes no slot of 'umans@work': its pools are umans/coder, umans" in told
     assert "is of kind requests" in umans.refused("report", "--rate-limited", "--lease", ident, "--kind", "agents")
     assert umans.json("report", "umans@default", "--rate-limited", "--lease", ident)["pool"] == "umans"
     assert umans.json("report", "umans/coder", "--rate-limited", "--lease", ident)["pool"] == "umans/coder"

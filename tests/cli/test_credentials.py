@@ -55,7 +55,7 @@ def test_b3_a_touched_file_ends_nothing_and_a_new_login_ends_the_auth_backoff(cl
     assert "anthropic may be used again (the credential has changed)" in cli.ok("history")
 
 
-def test_b3_who_asks_for_a_seat_is_not_refused_for_a_login_that_is_over(cli: Cli) -> None:
+def test_b3_who_asks_for_a_slot_is_not_refused_for_a_login_that_is_over(cli: Cli) -> None:
     login(cli, SECRET)
     fails(cli, OPUS, "auth")
     refused = cli("acquire", "-m", SONNET, "--pid", str(os.getpid()))
@@ -224,7 +224,7 @@ def test_status_and_queue_show_evidence_and_how_to_clear(cli: Cli) -> None:
     assert "backed off 9m: overloaded" in line
     assert "set by hand" in line
     assert f"(to use it before: fleetgate backoff clear {OPUS})" in line
-    assert "groq/fast" not in line, "nobody in line waits for that"
+    assert "groq/fast" not in line, "nobody in the queue waits for that"
     assert [each["key"] for each in cli.json("queue")["backoffs"]] == [OPUS, "groq/fast"]
     assert "(to use it before: fleetgate backoff clear KEY)" in cli.ok("status")
 

@@ -249,7 +249,7 @@ def test_q2_a_stopped_holder_is_named(cli: Cli):
         finally:
             child.kill()
     assert (level, do) == ("warn", f"kill -CONT {child.pid}")
-    assert "is stopped, and keeps its seats" in text
+    assert "is stopped, and keeps its slots" in text
 
 
 def test_a_broken_invariant_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):

@@ -26,19 +26,19 @@ OPUS = "anthropic@work/claude-opus-4-6"
 ME = "box|boot|1|42|7"
 SPEC = Spec(models=(OPUS,), host="box", project="website")
 TICKET = Ticket("abcdefghij", SPEC, ME, 1, 1, 1000, 2000, 9000, command="aider", wake="/run/x.wake")
-REASON = Reason("concurrency_cap", "4 of 4 seats of p are taken; raise it", "p", ["p"], None, 4, 4, OPUS)
+REASON = Reason("concurrency_cap", "4 of 4 slots of p are taken; raise it", "p", ["p"], None, 4, 4, OPUS)
 
 # One of each type, and what its sentence must say.
 EXAMPLES: list[tuple[ev.Event, str]] = [
-    (ev.Queued(TICKET, REASON), f"abcdefghij waits for {OPUS}: 4 of 4 seats of p are taken [aider]"),
+    (ev.Queued(TICKET, REASON), f"abcdefghij waits for {OPUS}: 4 of 4 slots of p are taken [aider]"),
     (
         ev.Deferred("i", SPEC, ME, REASON, "x" * 99),
-        f"i was told no (concurrency_cap): 4 of 4 seats of p are taken [{'x' * 59}…]",
+        f"i was told no (concurrency_cap): 4 of 4 slots of p are taken [{'x' * 59}…]",
     ),
     (ev.Granted("i", OPUS, 1, ticket=TICKET), f"i got {OPUS} [aider]"),
-    (ev.Granted("i", "", 1, waited_ms=61_000), "i got a seat after 1m in line"),
+    (ev.Granted("i", "", 1, waited_ms=61_000), "i got a slot after 1m in the queue"),
     (ev.Claimed("i", ME), "i runs as process 42 on box"),
-    (ev.Claimed("i"), "i took its seat"),
+    (ev.Claimed("i"), "i took its slot"),
     (ev.Granted("i", OPUS, 0, adopted="cut_off"), "i runs already and is counted from now on (its host was cut off"),
     (ev.Recovering(1, "the log has lost commits"), "nobody enters for a few seconds: the log has lost commits"),
     (ev.Recovering(1), "the store may have lost commits"),
@@ -46,9 +46,9 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.DrainEnded("box"), "box takes new ones again"),
     (ev.Renewed("i", 301_000), "i was renewed by its client"),
     (ev.Renewed("i", 301_000, ME, "/w"), "i was renewed by its client, by way of process 42 on box"),
-    (ev.Returned("i"), "i did not take its seat"),
-    (ev.Asked("i"), "i stands in line again"),
-    (ev.Offered("i", ME, "box"), "process 42 on box would run i: it stands in line"),
+    (ev.Returned("i"), "i did not take its slot"),
+    (ev.Asked("i"), "i waits in the queue again"),
+    (ev.Offered("i", ME, "box"), "process 42 on box would run i: it waits in the queue"),
     (ev.Withdrawn("i"), "nobody offers to run i any more"),
     (ev.Held("i", "aider"), "i is held until it is approved [aider]"),
     (ev.Approved("i", "root"), "i was approved by root"),
@@ -58,21 +58,21 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Released("i", "ok", OPUS, 1, 90_000, exit_code=0), f"i ended: ok, exit 0; held {OPUS} for 1m"),
     (
         ev.Released("i", "local_error", "", 1, 1, signal=9, evidence="oom"),
-        "i ended: local_error, signal 9, oom; held a seat",
+        "i ended: local_error, signal 9, oom; held a slot",
     ),
     (ev.Reclaimed("i", "lost", OPUS, 5000), f"i was taken back, its process is gone; held {OPUS} for 5s"),
     (
         ev.Reclaimed("i", "lost", OPUS, 5000, silent="far"),
         f"i was taken back, its host far was not heard of for too long, where it may still run; held {OPUS} for 5s",
     ),
-    (ev.Dropped("i", "silent"), "i left the line: its host was not heard of for too long"),
+    (ev.Dropped("i", "silent"), "i left the queue: its host was not heard of for too long"),
     (ev.Reclaimed("i", "forced", OPUS, 5000, "root"), "i was taken back, by force (root)"),
     (ev.Reclaimed("i", "overstayed", OPUS, 5000), "it held longer than its pool allows"),
     (ev.Reclaimed("i", "unrenewed", OPUS, 5000), "i was taken back, its client did not renew it; held"),
-    (ev.Cancelled("i", "root", command="aider"), "i left the line, cancelled by root [aider]"),
-    (ev.Expired("i", 86_400_000), "i left the line: expired after 1d"),
-    (ev.Dropped("i"), "i left the line: its process is gone"),
-    (ev.Dropped("i", "unrenewed"), "i left the line: its client is gone"),
+    (ev.Cancelled("i", "root", command="aider"), "i left the queue, cancelled by root [aider]"),
+    (ev.Expired("i", 86_400_000), "i left the queue: expired after 1d"),
+    (ev.Dropped("i"), "i left the queue: its process is gone"),
+    (ev.Dropped("i", "unrenewed"), "i left the queue: its client is gone"),
     (ev.Bumped("i", -1, 0), "i was moved to the front"),
     (ev.Bumped("i", 1, 5), "i has priority 5 now"),
     (ev.Reserved("i", ("agents p", "agents host:box")), "what frees up in p, host:box is kept for i"),

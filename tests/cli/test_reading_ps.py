@@ -14,7 +14,7 @@ from fleetgate.core.entities import Rule, Spec
 from fleetgate.gate.liveness import process_identity
 from tests.cli.changing import Cli, opened
 
-KEYS = {"id", "model", "kind", "seats", "pools", "holder", "child_pid", "command", "granted_at", "age_s"}
+KEYS = {"id", "model", "kind", "slots", "pools", "holder", "child_pid", "command", "granted_at", "age_s"}
 OPUS = "anthropic/claude-opus-4-6"
 ELSEWHERE = "build-07|abc|1|4711|99"
 
@@ -41,7 +41,7 @@ def test_o3_ps_json_has_every_key(cli: Cli):
     ident = cli.occupy(OPUS)
     (lease,) = cli.json("ps")["leases"]
     assert set(lease) >= KEYS
-    assert (lease["id"], lease["model"], lease["kind"], lease["seats"]) == (ident, OPUS, "agents", 1)
+    assert (lease["id"], lease["model"], lease["kind"], lease["slots"]) == (ident, OPUS, "agents", 1)
     assert lease["pools"] == ["*/claude-opus-*:anthropic", f"host:{cli.gate.host}"]
     assert lease["holder"] == {"host": cli.gate.host, "pid": os.getpid()}
     assert (lease["child_pid"], lease["command"]) == (None, "the test")
@@ -95,9 +95,9 @@ def test_l3_the_oldest_comes_first(cli: Cli):
     assert [line.split()[0] for line in cli.ok("ps").splitlines()[1:4]] == idents
 
 
-def test_l3_several_seats_are_told(cli: Cli):
+def test_l3_several_slots_are_told(cli: Cli):
     cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=8)))
-    cli.occupy("umans/coder", kind="requests", seats=3)
+    cli.occupy("umans/coder", kind="requests", slots=3)
     assert "umans/coder x3" in cli.ok("ps")
 
 

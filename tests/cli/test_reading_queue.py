@@ -13,7 +13,7 @@ from fleetgate.log import open_log
 from tests.cli.changing import Cli, opened
 
 KEYS = {
-    "id", "position", "models", "kind", "seats", "priority", "flow", "since", "queued_at", "expires_at", "reason",
+    "id", "position", "models", "kind", "slots", "priority", "project", "since", "queued_at", "expires_at", "reason",
     "estimate_s", "holder", "command",
 }  # fmt: skip
 OPUS = "anthropic/claude-opus-4-6"
@@ -39,7 +39,7 @@ def test_o2_queue_json_has_every_key(cli: Cli):
     assert set(ticket) >= KEYS
     assert set(ticket["reason"]) >= {"code", "text", "pool", "pools", "until"}
     assert (ticket["id"], ticket["position"], ticket["models"]) == (ident, 1, [OPUS])
-    assert (ticket["kind"], ticket["seats"], ticket["priority"], ticket["flow"]) == ("agents", 1, 5, "website")
+    assert (ticket["kind"], ticket["slots"], ticket["priority"], ticket["project"]) == ("agents", 1, 5, "website")
     assert ticket["holder"]["host"] == cli.gate.host
     assert isinstance(ticket["holder"]["pid"], int)
     for key in ("since", "queued_at", "expires_at"):
@@ -64,7 +64,7 @@ def test_a6_the_reason_is_a_code_and_a_sentence(cli: Cli):
     assert (reason["in_flight"], reason["limit"]) == (1, 1)
     text = cli.ok("queue")
     assert f"full 1/1: host:{cli.gate.host}" in text
-    assert f"concurrency_cap: 1 of 1 seats of host:{cli.gate.host} are taken" in text
+    assert f"concurrency_cap: 1 of 1 slots of host:{cli.gate.host} are taken" in text
 
 
 def test_a6_a_pause_tells_until_when(cli: Cli):
@@ -84,14 +84,14 @@ def test_a6_a_pause_without_end_has_no_until(cli: Cli):
     assert "paused: umans" in cli.ok("queue")
 
 
-def test_a6_a_cooling_seat_is_told(cli: Cli):
+def test_a6_a_cooling_slot_is_told(cli: Cli):
     cli.gate.one(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=60_000)))
     cli.gate.one(cmd.Release(cli.occupy("umans/coder", kind="requests")))
     cli.stand("umans/coder", kind="requests")
     assert "cooling: umans" in cli.ok("queue")
 
 
-def test_a5_the_line_is_shown_by_position(cli: Cli):
+def test_a5_the_queue_is_shown_by_position(cli: Cli):
     cli.occupy(OPUS)
     second, first = cli.stand(OPUS), cli.stand(OPUS, priority=50)
     tickets = cli.json("queue")["tickets"]
@@ -142,7 +142,7 @@ def test_o2_one_whose_process_is_gone_is_marked(cli: Cli):
     assert "concurrency_cap:" not in text
 
 
-def test_a6_one_that_did_not_take_its_seat_is_told(cli: Cli):
+def test_a6_one_that_did_not_take_its_slot_is_told(cli: Cli):
     first = cli.occupy(OPUS)
     wait(cli, "tttttttttt", ELSEWHERE)
     cli.gate.one(cmd.Release(first))

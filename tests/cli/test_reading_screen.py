@@ -241,4 +241,4 @@ def test_durations_are_told_as_people_do(ms: int, text: str):
 
 def test_ranges_and_counts():
     assert (spans(40_000, 180_000), spans(1000, 1500)) == ("40s–3m", "1s")
-    assert (count(1, "seat"), count(0, "seat"), count(2, "entry", "entries")) == ("1 seat", "0 seats", "2 entries")
+    assert (count(1, "slot"), count(0, "slot"), count(2, "entry", "entries")) == ("1 slot", "0 slots", "2 entries")

@@ -57,7 +57,7 @@ def test_o1_what_does_not_apply_is_null(cli: Cli):
     assert (umans["on_429"], umans["auto_reduced"]) == ("adapt", False)
 
 
-def test_o1_a_busy_pool_shows_seats_line_and_cooling(cli: Cli):
+def test_o1_a_busy_pool_shows_slots_line_and_cooling(cli: Cli):
     cap(cli, "umans", 2, cooldown_ms=60_000, on_429="step")
     done = cli.occupy("umans/coder", kind="requests")
     cli.occupy("umans/coder", kind="requests")

@@ -44,7 +44,7 @@ def do(cli: Cli, what: str, item: Any) -> str:
     return perform(cli.gate, Wish(what, item))
 
 
-def test_a9_cancel_takes_the_ticket_out_of_the_line_and_history_has_who_did_it(cli: Cli) -> None:
+def test_a9_cancel_takes_the_ticket_out_of_the_queue_and_history_has_who_did_it(cli: Cli) -> None:
     cli.occupy(OPUS)
     ident = cli.stand(OPUS)
     said = do(cli, "cancel", ticket(cli, ident))
@@ -55,15 +55,15 @@ def test_a9_cancel_takes_the_ticket_out_of_the_line_and_history_has_who_did_it(c
 
 
 def test_a9_what_has_left_or_entered_meanwhile_is_not_cancelled(cli: Cli) -> None:
-    seat = cli.occupy(OPUS)
+    slot = cli.occupy(OPUS)
     first, second = cli.stand(OPUS), cli.stand(OPUS)
     entered, left = ticket(cli, first), ticket(cli, second)
     cli.gate.one(cmd.Cancel(second))
-    with pytest.raises(NotFound, match=f"{second} has left the line meanwhile"):
+    with pytest.raises(NotFound, match=f"{second} has left the queue meanwhile"):
         do(cli, "cancel", left)
-    with pytest.raises(NotFound, match="not in line any more"):
+    with pytest.raises(NotFound, match="not in the queue any more"):
         do(cli, "bump", left)
-    cli.gate.one(cmd.Release(seat))
+    cli.gate.one(cmd.Release(slot))
     cli.gate.one(cmd.Claim(first))
     with pytest.raises(BadRequest, match=f"fleetgate release {first} --force"):
         do(cli, "cancel", entered)
@@ -96,7 +96,7 @@ def test_a12_plus_and_minus_set_the_cap_and_say_what_it_was(cli: Cli) -> None:
     assert do(cli, "raise", old) == "host (agents): cap 2, was 1; 1 waiting entered"
     assert do(cli, "raise", old) == "host (agents): cap 3, was 2", "pressed twice before anything was drawn"
     assert do(cli, "lower", old) == "host (agents): cap 2, was 3"
-    assert do(cli, "lower", old).startswith("host (agents): cap 1, was 2; 2 seats are lent")
+    assert do(cli, "lower", old).startswith("host (agents): cap 1, was 2; 2 slots are lent")
     with pytest.raises(BadRequest, match="the least cap is 1; p lets nobody in"):
         do(cli, "lower", old)
     assert cli.limit("agents", f"host:{cli.gate.host}") == 1

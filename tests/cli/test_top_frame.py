@@ -11,7 +11,7 @@ import pytest
 from fleetgate.cli.output.table import Cell, Screen, cell_width
 from fleetgate.cli.top.layout import frame
 from fleetgate.cli.top.loop import begin
-from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, seats_bar
+from fleetgate.cli.top.panes import BACKOFFS, LEASES, POOLS, TICKETS, slots_bar
 from fleetgate.cli.top.selection import Ui
 from fleetgate.cli.top.snapshot import Snapshot, snapshot
 from fleetgate.cli.top.terminal import Display, painted
@@ -34,7 +34,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def busy(cli: Cli) -> Cli:
-    """Something for every pane: full, reduced and paused pools, a hostile command in line, a backoff."""
+    """Something for every pane: full, reduced and paused pools, a hostile command in the queue, a backoff."""
     gate = cli.gate
     gate.one(cmd.SetRule(Rule("requests", "umans", 4, cooldown_ms=60_000, on_429="step")))
     gate.one(cmd.SetRule(Rule("agents", "host", 2)))
@@ -83,7 +83,7 @@ def test_everything_that_the_gate_does_is_on_one_screen(busy: Cli, width: int, h
         "overloaded",
     ):
         assert expected in text
-    assert re.search(r" 1/9  ticket0 ", text), "the head of the line, with its position"
+    assert re.search(r" 1/9  ticket0 ", text), "the head of the queue, with its position"
     for lease in busy.state.leases:
         assert lease in text
 
@@ -135,7 +135,7 @@ def test_a6_the_reason_of_the_selected_ticket_stands_below_in_full(busy: Cli) ->
     ui = Ui()
     ui.focus = TICKETS
     text = plain(drawn(busy, 60, 24, ui))
-    assert f"concurrency_cap: 2 of 2 seats of host:{busy.gate.host}" in text
+    assert f"concurrency_cap: 2 of 2 slots of host:{busy.gate.host}" in text
 
 
 def test_a_gate_without_anything_says_so(cli: Cli) -> None:
@@ -180,14 +180,14 @@ def test_only_what_has_changed_is_written_and_a_full_line_keeps_its_last_letter(
     os.close(write)
 
 
-def test_seats_are_drawn_one_by_one_and_small_shares_are_not_lost(busy: Cli) -> None:
+def test_slots_are_drawn_one_by_one_and_small_shares_are_not_lost(busy: Cli) -> None:
     umans = next(view for view in shot_of(busy).pools if view.pool == "umans")
     assert umans.cooling == 1
-    assert seats_bar(umans, 8) == "▒░░"
+    assert slots_bar(umans, 8) == "▒░░"
     umans.limit, umans.in_flight, umans.foreign, umans.cooling = 100, 1, 1, 1
-    assert seats_bar(umans, 8) == "█▓▒░░░░░"
+    assert slots_bar(umans, 8) == "█▓▒░░░░░"
     umans.limit, umans.in_flight = 2, 9
-    assert seats_bar(umans, 8) == "██"
+    assert slots_bar(umans, 8) == "██"
 
 
 def test_once_prints_everything_without_a_terminal(busy: Cli) -> None:

@@ -71,7 +71,7 @@ def test_an_escape_is_a_key_when_nothing_follows() -> None:
 # The selection.
 
 
-def test_the_selection_stays_with_its_ticket_when_the_line_moves(cli: Cli) -> None:
+def test_the_selection_stays_with_its_ticket_when_the_queue_moves(cli: Cli) -> None:
     cli.occupy(OPUS)
     first, second, third = (cli.stand(OPUS) for _ in range(3))
     ui = Ui()
@@ -156,7 +156,7 @@ def test_a_key_of_another_pane_says_where_it_belongs(cli: Cli) -> None:
     typed(ui, cli, "3", "c")
     assert f"fleetgate release {lease} --force" in ui.message
     typed(ui, cli, "2", "b")
-    assert "LINE" in ui.message, "and there is nobody in line"
+    assert "LINE" in ui.message, "and there is nobody in the queue"
     typed(ui, cli, "Z")
     assert "? lists the keys" in ui.message
 

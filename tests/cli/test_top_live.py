@@ -84,11 +84,11 @@ def test_q2_a_store_that_cannot_be_read_for_a_while_is_said_and_survived(
 
 
 def test_what_others_do_is_seen_and_a_failed_action_is_said(cli: Cli) -> None:
-    seat = cli.occupy(OPUS)
+    slot = cli.occupy(OPUS)
     ident = cli.stand(OPUS)
     display = Recorder(
         (has(ident), lambda: display.type(b"2c")),
-        (has(f"cancel {ident}"), lambda: (cli.gate.one(cmd.Release(seat)), cli.gate.one(cmd.Claim(ident)))),
+        (has(f"cancel {ident}"), lambda: (cli.gate.one(cmd.Release(slot)), cli.gate.one(cmd.Claim(ident)))),
         (has("0 waiting"), lambda: display.type(b"y")),
         (has(f"{ident} has entered meanwhile"), lambda: display.type(b"1G+")),
         (has("host (agents): cap 2, was 1", "1/2"), lambda: display.type(b"q")),

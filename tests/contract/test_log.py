@@ -94,7 +94,7 @@ def test_an_append_behind_one_page_of_a_longer_log_is_refused(log: Log, commit: 
 def test_events_come_back_equal_and_are_not_the_writers_own_objects(store: Store, log: Log, commit: Commits) -> None:
     waiting = ticket()
     events: list[Event] = [
-        Queued(ticket=waiting, reason=Reason(code="behind", text="in line", pools=["host:h"], until=7)),
+        Queued(ticket=waiting, reason=Reason(code="behind", text="in the queue", pools=["host:h"], until=7)),
         Granted(id="t2", model="a/b", charge_ms=3, ticket=ticket("t2"), claimed=False),
         RuleSet(rule=Rule(kind="agents", selector="*/claude-opus-*", cap=4)),
     ]

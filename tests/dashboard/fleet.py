@@ -1,5 +1,5 @@
 """A fleet as one meets it on a busy afternoon, for screenshots: several pools, one paused, one reduced after rate
-limits, backoffs, a dozen leases and thirty in line. Nothing runs: its holders are processes of other machines."""
+limits, backoffs, a dozen leases and thirty in the queue. Nothing runs: its holders are processes of other machines."""
 
 from __future__ import annotations
 

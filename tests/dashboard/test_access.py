@@ -82,7 +82,7 @@ def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened
     # Search, and the list of keys.
     page.keyboard.press("/")
     page.keyboard.type("nothing like that")
-    expect(page.locator("#line-list")).to_contain_text("Nothing in line matches")
+    expect(page.locator("#line-list")).to_contain_text("Nothing in the queue matches")
     page.keyboard.press("Escape")
     expect(rows).to_have_count(1)
     page.evaluate("document.activeElement.blur()")
@@ -92,7 +92,7 @@ def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_D1_the_focus_stays_while_the_line_moves(server: Server, open_page: Opened) -> None:
+def test_D1_the_focus_stays_while_the_queue_moves(server: Server, open_page: Opened) -> None:
     server.caps(umans=1)
     held, *_ = server.ask("umans/coder", "agent {number}", 5)
     page = open_page()

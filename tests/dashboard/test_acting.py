@@ -20,7 +20,7 @@ def _said(page: Page, words: str) -> None:
     expect(page.locator("#say")).to_contain_text(words)
 
 
-def test_D1_cancel_asks_first_then_takes_the_ticket_out_of_the_line(server: Server, open_page: Opened) -> None:
+def test_D1_cancel_asks_first_then_takes_the_ticket_out_of_the_queue(server: Server, open_page: Opened) -> None:
     server.caps(umans=1)
     _, first, second = server.ask("umans/coder", "agent {number}", 3)
     page = open_page()
@@ -66,7 +66,7 @@ def test_D1_cap_and_cooldown_are_set_and_the_cap_can_be_undone(server: Server, o
     server.ask("umans/coder", "agent {number}", 2)
     page = open_page()
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
-    page.get_by_label("Cap: the most seats at once").fill("5")
+    page.get_by_label("Cap: the most slots at once").fill("5")
     page.get_by_label("Cooldown in milliseconds").fill("1500")
     page.get_by_role("button", name="Set", exact=True).click()
     expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is 5, it was 1. 1 agent entered.")
@@ -82,7 +82,7 @@ def test_D1_a_bad_cap_is_not_sent(server: Server, open_page: Opened) -> None:
     server.caps(umans=2)
     page = open_page()
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
-    page.get_by_label("Cap: the most seats at once").fill("0")
+    page.get_by_label("Cap: the most slots at once").fill("0")
     page.get_by_role("button", name="Set", exact=True).click()
     expect(page.get_by_role("dialog")).to_be_visible()
     assert server.pool("umans")["cap"] == 2
@@ -161,9 +161,9 @@ def test_D1_a_refusal_is_said_in_the_services_own_words(server: Server, open_pag
     server.caps(umans=1)
     server.ask("umans/coder", "agent {number}", 2)
     page = open_page()
-    page.route("**/v1/tickets/*/bump", lambda route: route.fulfill(status=409, json={"error": "it has a seat already"}))
+    page.route("**/v1/tickets/*/bump", lambda route: route.fulfill(status=409, json={"error": "it has a slot already"}))
     page.get_by_role("button", name="Move to the front: agent 2").click()
-    expect(page.locator(".toast.bad")).to_contain_text("Not done: it has a seat already.")
+    expect(page.locator(".toast.bad")).to_contain_text("Not done: it has a slot already.")
     expect(page.locator("#say-now")).to_contain_text("Not done")
 
 

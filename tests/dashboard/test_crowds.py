@@ -22,7 +22,7 @@ WATCH = """() => {
 }"""
 
 
-def test_D1_ten_thousand_in_line_do_not_freeze_the_page(server: Server, open_page: Opened) -> None:
+def test_D1_ten_thousand_in_the_queue_do_not_freeze_the_page(server: Server, open_page: Opened) -> None:
     server.caps(umans=1)
     held, *waiting = server.ask("umans/coder", "agent {number} of many", CROWD + 1)
     page = open_page()
@@ -33,7 +33,7 @@ def test_D1_ten_thousand_in_line_do_not_freeze_the_page(server: Server, open_pag
     # Changes keep coming while somebody clicks.
     server.tell(*(cmd.Cancel(ident) for ident in waiting[1:200]))
     expect(page.locator("#line-count")).to_have_text("9,801")
-    page.get_by_role("button", name="Next page of the line").click()
+    page.get_by_role("button", name="Next page of the queue").click()
     expect(page.locator(".pager-text").first).to_have_text("26–50 of 9,801")
     server.release(held)
     expect(page.locator("#lease-list")).to_contain_text("agent 2 of many")
@@ -53,7 +53,7 @@ def test_D1_ten_thousand_in_line_do_not_freeze_the_page(server: Server, open_pag
     within(longest, LONGEST_MS, "ms that one task of the page took")
 
 
-def test_D1_the_line_is_filtered_by_words_and_by_pool(server: Server, open_page: Opened) -> None:
+def test_D1_the_queue_is_filtered_by_words_and_by_pool(server: Server, open_page: Opened) -> None:
     server.caps(umans=1, acme=1)
     server.ask("umans/coder", "umans {number}", 4, project="shop")
     server.ask("acme/big", "acme {number}", 3, project="docs")
@@ -63,12 +63,12 @@ def test_D1_the_line_is_filtered_by_words_and_by_pool(server: Server, open_page:
     page.get_by_label("Search the line").fill("shop coder")
     expect(rows).to_have_count(3)
     page.get_by_label("Search the line").fill("no such thing")
-    expect(page.locator("#line-list")).to_contain_text("Nothing in line matches")
+    expect(page.locator("#line-list")).to_contain_text("Nothing in the queue matches")
     page.get_by_label("Search the line").fill("")
-    page.get_by_role("button", name="2 in line for acme: show them").click()
+    page.get_by_role("button", name="2 in the queue for acme: show them").click()
     expect(rows).to_have_count(2)
     expect(page.locator("#line-count")).to_have_text("2 of 5")
-    # A pool with room is not what anybody waits for, even if those in line need it too.
+    # A pool with room is not what anybody waits for, even if those in the queue need it too.
     server.caps("agents", host=9, beta=1)
     server.ask("beta/x", "beta {number}", 3, kind="agents")
     host = page.locator(".pool", has_text="host:")

@@ -105,9 +105,9 @@ def test_D1_a_job_that_runs_is_ended_after_a_question_and_run_anew(server: Serve
     assert "HTTP client" in job_store.view(server.gate, ident).job.why
 
     page.get_by_role("button", name="Run anew: endless").click()
-    expect(page.locator("#toasts")).to_contain_text("In line anew: endless")
-    wait_until("it is in line", lambda: _state(server, ident) == "queued")
-    page.locator(".toast", has_text="In line anew").get_by_role("button", name="Undo").click()
+    expect(page.locator("#toasts")).to_contain_text("In the queue anew: endless")
+    wait_until("it is in the queue", lambda: _state(server, ident) == "queued")
+    page.locator(".toast", has_text="In the queue anew").get_by_role("button", name="Undo").click()
     wait_until("it is not", lambda: _state(server, ident) == "cancelled")
 
 

@@ -25,17 +25,17 @@ def test_D1_a_grant_is_on_the_page_within_a_moment(server: Server, open_page: Op
     expect(page.locator("#events")).to_contain_text(waits)
 
 
-def test_D1_a_pool_shows_its_seats_by_what_takes_them(server: Server, open_page: Opened) -> None:
+def test_D1_a_pool_shows_its_slots_by_what_takes_them(server: Server, open_page: Opened) -> None:
     server.caps(umans=4)
     server.ask("umans/coder", "agent {number}", 3)
     page = open_page()
     card = page.locator(".pool", has_text="umans")
-    expect(card.locator(".seat.used")).to_have_count(3)
-    expect(card.locator(".seat.free")).to_have_count(1)
-    expect(card.get_by_role("img", name="3 of 4 seats taken")).to_be_visible()
+    expect(card.locator(".slot.used")).to_have_count(3)
+    expect(card.locator(".slot.free")).to_have_count(1)
+    expect(card.get_by_role("img", name="3 of 4 slots taken")).to_be_visible()
     server.ask("umans/coder", "agent {number}", 3)
-    expect(card.locator(".seat.used")).to_have_count(4)
-    expect(card).to_contain_text("2 in line")
+    expect(card.locator(".slot.used")).to_have_count(4)
+    expect(card).to_contain_text("2 in the queue")
 
 
 def test_D1_with_nothing_running_the_page_says_what_to_type(server: Server, open_page: Opened) -> None:

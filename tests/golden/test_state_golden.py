@@ -80,7 +80,7 @@ SUMMARIES: dict[int, dict[str, Any]] = {
             "probe": ("openai/gpt-5", True, ALICE, 0),
             "first": ("zai/glm", True, ALICE, 0),
         },
-        # in the order of the line; True: passed over
+        # in the order of the queue; True: passed over
         "tickets": {
             "moved": False,
             "away": True,
@@ -115,7 +115,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
     work = Spec(models=("umans@work/coder",), kind="requests", project="blue")
     rich = Spec(
         models=(OPUS, SONNET),
-        seats=2,
+        slots=2,
         host="h1",
         project="green",
         any=True,
@@ -142,7 +142,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
 
     full = Reason(
         code="opus_concurrency_cap",
-        text="4 of 4 seats of anthropic/claude-opus-* are taken",
+        text="4 of 4 slots of anthropic/claude-opus-* are taken",
         pool="anthropic/claude-opus-*",
         pools=["anthropic/claude-opus-*", "host:h1"],
         in_flight=4,
@@ -236,7 +236,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Dropped("dropped"),
         ],
     )
-    # A client that is judged by its renewals: in line, heard of by another process, and not heard of any more.
+    # A client that is judged by its renewals: in the queue, heard of by another process, and not heard of any more.
     yield (
         T0 + 19_500,
         [
@@ -351,7 +351,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
             ev.Released("second", "rate_limited", "zai/glm", 0, 100, "requests"),
         ],
     )
-    # Last, so that its seat still cools down.
+    # Last, so that its slot still cools down.
     yield (
         T0 + 26_000,
         [

@@ -32,21 +32,21 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def in_line(gate: Gate, count: int, within_s: float = PATIENCE_S) -> None:
-    """Wait until so many stand in line."""
+async def in_queue(gate: Gate, count: int, within_s: float = PATIENCE_S) -> None:
+    """Wait until so many wait in the queue."""
     deadline = monotonic() + within_s
     while len(await gate.queue()) != count:
-        assert monotonic() < deadline, f"not {count} in line within {within_s} s"
+        assert monotonic() < deadline, f"not {count} in the queue within {within_s} s"
         await asyncio.sleep(0.002)
 
 
 async def in_flight(gate: Gate, pool: str = "umans") -> int:
-    """Seats lent in a pool, as its status says."""
+    """Slots lent in a pool, as its status says."""
     return next(view.in_flight for view in await gate.status() if view.pool == pool)
 
 
 async def nothing_is_left(gate: Gate) -> None:
-    """Nobody in line and no seat lent, once what was put into the batch is done."""
+    """Nobody in the queue and no slot lent, once what was put into the batch is done."""
     deadline = monotonic() + PATIENCE_S
     while True:
         queue, status = await gate.queue(), await gate.status()

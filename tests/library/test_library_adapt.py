@@ -25,7 +25,7 @@ CALL = {"model": "coder", "stream": True, "messages": [{"role": "user", "content
 
 
 async def client(gate: Gate, session: aiohttp.ClientSession, provider: FakeProvider, stop: asyncio.Event) -> None:
-    """Call, and call again; a refused call goes back in line."""
+    """Call, and call again; a refused call goes back in the queue."""
     while not stop.is_set():
         async with (
             gate.lease("umans/coder") as lease,
@@ -77,7 +77,7 @@ def test_p4_a_hidden_limit_is_found_by_real_calls_at_the_price_of_a_few_refusals
 
 
 async def used(provider: FakeProvider, seconds: float, most: int) -> float:
-    """The part of the provider's seats that were in use, in percent."""
+    """The part of the provider's slots that were in use, in percent."""
     end, looks, seen = monotonic() + seconds, 0, 0
     while monotonic() < end:
         await asyncio.sleep(0.05)

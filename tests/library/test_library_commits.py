@@ -18,7 +18,7 @@ from tests.library.helpers import (
     PATIENCE_S,
     LockHolder,
     in_flight,
-    in_line,
+    in_queue,
     nothing_is_left,
     rival,
     turns,
@@ -307,7 +307,7 @@ async def test_Q2_a_store_that_fails_for_a_while_does_not_end_a_wait(
         holder = gate.lease(CODER)
         await holder.acquire()
         task = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         for step in ("read", "was read", "read", "append"):
             log.arm(at=step, kind="error")
             if step == "append":
@@ -327,7 +327,7 @@ async def test_Q2_a_claim_that_failed_is_tried_again(sqlite: str, monkeypatch: p
         holder = other.lease(CODER)
         await holder.acquire()
         task = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(other, 1)
+        await in_queue(other, 1)
         log.arm(at="append", kind="error")
         began = monotonic()
         await holder.release()

@@ -14,7 +14,7 @@ from fleetgate.core.entities import Spec
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.replica.replica import Replica
 from fleetgate.log.sqlite.log import SqliteLog
-from tests.library.helpers import CODER, in_line
+from tests.library.helpers import CODER, in_queue
 
 CONFIG = {"providers": {"umans": {"key_env": "UMANS_KEY"}}}
 
@@ -67,7 +67,7 @@ def test_b3_who_waits_enters_by_itself_once_the_key_is_another_one(
                     return lease.model
 
             waiting = asyncio.create_task(work())
-            await in_line(gate, 1)
+            await in_queue(gate, 1)
             monkeypatch.setenv("UMANS_KEY", "two")
             assert await asyncio.wait_for(waiting, 20) == CODER
 

@@ -24,7 +24,7 @@ store = sys.argv[1]
 
 async def work(gate, number):
     try:
-        async with gate.lease("umans/coder", timeout_s=5 if number % 2 else 0.02, flow=str(number % 3)):
+        async with gate.lease("umans/coder", timeout_s=5 if number % 2 else 0.02, project=str(number % 3)):
             await asyncio.sleep(0.005)
     except fleetgate.NotAdmitted:
         pass

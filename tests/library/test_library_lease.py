@@ -11,7 +11,7 @@ import pytest
 
 import fleetgate
 from fleetgate.core import events as ev
-from tests.library.helpers import CODER, in_flight, in_line, nothing_is_left, witnessed
+from tests.library.helpers import CODER, in_flight, in_queue, nothing_is_left, witnessed
 
 
 async def test_Y1_a_lease_is_held_inside_the_block_and_given_back_after_it(store: str) -> None:
@@ -23,7 +23,7 @@ async def test_Y1_a_lease_is_held_inside_the_block_and_given_back_after_it(store
         assert await in_flight(gate) == 0
 
 
-async def test_Y1_a_request_waits_until_a_seat_is_free(store: str) -> None:
+async def test_Y1_a_request_waits_until_a_slot_is_free(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         entered: list[int] = []
@@ -53,15 +53,15 @@ async def test_Y1_A4_the_older_prompt_and_the_higher_priority_go_first(store: st
             tasks.create_task(work("oldest", since=datetime.fromtimestamp(now - 600, UTC)))
             tasks.create_task(work("urgent", priority=60))
             tasks.create_task(work("in the future", since=now + 600, priority=-1))
-            await in_line(gate, 5)
+            await in_queue(gate, 5)
             await gate.set_cap("umans", 2)
         assert entered == ["urgent", "oldest", "older", "newest", "in the future"]
 
 
-async def test_Y1_several_seats_are_taken_at_once(store: str) -> None:
+async def test_Y1_several_slots_are_taken_at_once(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 3)
-        async with gate.lease(CODER, seats=3):
+        async with gate.lease(CODER, slots=3):
             assert await in_flight(gate) == 3
             assert not await gate.try_lease(CODER)
 
@@ -73,7 +73,7 @@ async def test_Y1_B5_with_any_the_next_candidate_is_taken_when_the_first_is_full
             assert other.model == "openai/gpt-5"
 
 
-async def test_Y1_agents_and_requests_are_counted_apart_and_agents_take_a_host_seat(store: str) -> None:
+async def test_Y1_agents_and_requests_are_counted_apart_and_agents_take_a_host_slot(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER), gate.lease(CODER, kind="agents"):
@@ -116,11 +116,11 @@ async def test_Y1_a_lease_of_try_lease_may_be_used_as_a_block(store: str) -> Non
         assert await gate.try_lease(CODER)
 
 
-async def test_Y1_a_request_that_waits_longer_than_its_timeout_is_told_why_and_leaves_the_line(store: str) -> None:
+async def test_Y1_a_request_that_waits_longer_than_its_timeout_is_told_why_and_leaves_the_queue(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
-            with pytest.raises(fleetgate.NotAdmitted, match=r"within 0.05 s: 1 of 1 seats of umans") as told:
+            with pytest.raises(fleetgate.NotAdmitted, match=r"within 0.05 s: 1 of 1 slots of umans") as told:
                 async with gate.lease(CODER, timeout_s=0.05):
                     pytest.fail("it was let in")
             assert told.value.reason.code == "concurrency_cap"
@@ -139,7 +139,7 @@ async def test_Y1_without_any_time_to_wait_it_enters_where_there_is_room_and_els
         await gate.set_cap("umans", 1, kind=kind, cooldown_s=0)
         async with gate.lease(CODER, kind=kind, timeout_s=0) as lease:
             assert lease.model == CODER
-            with pytest.raises(fleetgate.NotAdmitted, match=r"at once: 1 of 1 seats of umans") as told:
+            with pytest.raises(fleetgate.NotAdmitted, match=r"at once: 1 of 1 slots of umans") as told:
                 await gate.lease(CODER, kind=kind, timeout_s=0).acquire()
             assert told.value.reason.code == "concurrency_cap"
             assert await gate.queue() == []
@@ -163,7 +163,7 @@ async def test_Y1_a_ticket_that_is_cancelled_tells_its_task(store: str) -> None:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
             waiter = asyncio.create_task(gate.lease(CODER).acquire())
-            await in_line(gate, 1)
+            await in_queue(gate, 1)
             (view,) = await gate.queue()
             assert view.position == 1
             await gate.cancel(view.ticket.id)
@@ -256,15 +256,15 @@ BAD_REQUESTS: list[tuple[Any, dict[str, Any]]] = [
     (5, {}),
     ([CODER, None], {}),
     ([["umans/coder"]], {}),
-    (CODER, {"kind": "seats"}),
+    (CODER, {"kind": "slots"}),
     (CODER, {"kind": None}),
-    (CODER, {"seats": 0}),
-    (CODER, {"seats": 1.5}),
-    (CODER, {"seats": "1"}),
+    (CODER, {"slots": 0}),
+    (CODER, {"slots": 1.5}),
+    (CODER, {"slots": "1"}),
     (CODER, {"priority": 101}),
     (CODER, {"priority": 0.5}),
-    (CODER, {"flow": None}),
-    (CODER, {"flow": "\ud800"}),
+    (CODER, {"project": None}),
+    (CODER, {"project": "\ud800"}),
     (CODER, {"key": "\udfff"}),
     (CODER, {"key": 7}),
     (CODER, {"since": float("nan")}),
@@ -331,7 +331,7 @@ BAD_SETTINGS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("set_cap", ("umans", 3), {"on_429": "panic"}),
     ("set_cap", ("umans", 3), {"name": 5}),
     ("set_cap", ("umans", 3), {"name": "\ud800"}),
-    ("set_cap", ("umans", 3), {"kind": "seats"}),
+    ("set_cap", ("umans", 3), {"kind": "slots"}),
     ("remove_cap", ("not a selector",), {}),
     ("set_cooldown", ("umans", None), {}),
     ("set_cooldown", ("umans", 1e300), {}),

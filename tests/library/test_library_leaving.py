@@ -8,7 +8,7 @@ import pytest
 
 import fleetgate
 from fleetgate.core import events as ev
-from tests.library.helpers import CODER, LockHolder, in_flight, in_line, nothing_is_left, rival, turns, until, witnessed
+from tests.library.helpers import CODER, LockHolder, in_flight, in_queue, nothing_is_left, rival, turns, until, witnessed
 
 
 async def test_Y1_leaving_by_an_exception_releases_and_says_so_in_history(store: str) -> None:
@@ -41,17 +41,17 @@ async def test_Y1_a_task_cancelled_inside_the_block_releases(store: str) -> None
         await nothing_is_left(gate)
 
 
-async def test_Y1_a_task_cancelled_in_line_leaves_it(store: str) -> None:
+async def test_Y1_a_task_cancelled_in_the_queue_leaves_it(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
             task = asyncio.create_task(gate.lease(CODER).acquire())
-            await in_line(gate, 1)
+            await in_queue(gate, 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await in_line(gate, 0)
+            await in_queue(gate, 0)
             assert log.count(ev.Cancelled) == 1
         await nothing_is_left(gate)
 
@@ -74,7 +74,7 @@ async def test_Y1_a_task_cancelled_in_the_very_turn_of_its_grant_gives_it_back(s
         holder = gate.lease(CODER)
         await holder.acquire()
         task = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         commits = len(log.commits)
         releasing = asyncio.create_task(holder.release())
         while len(log.commits) == commits:
@@ -102,7 +102,7 @@ async def test_Y1_a_task_cancelled_while_it_releases_has_released(store: str) ->
         await nothing_is_left(gate)
 
 
-@pytest.mark.parametrize("free", [True, False], ids=["with a free seat", "behind others"])
+@pytest.mark.parametrize("free", [True, False], ids=["with a free slot", "behind others"])
 async def test_Y1_a_task_cancelled_at_whichever_turn_of_the_loop_leaves_nothing(store: str, free: bool) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
@@ -159,7 +159,7 @@ async def test_Y1_a_grant_nobody_took_is_given_back_without_cooling_down(sqlite:
         await holder.acquire()
         await gate.set_cooldown("umans", 0)
         task = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         gate._on_mail = lambda: None  # type: ignore[method-assign]
         with LockHolder(rival(log)) as held:
             releasing = asyncio.create_task(holder.release())
@@ -192,7 +192,7 @@ async def test_Y1_a_gate_closed_while_others_wait_tells_them(store: str) -> None
     held = gate.lease(CODER)
     await held.acquire()
     waiters = [asyncio.create_task(gate.lease(CODER).acquire()) for _ in range(3)]
-    await in_line(gate, 3)
+    await in_queue(gate, 3)
     late = asyncio.create_task(gate.lease(CODER).acquire())
     await turns(1)
     await gate.close()

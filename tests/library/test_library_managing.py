@@ -11,7 +11,7 @@ import fleetgate
 from fleetgate.core import events as ev
 from fleetgate.core.views.pool_and_lease_views import PoolView
 from fleetgate.gate.library import background_tasks
-from tests.library.helpers import CODER, LockHolder, in_flight, in_line, nothing_is_left, rival, turns, until, witnessed
+from tests.library.helpers import CODER, LockHolder, in_flight, in_queue, nothing_is_left, rival, turns, until, witnessed
 
 
 async def view_of(gate: fleetgate.Gate, pool: str = "umans") -> PoolView | None:
@@ -28,11 +28,11 @@ async def test_Y1_A12_a_cap_is_set_raised_and_removed_and_whoever_fits_enters_at
         async with asyncio.TaskGroup() as tasks:
             for _ in range(4):
                 tasks.create_task(gate.lease(CODER).acquire())
-            await in_line(gate, 3)
+            await in_queue(gate, 3)
             (first, *_) = await gate.queue()
             assert first.reason.code == "house_concurrency_cap"
             await gate.set_cap("umans", 2)
-            await in_line(gate, 2)
+            await in_queue(gate, 2)
             await gate.remove_cap("umans")
         assert await view_of(gate) is None
         assert await gate.queue() == []
@@ -76,7 +76,7 @@ async def test_Y1_the_queue_lists_everybody_by_position(store: str) -> None:
         await gate.set_cap("umans", 1)
         async with gate.lease(CODER):
             tasks = [asyncio.create_task(gate.lease(CODER, priority=number).acquire()) for number in (0, 5, 2)]
-            await in_line(gate, 3)
+            await in_queue(gate, 3)
             queue = await gate.queue()
             assert [(view.position, view.ticket.priority) for view in queue] == [(1, 5), (2, 2), (3, 0)]
             for task in tasks:

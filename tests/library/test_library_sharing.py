@@ -25,7 +25,7 @@ from fleetgate.gate.replica.replica import Replica
 from fleetgate.log.memory import MemoryLog, MemoryStore
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.testing import FakeClock
-from tests.library.helpers import CODER, PATIENCE_S, Witness, in_flight, in_line, nothing_is_left, until
+from tests.library.helpers import CODER, PATIENCE_S, Witness, in_flight, in_queue, nothing_is_left, until
 from tests.simulation.stores import InSqlite
 from tests.timed import within
 
@@ -38,7 +38,7 @@ async def test_two_gates_of_one_process_hand_over_directly(sqlite: str) -> None:
             holder = one.lease(CODER)
             await holder.acquire()
             waiter = asyncio.create_task(two.lease(CODER).acquire())
-            await in_line(one, 1)
+            await in_queue(one, 1)
             began = monotonic()
             await holder.release()
             lease = await waiter
@@ -86,13 +86,13 @@ async def test_two_processes_hand_over_by_datagram_both_ways(sqlite: str) -> Non
         ours = gate.lease(CODER)
         await ours.acquire()
         process = await start(HOLD, sqlite)
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         began = monotonic()
         await ours.release()
         assert await line_of(process) == "holding"
         there = monotonic() - began
         waiter = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         began = monotonic()
         await go_on(process)
         await waiter
@@ -109,7 +109,7 @@ async def test_L2_a_killed_process_frees_its_library_leases_for_a_waiter_elsewhe
         process = await start(HOLD, sqlite)
         assert await line_of(process) == "holding"
         waiter = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         process.kill()
         assert await process.wait() == -signal.SIGKILL
         began = monotonic()
@@ -121,19 +121,19 @@ async def test_L2_a_killed_process_frees_its_library_leases_for_a_waiter_elsewhe
                 causes.append(event.cause)
                 break
         assert causes == ["lost"]
-        within(took, 10, "s until the seat of a dead process was free")
+        within(took, 10, "s until the slot of a dead process was free")
 
 
 @pytest.mark.processes
-async def test_L2_a_process_killed_in_line_does_not_hold_it_up(sqlite: str) -> None:
+async def test_L2_a_process_killed_in_the_queue_does_not_hold_it_up(sqlite: str) -> None:
     async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         ours = gate.lease(CODER)
         await ours.acquire()
         process = await start(HOLD, sqlite)
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         waiter = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 2)
+        await in_queue(gate, 2)
         process.kill()
         await process.wait()
         await ours.release()  # nobody hears: looked after, and found to be gone
@@ -209,7 +209,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
         holder = one.lease(CODER)
         await holder.acquire()
         waiter = asyncio.create_task(two.lease(CODER).acquire())
-        await in_line(one, 1)
+        await in_queue(one, 1)
         monkeypatch.setattr(background_tasks, "POLL_S", 3600)
         two._tasks[0].cancel()  # it does not look: as a stopped process
         await holder.release()
@@ -235,7 +235,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
         await holder.acquire()
         lease = two.lease(CODER)
         waiter = asyncio.create_task(lease.acquire())
-        await in_line(one, 1)
+        await in_queue(one, 1)
         await holder.release()
         operator = Replica(MemoryLog(store=store), "operator")
         operator.decide([cmd.Release(lease.id) if end == "released" else cmd.Reclaim(lease.id, "operator")])
@@ -259,7 +259,7 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
         holder = gate.lease(CODER)
         await holder.acquire()
         waiter = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         restore()
         # The copy knows of neither: the one who holds is counted again, and the one who waits asks again.
         while not any(event.adopted for _, _, event in gate._log.history() if isinstance(event, ev.Granted)):
@@ -309,7 +309,7 @@ async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_ag
         holder = gate.lease(CODER)
         await holder.acquire()
         waiter = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         log.arm(at="side", kind="error")
         store.restore(backup)
         await gate.set_cap("umans", 1)
@@ -334,7 +334,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
         waiter = asyncio.create_task(waiting.acquire())
         cancelled = gate.lease(CODER)
         leaver = asyncio.create_task(cancelled.acquire())
-        await in_line(gate, 2)
+        await in_queue(gate, 2)
         operator = Replica(SqliteLog(folder), "operator")
         operator.decide([cmd.Release(holder.id), cmd.Cancel(cancelled.id, "operator")])
         operator.log.save_snapshot(msgspec.json.encode(operator.state.export()), operator.position)
@@ -372,7 +372,7 @@ async def test_a_cap_set_elsewhere_lets_in_whoever_waits_here(sqlite: str) -> No
         await gate.set_cap("umans", 1)
         await gate.lease(CODER).acquire()
         waiter = asyncio.create_task(gate.lease(CODER).acquire())
-        await in_line(gate, 1)
+        await in_queue(gate, 1)
         operator = Replica(SqliteLog(sqlite.removeprefix("sqlite://")), "operator", lambda wake: woken.append(wake))
         woken: list[object] = []
         operator.decide([cmd.SetRule(Rule("requests", "umans", cap=2, on_429="step"))])

@@ -59,14 +59,14 @@ def test_Y2_leaving_by_an_exception_releases(store: str) -> None:
         nothing_is_left(gate)
 
 
-def test_Y2_A1_many_threads_share_the_seats_and_never_more(store: str) -> None:
+def test_Y2_A1_many_threads_share_the_slots_and_never_more(store: str) -> None:
     inside, most, mutex = 0, 0, threading.Lock()
     with fleetgate.sync.open_gate(store) as gate, ThreadPoolExecutor(24) as threads:
         gate.set_cap("umans", 3, cooldown_s=0)
 
         def work(number: int) -> int:
             nonlocal inside, most
-            with gate.lease(CODER, flow=f"flow {number % 2}"):
+            with gate.lease(CODER, project=f"project {number % 2}"):
                 with mutex:
                     inside += 1
                     most = max(most, inside)
@@ -80,7 +80,7 @@ def test_Y2_A1_many_threads_share_the_seats_and_never_more(store: str) -> None:
     assert 1 <= most <= 3
 
 
-def test_Y2_caps_pauses_reports_and_the_line_are_managed_as_by_the_other_face(store: str) -> None:
+def test_Y2_caps_pauses_reports_and_the_queue_are_managed_as_by_the_other_face(store: str) -> None:
     with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 2, on_429="step")
         gate.set_cooldown("umans", 0)
@@ -251,7 +251,7 @@ def busy_loop(gate: fleetgate.sync.Gate) -> Iterator[threading.Event]:
         go_on.set()
 
 
-def test_Y2_a_thread_interrupted_in_line_leaves_it(store: str) -> None:
+def test_Y2_a_thread_interrupted_in_the_queue_leaves_it(store: str) -> None:
     with fleetgate.sync.open_gate(store) as gate:
         gate.set_cap("umans", 1)
         with gate.lease(CODER):

@@ -10,7 +10,7 @@ import pytest
 import fleetgate
 from fleetgate.core import events as ev
 from fleetgate.gate.library import background_tasks
-from tests.library.helpers import CODER, in_flight, in_line, nothing_is_left, turns, witnessed
+from tests.library.helpers import CODER, in_flight, in_queue, nothing_is_left, turns, witnessed
 from tests.timed import within
 
 
@@ -47,16 +47,16 @@ async def test_P1_the_end_of_a_pause_wakes_a_waiter_without_any_other_traffic(st
 
 
 @pytest.mark.usefixtures("without_poll")
-async def test_K1_a_deadline_is_met_although_the_first_in_line_has_gone(sqlite: str) -> None:
+async def test_K1_a_deadline_is_met_although_the_first_in_the_queue_has_gone(sqlite: str) -> None:
     """Two gates wait for the same cooldown; the one that is to act is closed before it comes."""
     async with fleetgate.open_gate(sqlite) as one, fleetgate.open_gate(sqlite) as two:
         await one.set_cap("umans", 1, cooldown_s=0.3)
         holder = one.lease(CODER)
         await holder.acquire()
         first = asyncio.create_task(two.lease(CODER).acquire())
-        await in_line(one, 1)
+        await in_queue(one, 1)
         second = asyncio.create_task(one.lease(CODER).acquire())
-        await in_line(one, 2)
+        await in_queue(one, 2)
         await holder.release()
         await turns(5)
         first.cancel()
@@ -70,7 +70,7 @@ async def test_P1_a_pause_holds_back_newcomers_until_it_is_ended(store: str) -> 
         async with gate.lease(CODER):
             await gate.pause("umans")
             waiter = asyncio.create_task(gate.lease(CODER).acquire())
-            await in_line(gate, 1)
+            await in_queue(gate, 1)
             (view,) = [view for view in await gate.status() if view.pool == "umans"]
             assert view.paused_until is not None
             assert view.in_flight == 1, "who is inside goes on"

@@ -10,7 +10,7 @@ import pytest
 import fleetgate
 import fleetgate.sync
 from fleetgate.testing import FakeProvider
-from tests.library.helpers import CODER, in_line, until
+from tests.library.helpers import CODER, in_queue, until
 
 
 class Upstream:
@@ -46,7 +46,7 @@ async def test_y3_g1_a_function_of_the_program_answers_and_one_enters_for_each_a
 
         async with gate.lease(CODER), gate.lease(CODER):
             tasks = [asyncio.create_task(work(number)) for number in range(2)]
-            await in_line(gate, 2)
+            await in_queue(gate, 2)
         before = len(upstream.asked)
         await until(lambda: len(upstream.asked) >= before + 2)
         assert entered == []
@@ -69,7 +69,7 @@ async def test_g4_a_function_that_fails_never_raises_and_holds_nobody(store: str
         await gate.set_cap("umans", 1, cooldown_s=0, usage_gate=True)
         async with gate.lease(CODER):
             waiter = asyncio.create_task(gate.lease(CODER).acquire())
-            await in_line(gate, 1)
+            await in_queue(gate, 1)
         lease = await waiter
         assert isinstance(lease, fleetgate.Leased)
         (view,) = [view for view in await gate.status() if view.pool == "umans"]
@@ -95,7 +95,7 @@ async def test_g1_the_service_asks_the_provider_over_http(store: str, monkeypatc
         async with fleetgate.open_gate(store, config) as gate:
             async with gate.lease(CODER):
                 waiter = asyncio.create_task(gate.lease(CODER).acquire())
-                await in_line(gate, 1)
+                await in_queue(gate, 1)
             await until(lambda: provider.stats.usage_asked >= 2)
             assert not waiter.done()
             provider.count.others = 0

@@ -1,7 +1,7 @@
 """A gate of its own, the processes that a test starts on it, and what these have written down about themselves.
 
 Everything here is a real process on a real store. Sleepers, the agents of these tests, note their own start and end
-in one file, and each takes one of as many file locks as there are seats: the system drops such a lock at the very
+in one file, and each takes one of as many file locks as there are slots: the system drops such a lock at the very
 instant of a process's death, so a sleeper that finds none free is the proof that there was one too many. All times are
 of the boot clock, as the log's are.
 """
@@ -49,20 +49,20 @@ PYTHON = [sys.executable, "-ISE"]  # as bare as it gets: a sleeper should cost l
 
 SLEEPER = """
 import fcntl, os, sys, time
-record, seats, name, seconds, code = sys.argv[1:]
+record, slots, name, seconds, code = sys.argv[1:]
 out = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 def note(what):
     ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
     os.write(out, f"{what} {name} {os.getpid()} {ms}\\n".encode())
 
-for number in range(int(seats)):
-    seat = os.open(f"{record}.seat{number}", os.O_RDWR | os.O_CREAT, 0o600)
+for number in range(int(slots)):
+    slot = os.open(f"{record}.slot{number}", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(seat, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
         break
     except BlockingIOError:
-        os.close(seat)
+        os.close(slot)
 else:
     note("over")
 note("start")
@@ -136,7 +136,7 @@ class Fleet:
         self.config = self.folder / "config.toml"
         self.record = self.folder / "record"
         (self.folder / "sleeper.py").write_text(SLEEPER)
-        self.seats = 1000
+        self.slots = 1000
         self.runs: list[Run] = []
         self.killed_at: dict[int, int] = {}  # of sleepers, by pid
         self._gate: DirectGate | None = None
@@ -192,7 +192,7 @@ class Fleet:
         return [(at, event) for at, event in self.events() if isinstance(event, kind)]
 
     def occupy(self, model: str = "", *, kind: str = "agents") -> str:
-        """Take a seat in the name of this process, as a run would; the lease's id."""
+        """Take a slot in the name of this process, as a run would; the lease's id."""
         host = self.gate.host if kind == "agents" else ""
         spec = Spec(models=(model,) if model else (), kind=kind, host=host)
         lease = self.gate.acquire(cmd.Acquire(new_id(), spec, self.gate.me, wait=False, command="the test itself"))
@@ -202,11 +202,11 @@ class Fleet:
     def free(self, *idents: str) -> None:
         self.gate.decide([cmd.Release(ident) for ident in idents])
 
-    def in_line(self) -> int:
+    def in_queue(self) -> int:
         return len(self.state.tickets)
 
     def waits(self, run: Run) -> bool:
-        """Whether this run stands in line."""
+        """Whether this run waits in the queue."""
         return any(process_identity.pid_of(ticket.holder) == run.pid for ticket in self.state.tickets.values())
 
     def holds(self, run: Run) -> bool:
@@ -259,16 +259,16 @@ class Fleet:
         return msgspec.json.decode(run.out)
 
     def waiting(self, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
-        """`fleetgate run`, once it stands in line."""
+        """`fleetgate run`, once it waits in the queue."""
         run = self.run(*arguments, env=env)
-        self.until(lambda: self.waits(run) or run.code is not None, what=f"a place in line of {run.pid}")
+        self.until(lambda: self.waits(run) or run.code is not None, what=f"a place in the queue of {run.pid}")
         assert run.code is None, run
         return run
 
     def sleeper(self, name: str, seconds: float | Path, code: int = 0) -> list[str]:
         """The command line of a sleeper; it sleeps for so long, or until there is such a file."""
         script = str(self.folder / "sleeper.py")
-        return [*PYTHON, script, str(self.record), str(self.seats), name, str(seconds), str(code)]
+        return [*PYTHON, script, str(self.record), str(self.slots), name, str(seconds), str(code)]
 
     def script(self, name: str, text: str) -> str:
         """Make an executable; its path."""
@@ -309,7 +309,7 @@ class Fleet:
         for _, change in sorted(changes):
             now += change
             most = max(most, now)
-        return most if not self.notes("over") else max(most, self.seats + 1)
+        return most if not self.notes("over") else max(most, self.slots + 1)
 
     # Waiting, and what to say when it was in vain.
 

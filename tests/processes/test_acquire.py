@@ -1,4 +1,4 @@
-"""`fleetgate acquire` between processes: shells take seats, die, and are followed by others (SPEC L2, L4, A9, C3)."""
+"""`fleetgate acquire` between processes: shells take slots, die, and are followed by others (SPEC L2, L4, A9, C3)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_l4_the_lease_of_a_shell_ends_when_the_shell_dies_and_a_waiter_in_anothe
     ident = id_of(fleet, first)
     assert process_identity.pid_of(fleet.state.leases[ident].lives_with) == first.pid
     second = shell(fleet, "id=$(fleetgate acquire -q --pid $$) && echo $id; sleep 600; echo over", program)
-    fleet.until(lambda: fleet.in_line() == 1)
+    fleet.until(lambda: fleet.in_queue() == 1)
     kill(first)  # its sleep lives on: the lease is the shell's
     heir = id_of(fleet, second)
     assert process_identity.pid_of(fleet.state.leases[heir].lives_with) == second.pid
@@ -120,7 +120,7 @@ def test_l3_a_lease_taken_back_by_force_goes_to_the_next_and_its_owner_runs_on(f
     assert owner.code is None
 
 
-# In line.
+# In the queue.
 
 
 def test_l2_kill_9_of_a_waiting_acquire_loses_no_place_of_others(fleet: Fleet):
@@ -136,7 +136,7 @@ def test_l2_kill_9_of_a_waiting_acquire_loses_no_place_of_others(fleet: Fleet):
     assert not fleet.state.tickets
 
 
-def test_l2_when_the_owner_to_be_dies_in_line_its_acquire_gives_up(fleet: Fleet):
+def test_l2_when_the_owner_to_be_dies_in_the_queue_its_acquire_gives_up(fleet: Fleet):
     fleet.configure(ONE)
     fleet.occupy()
     owner = sleeper(fleet)
@@ -148,8 +148,8 @@ def test_l2_when_the_owner_to_be_dies_in_line_its_acquire_gives_up(fleet: Fleet)
     assert not fleet.state.tickets
 
 
-def test_l2_kill_9_at_any_moment_leaks_no_seat(fleet: Fleet):
-    """A seat is held only by a lease whose owner lives: when the owners are gone, so are all leases."""
+def test_l2_kill_9_at_any_moment_leaks_no_slot(fleet: Fleet):
+    """A slot is held only by a lease whose owner lives: when the owners are gone, so are all leases."""
     fleet.configure(ONE)
     owners = []
     for twentieth in range(20):
@@ -168,7 +168,7 @@ def test_l2_kill_9_at_any_moment_leaks_no_seat(fleet: Fleet):
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
-def test_r2_a_signal_in_line_leaves_the_line_with_128_plus_its_number(fleet: Fleet, name: str):
+def test_r2_a_signal_in_the_queue_leaves_the_queue_with_128_plus_its_number(fleet: Fleet, name: str):
     number = getattr(signal, f"SIG{name}")
     fleet.configure(ONE)
     fleet.occupy()
@@ -208,7 +208,7 @@ def test_a12_a_cap_raised_in_another_process_wakes_who_waits(fleet: Fleet):
     fleet.configure(ONE)
     fleet.occupy()
     waits = [acquire(fleet, "--pid", str(sleeper(fleet).pid)) for _ in range(2)]
-    fleet.until(lambda: fleet.in_line() == 2)
+    fleet.until(lambda: fleet.in_queue() == 2)
     assert command(fleet, "cap", "set", "host", "3").out.endswith("; 2 waiting entered\n")
     assert [run.wait() for run in waits] == [0, 0]
 

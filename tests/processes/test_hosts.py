@@ -74,7 +74,7 @@ def test_l2_what_a_host_held_is_taken_back_when_it_is_silent_for_long(fleet: Fle
     first = fleet.run("-m", "p/m", "--", *fleet.sleeper("first", 600), env=host("a", beat_s))
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     second = fleet.run("-m", "p/m", "--", *fleet.sleeper("second", 0.1), env=host("b", beat_s))
-    fleet.until(lambda: fleet.in_line() == 1, what="the second in line")
+    fleet.until(lambda: fleet.in_queue() == 1, what="the second in the queue")
     for run in [first, *nodes[:1]]:
         run.signal(signal.SIGKILL)
     fleet.kill_sleeper(fleet.lives()[0].pid)
@@ -85,14 +85,14 @@ def test_l2_what_a_host_held_is_taken_back_when_it_is_silent_for_long(fleet: Fle
     assert fleet.lives()[1].started - dead > 1000 * beat_s  # not at once: others cannot see that it is dead
 
 
-def test_l2_a_place_in_line_goes_with_its_host(fleet: Fleet) -> None:
+def test_l2_a_place_in_the_queue_goes_with_its_host(fleet: Fleet) -> None:
     fleet.configure('[agents]\nhost = 100\n"*/m" = 1\n')
     holder = fleet.run("-m", "p/m", "--", *fleet.sleeper("first", 600), env=host("b", 1.5))
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     gone = fleet.waiting("-m", "p/m", "--", "true", env=host("a", 1.5))
     after = fleet.waiting("-m", "p/m", "--", "true", env=host("b", 1.5))
     gone.signal(signal.SIGKILL)
-    fleet.until(lambda: fleet.in_line() == 1, what="the ticket of the silent host gone")
+    fleet.until(lambda: fleet.in_queue() == 1, what="the ticket of the silent host gone")
     assert process_identity.pid_of(next(iter(fleet.state.tickets.values())).holder) == after.pid
     assert not fleet.events_of(ev.Reclaimed)
     holder.signal(signal.SIGTERM)

@@ -30,7 +30,7 @@ HOST_3 = "[agents]\nhost = 3\n"
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
     with Fleet(HOST_3) as fleet:
-        fleet.seats = 3
+        fleet.slots = 3
         yield Jobs(fleet)
 
 
@@ -111,7 +111,7 @@ def test_j1_the_job_is_on_disk_before_its_id_is_printed(jobs: Jobs):
     assert not [at for at in written if at > synced[-1]], "written and not synced before the id was printed"
 
 
-def test_a10_a_key_that_is_in_line_or_running_gives_back_the_same_job(jobs: Jobs):
+def test_a10_a_key_that_is_in_the_queue_or_running_gives_back_the_same_job(jobs: Jobs):
     first = jobs.submit("--key", "nightly", "--", "true")
     again = jobs.cli("submit", "--key", "nightly", "--json", "--", "false")
     assert json.loads(again.out)["id"] == first
@@ -212,7 +212,7 @@ def test_q1_what_cannot_be_run_fails_once_and_says_why(jobs: Jobs):
     assert jobs.fleet.is_empty()
 
 
-def test_a8_a_job_that_expires_in_line_never_starts_and_is_told_once(jobs: Jobs):
+def test_a8_a_job_that_expires_in_the_queue_never_starts_and_is_told_once(jobs: Jobs):
     job = jobs.quickly(*jobs.fleet.sleeper("never", 0), expires_ms=300)
     jobs.cli("wait", job, code=75)
     assert jobs.state(job) == "expired"
@@ -494,16 +494,16 @@ def test_j2_a_worker_told_twice_hands_back_what_it_runs_and_no_retry_is_spent(jo
     assert jobs.state(job) == "queued"
 
 
-def test_j2_a_seat_taken_back_by_force_fails_the_job_and_its_hand_writes_nothing_more(jobs: Jobs):
+def test_j2_a_slot_taken_back_by_force_fails_the_job_and_its_hand_writes_nothing_more(jobs: Jobs):
     fleet = jobs.fleet
     job = jobs.quickly(*fleet.sleeper("job", 60))
     jobs.worker(1)
     fleet.until(lambda: fleet.has_started("job"))
     child = jobs.child_of(job)
     fleet.gate.decide([cmd.Reclaim(job, "a person")])
-    fleet.until(lambda: not is_alive(child), what="the end of an agent without a seat")
+    fleet.until(lambda: not is_alive(child), what="the end of an agent without a slot")
     view = jobs.ended(job)
-    assert (view.state, view.job.why) == ("failed", "its seat was taken back by a person")
+    assert (view.state, view.job.why) == ("failed", "its slot was taken back by a person")
     later = jobs.quickly("true")
     jobs.ended(later)
     assert jobs.state(job) == "failed"

@@ -90,7 +90,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def stands_in_line(pid: int) -> bool:
+def stands_in_the_queue(pid: int) -> bool:
     """Whether a process is blocked in a file lock."""
     lines = Path("/proc/locks").read_text().splitlines()
     return any("->" in line and str(pid) in line.split() for line in lines)
@@ -260,7 +260,7 @@ say("done")
     log.lock()
     process = start(script, tmp_path)
     assert heard(process) == "ready"
-    while not stands_in_line(process.pid):
+    while not stands_in_the_queue(process.pid):
         assert process.poll() is None
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)

@@ -42,7 +42,7 @@ def open_files(run: Run) -> list[str]:
 
 def test_a1_runs_through_a_node_keep_the_cap(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 3\n")
-    fleet.seats = 3
+    fleet.slots = 3
     start_node(fleet)
     runs = [fleet.run("--", *fleet.sleeper(f"s{number}", 0.2)) for number in range(12)]
     assert [run.wait(60) for run in runs] == [0] * 12
@@ -68,11 +68,11 @@ def test_l2_a_run_that_waits_through_a_node_has_neither_store_nor_connection(fle
 
 def test_l2_runs_go_on_by_themselves_when_the_node_is_killed(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 2\n")
-    fleet.seats = 2
+    fleet.slots = 2
     node = start_node(fleet)
     go = fleet.folder / "go"
     runs = [fleet.run("--", *fleet.sleeper(f"s{number}", go)) for number in range(6)]
-    fleet.until(lambda: fleet.in_line() == 4 and len(fleet.notes("start")) == 2, what="two that run and four that wait")
+    fleet.until(lambda: fleet.in_queue() == 4 and len(fleet.notes("start")) == 2, what="two that run and four that wait")
     node.signal(signal.SIGKILL)
     go.touch()
     assert [run.wait(60) for run in runs] == [0] * 6
@@ -101,14 +101,14 @@ def test_q2_a_node_that_is_stopped_holds_nobody_up_for_long(fleet: Fleet) -> Non
     fleet.check_log()
 
 
-def test_r2_a_signal_in_line_leaves_it_through_the_node(fleet: Fleet) -> None:
+def test_r2_a_signal_in_the_queue_leaves_it_through_the_node(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
     start_node(fleet)
     fleet.occupy()
     run = fleet.waiting("--", "true")
     run.signal(signal.SIGINT)
     assert run.wait() == 130
-    assert fleet.in_line() == 0
+    assert fleet.in_queue() == 0
 
 
 def test_r3_refusals_and_time_limits_through_a_node(fleet: Fleet) -> None:
@@ -120,8 +120,8 @@ def test_r3_refusals_and_time_limits_through_a_node(fleet: Fleet) -> None:
     assert '"concurrency_cap"' in refused.out
     late = fleet.done("--wait", "300ms", "--", "true")
     assert late.code == 75
-    assert "after 0.3s in line" in late.err
-    assert fleet.in_line() == 0
+    assert "after 0.3s in the queue" in late.err
+    assert fleet.in_queue() == 0
 
 
 def test_l4_acquire_and_release_through_a_node(fleet: Fleet) -> None:
@@ -142,7 +142,7 @@ def test_l2_the_node_takes_back_what_the_dead_hold_though_nobody_waits(fleet: Fl
     (life,) = fleet.lives()
     run.signal(signal.SIGKILL)
     fleet.kill_sleeper(life.pid)
-    fleet.until(fleet.is_empty, what="its seat taken back")
+    fleet.until(fleet.is_empty, what="its slot taken back")
     assert fleet.events_of(ev.Reclaimed)[-1][1].cause == "lost"
 
 

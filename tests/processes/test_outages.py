@@ -1,4 +1,4 @@
-"""The store goes away: agents go on, those in line wait and say so, `--fail-open` is counted later (SPEC Q2, R3)."""
+"""The store goes away: agents go on, those in the queue wait and say so, `--fail-open` is counted later (SPEC Q2, R3)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_q2_fail_open_goes_ahead_and_is_counted_when_the_store_is_back(fleet: Fl
     fleet.configure("[agents]\nhost = 1\n")
     damage(fleet)
     run = fleet.run("--fail-open", "--status-file", "status.json", "--", *fleet.sleeper("a", 8, code=3))
-    fleet.until(lambda: fleet.has_started("a"), what="the agent, without a seat")
-    assert "going ahead without a seat (--fail-open)" in run.err
+    fleet.until(lambda: fleet.has_started("a"), what="the agent, without a slot")
+    assert "going ahead without a slot (--fail-open)" in run.err
     (fleet.home / "fleetgate.db").unlink()
     fleet.until(lambda: "is counted from now on" in run.err, what="a word that it is counted")
     assert adopted(fleet) == ["failed_open"]
@@ -87,7 +87,7 @@ def server() -> Iterator[Server]:
 def far(server: Server) -> Iterator[Fleet]:
     with Fleet(store=server.url(server.new_database(migrate))) as fleet:
         fleet.gate.decide([cmd.SetRule(Rule("agents", "host", cap=1))], durable=True)
-        fleet.seats = 1
+        fleet.slots = 1
         yield fleet
 
 
@@ -151,7 +151,7 @@ def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_
     assert [life.name for life in reached.lives()] == ["before", "goes"]
 
 
-# `fleetgate run` that stops when it has a seat and a child that waits, and has not yet said whose seat it is.
+# `fleetgate run` that stops when it has a slot and a child that waits, and has not yet said whose slot it is.
 BEFORE_ITS_CLAIM = """
 import os, signal, sys
 from fleetgate.cli import run
@@ -171,7 +171,7 @@ main(sys.argv[1:])
 
 
 @pytest.mark.postgres
-def test_q2_a_run_with_a_seat_whose_agent_has_not_begun_bears_with_a_restart_of_the_server(
+def test_q2_a_run_with_a_slot_whose_agent_has_not_begun_bears_with_a_restart_of_the_server(
     far: Fleet, server: Server
 ) -> None:
     argv = [sys.executable, "-c", BEFORE_ITS_CLAIM, "run", "--", *far.sleeper("one", 0.1)]
@@ -193,7 +193,7 @@ def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: 
     first = run_on(far, "first", go)
     far.until(lambda: far.has_started("first"), what="the first")
     second = run_on(far, "second", 0.2)
-    far.until(lambda: "position 1" in second.err, what="the second in line, who knows that it waits")
+    far.until(lambda: "position 1" in second.err, what="the second in the queue, who knows that it waits")
     far.close_gate()
     server.stop(signal.SIGINT)
     late = run_on(far, "late", 0.1)
@@ -201,7 +201,7 @@ def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: 
     far.until(lambda: "(trying for " in late.err, what="a word from the one who has just come")
     assert first.code is None
     server.start()
-    far.until(lambda: far.in_line() == 2, what="both in line: the store is in reach again")
+    far.until(lambda: far.in_queue() == 2, what="both in the queue: the store is in reach again")
     go.touch()
     assert first.wait(60) == second.wait(60) == late.wait(60) == 0
     assert late.err.count("cannot be reached") == 1, late.err
@@ -216,7 +216,7 @@ def test_q2_fail_open_while_the_server_is_away(far: Fleet, server: Server) -> No
     far.close_gate()
     server.stop(signal.SIGINT)
     run = run_on(far, "open", 600, "--fail-open")
-    far.until(lambda: far.has_started("open"), what="the agent, without a seat")
+    far.until(lambda: far.has_started("open"), what="the agent, without a slot")
     server.start()
     far.until(lambda: "is counted from now on" in run.err, what="a word that it is counted")
     assert adopted(far) == ["failed_open"]

@@ -1,7 +1,7 @@
 """Three hosts on one PostgreSQL, and all that can be killed is: the agents' own record says that no cap broke.
 
 Two kinds of agents at once: `fleetgate run` through the nodes of their hosts, and programs that go to the store
-themselves and hold a seat for milliseconds. FLEETGATE_SOAK makes it longer.
+themselves and hold a slot for milliseconds. FLEETGATE_SOAK makes it longer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 
 SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 HOSTS = "abc"
-SEATS = 5
+SLOTS = 5
 BEAT_S = 4.0  # lost after 18 s: longer than any host is without a node, also on a busy machine
 CALLERS = 4
 CALLS = 2  # at once
 _MARGIN_MS = 5  # between the clocks of the server and of those who write down
 
-# A program that takes a seat and gives it back, again and again, and writes down when.
+# A program that takes a slot and gives it back, again and again, and writes down when.
 CALLER = """
 import os, sys
 from time import monotonic, monotonic_ns, sleep
@@ -97,7 +97,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def fleet(server: Server) -> Iterator[Fleet]:
     with Fleet(store=server.url(server.new_database(migrate))) as fleet:
-        cap(fleet, SEATS)
+        cap(fleet, SLOTS)
         fleet.close_gate()
         yield fleet
 
@@ -117,7 +117,7 @@ class Callers:
         self.alive.append(subprocess.Popen(argv, env=self._fleet.env({"FLEETGATE_TEST_BEAT_S": str(BEAT_S)})))
 
     def kill(self, caller: subprocess.Popen[bytes]) -> None:
-        self.killed[caller.pid] = time.monotonic_ns()  # it may have run on: that would only hide its own seat
+        self.killed[caller.pid] = time.monotonic_ns()  # it may have run on: that would only hide its own slot
         caller.kill()
         caller.wait()
         self.alive.remove(caller)
@@ -137,7 +137,7 @@ class Callers:
         return self._record.read_text().count("+") if self._record.exists() else 0
 
     def most_at_once(self, written_off: Mapping[str, int]) -> int:
-        """The most seats in use at any moment, by their own notes; those that were written off, until then."""
+        """The most slots in use at any moment, by their own notes; those that were written off, until then."""
         begun: dict[str, tuple[int, int]] = {}
         moments: list[tuple[int, int]] = []
         for line in self._record.read_text().splitlines():
@@ -163,7 +163,7 @@ def _used(since_ns: int, until_ns: int, written_off_ms: int | None) -> list[tupl
 
 
 class WrittenOff:
-    """Seats that were lent anew while their holder still had them, since its host was silent for too long.
+    """Slots that were lent anew while their holder still had them, since its host was silent for too long.
 
     That is by design (DESIGN.md, "Liveness"), and on a machine that is busy enough it happens to a host that is well.
     From then on they do not count; whatever is too much without them is a fault.
@@ -296,12 +296,12 @@ def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
         assert run.wait(120) == 0 or run.pid in chaos.killed, run
         assert "Traceback" not in run.err
     written_off = WrittenOff(fleet)
-    assert written_off.most_agents_at_once(fleet) <= SEATS, written_off.told
+    assert written_off.most_agents_at_once(fleet) <= SLOTS, written_off.told
     assert callers.most_at_once(written_off.leases) <= CALLS, written_off.told
     fleet.until(lambda: _is_empty(fleet), 60, what="an empty gate")
     fleet.check_log()
     print(f"{len(runs)} runs, {len(chaos.killed)} killed, {len(fleet.events_of(ev.Reclaimed))} leases taken back")
-    print(f"written off, their hosts being silent: {written_off.told}; so at once {fleet.most_at_once()} of {SEATS}")
+    print(f"written off, their hosts being silent: {written_off.told}; so at once {fleet.most_at_once()} of {SLOTS}")
 
 
 def _is_empty(fleet: Fleet) -> bool:
@@ -319,8 +319,8 @@ def test_l2_five_hundred_that_wait_on_three_nodes(fleet: Fleet) -> None:
     for number in range(500):
         env = host(fleet, HOSTS[number % 3], 10)
         runs.append(fleet.run("-q", *MODEL, "--", *fleet.sleeper(f"w{number}", 0.02), env=env))
-        fleet.until(lambda: fleet.in_line() >= len(runs) - 8, 120, what="room for one more")
-    fleet.until(lambda: fleet.in_line() == 500, 120, what="all in line")
+        fleet.until(lambda: fleet.in_queue() >= len(runs) - 8, 120, what="room for one more")
+    fleet.until(lambda: fleet.in_queue() == 500, 120, what="all in the queue")
     fleet.close_gate()
     memory = sorted(rss_mb(run.pid) for run in runs)
     print(f"memory of a run that waits: median {memory[250]:.1f} MB, most {memory[-1]:.1f} MB")
@@ -328,14 +328,14 @@ def test_l2_five_hundred_that_wait_on_three_nodes(fleet: Fleet) -> None:
     print(f"connections to the server: {connections(fleet)}")
     assert memory[-1] < 25
     assert connections(fleet) <= 3 * len(HOSTS)
-    fleet.seats = 1
+    fleet.slots = 1
     began = time.monotonic()
     first.signal(signal.SIGTERM)
     assert [run.wait(600) for run in runs] == [0] * 500
     took_s = time.monotonic() - began
     lives = sorted(fleet.lives(), key=lambda life: life.started)
     gaps = sorted(after.started - (before.ended or before.started) for before, after in pairwise(lives[1:]))
-    print(f"all through one seat in {took_s:.1f} s")
+    print(f"all through one slot in {took_s:.1f} s")
     told = f"median {gaps[len(gaps) // 2]} ms, 95 of 100 {gaps[len(gaps) * 95 // 100]} ms, worst {gaps[-1]} ms"
     print(f"from one agent's end to the next one's start: {told}")
     granted = {event.id: at for at, event in fleet.events_of(ev.Granted) if not event.claimed}

@@ -1,4 +1,4 @@
-"""A host whose network to the database is cut: its agents go on, or are ended before others get their seats.
+"""A host whose network to the database is cut: its agents go on, or are ended before others get their slots.
 
 DESIGN.md, "Liveness". Times are scaled down by FLEETGATE_TEST_BEAT_S: ended after three beats, lost after 4.5.
 """
@@ -55,7 +55,7 @@ def test_l2_with_on_cutoff_end_an_agent_of_a_host_that_is_cut_off_is_ended(fleet
 
 
 @pytest.mark.skipif(not os.environ.get("FLEETGATE_SOAK"), reason="takes 20 s: make soak")
-def test_a1_with_on_cutoff_end_no_seat_is_lent_while_the_agent_of_a_host_that_is_cut_off_runs(
+def test_a1_with_on_cutoff_end_no_slot_is_lent_while_the_agent_of_a_host_that_is_cut_off_runs(
     fleet: Fleet, relay: Relay
 ) -> None:
     fleet.configure('run.on_cutoff = "end"\n')
@@ -79,7 +79,7 @@ def test_l2_by_default_an_agent_of_a_host_that_is_cut_off_goes_on_and_is_counted
     fleet.until(lambda: fleet.has_started("far"), what="an agent")
     near = fleet.run(*MODEL, "--", *fleet.sleeper("near", 0.1), env=host(fleet, "near"))
     fleet.until(lambda: fleet.waits(near), what="one of another host")
-    fleet.seats = 2
+    fleet.slots = 2
     relay.cut()
     assert near.wait(60) == 0, near
     assert [event.cause for _, event in fleet.events_of(ev.Reclaimed)] == ["lost"]

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 
 SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 BEAT_S = 4.0  # nobody enters for 4 s after a loss, and a host is lost after 18 s
-SEATS = 3
+SLOTS = 3
 HOSTS = "abc"
 
 
@@ -57,7 +57,7 @@ def pair() -> Iterator[Pair]:
         servers.append(standby)
         url = f"postgresql://{USER}@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/{database}"
         with Fleet(store=url) as fleet:
-            cap(fleet, SEATS)
+            cap(fleet, SLOTS)
             yield Pair(primary, standby, fleet)
     except NoServer as no:
         pytest.skip(str(no))
@@ -80,7 +80,7 @@ def assert_the_primary_is_found(pair: Pair) -> None:
         log.close()
 
 
-def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_nobody_starves(pair: Pair) -> None:
+def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_slot_twice_and_nobody_starves(pair: Pair) -> None:
     fleet = pair.fleet
     assert_the_primary_is_found(pair)
     end = fleet.folder / "end"
@@ -97,11 +97,11 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_no
     worker = fleet.start([*FLEETGATE, "worker", "-n", "1"], env=host(fleet, "c", BEAT_S))
     fleet.until(lambda: len(fleet.notes("start")) == 4, what="an agent and a job that it does not know of")
     waiting = [pair.run(f"waiting-{where}", where, 0.1) for where in "ac"]
-    fleet.until(lambda: fleet.in_line() == 2, what="two in line")
+    fleet.until(lambda: fleet.in_queue() == 2, what="two in the queue")
     pair.fail_over()
     late = [pair.run(f"late-{where}", where, 0.1) for where in HOSTS]
     fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, 60, what="both counted again")
-    fleet.until(lambda: fleet.in_line() == 5, 60, what="all who wait in line, those that were forgotten again")
+    fleet.until(lambda: fleet.in_queue() == 5, 60, what="all who wait in the queue, those that were forgotten again")
     fleet.until(lambda: fleet.gate.now() > fleet.state.recovers_until + 500, what="the end of the recovery")
     assert len(fleet.notes("start")) == 4, "somebody new entered before there was room"
     end.touch()
@@ -114,7 +114,7 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_seat_twice_and_no
     assert (view.state, view.job.attempt) == ("succeeded", 1), "it was run again, or ended for nothing"
     worker.signal(signal.SIGTERM)
     assert worker.wait(30) == 0
-    assert fleet.most_at_once() <= SEATS, "a seat was lent twice"
+    assert fleet.most_at_once() <= SLOTS, "a slot was lent twice"
     assert adopted(fleet) == ["log_lost"] * 2, "somebody was counted twice"
     assert fleet.events_of(ev.Recovering)
     assert not [event for _, event in fleet.events_of(ev.Reclaimed) if event.silent]
@@ -149,7 +149,7 @@ def test_a1_q2_a_failover_in_the_middle_of_much_coming_and_going(pair: Pair, see
     # 69: it asked in the very moment in which there was no server.
     assert {run.wait(120) for run in runs} <= {0, 69}
     assert sum(run.code == 69 for run in runs) <= 15
-    assert fleet.most_at_once() <= SEATS
+    assert fleet.most_at_once() <= SLOTS
     fleet.until(fleet.is_empty, 60, what="an empty gate")
     fleet.check_log()
     print(f"{len(runs)} runs, {adopted(fleet)} adopted")

@@ -158,7 +158,7 @@ def test_Q2_a_decision_whose_connection_is_killed_each_time_ends_with_a_sentence
     assert replica.decide([cmd.Acquire("mine", SPEC, replica.me)])[0].events
 
 
-def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_has_got_the_seat(
+def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_has_got_the_slot(
     url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broken connection is no restored backup: nobody's leases are to be counted again."""
@@ -374,7 +374,7 @@ def test_Q2_A1_deciders_go_on_through_two_crashes_of_the_server_and_nothing_told
         log.close()
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(granted) == len(set(granted))
-        assert set(told) <= set(granted), "a seat was lent, and then the server forgot it"
+        assert set(told) <= set(granted), "a slot was lent, and then the server forgot it"
     finally:
         server.remove()
 

@@ -38,9 +38,9 @@ def fleet(postgres: Server) -> Iterator[Fleet]:
         yield fleet
 
 
-def cap(fleet: Fleet, seats: int) -> None:
-    fleet.seats = seats
-    fleet.gate.decide([cmd.SetRule(Rule("agents", "*/m", cap=seats)), cmd.SetRule(Rule("agents", "host", cap=1000))])
+def cap(fleet: Fleet, slots: int) -> None:
+    fleet.slots = slots
+    fleet.gate.decide([cmd.SetRule(Rule("agents", "*/m", cap=slots)), cmd.SetRule(Rule("agents", "host", cap=1000))])
 
 
 def host(fleet: Fleet, name: str, beat_s: float = BEAT_S) -> dict[str, str]:
@@ -92,7 +92,7 @@ def test_l2_those_who_wait_have_no_connection_and_little_memory(fleet: Fleet) ->
     first = agent(fleet, "first", "a", 600)
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     waiting = [agent(fleet, f"w{number}", where, 0.1) for number in range(3) for where in "ab"]
-    fleet.until(lambda: fleet.in_line() == 6, what="six in line")
+    fleet.until(lambda: fleet.in_queue() == 6, what="six in the queue")
     fleet.close_gate()
     fleet.until(lambda: connections(fleet) <= 2 * 3, what="of each node: decisions, listening, reading")
     assert max(rss_mb(run.pid) for run in waiting) < 25
@@ -107,9 +107,9 @@ def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet
     first = agent(fleet, "first", "a", 600)
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     gone = agent(fleet, "gone", "a", 600)
-    fleet.until(lambda: fleet.in_line() == 1, what="one more of the same host")
+    fleet.until(lambda: fleet.in_queue() == 1, what="one more of the same host")
     second = agent(fleet, "second", "b", 0.1)
-    fleet.until(lambda: fleet.in_line() == 2, what="one of another host")
+    fleet.until(lambda: fleet.in_queue() == 2, what="one of another host")
     for pid in [first.pid, gone.pid, *nodes(fleet, "a")]:
         kill_if_there(pid)
     fleet.kill_sleeper(fleet.lives()[0].pid)
@@ -124,7 +124,7 @@ def test_l2_a_node_that_is_killed_is_started_again_and_nobody_is_lost(fleet: Fle
     first = agent(fleet, "first", "a", go, beat_s=2)  # lost after 9 s: a node needs some, on a busy machine
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     second = agent(fleet, "second", "b", 0.1, beat_s=2)
-    fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
+    fleet.until(lambda: fleet.in_queue() == 1, what="one of another host")
     for where in "ab":
         for pid in nodes(fleet, where):
             kill_if_there(pid)
@@ -141,7 +141,7 @@ def test_l2_a_host_cut_off_from_the_database_keeps_its_agents_and_finds_them_cou
     first = agent(fleet, "first", "a", 60)
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     second = agent(fleet, "second", "b", 0.5)
-    fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
+    fleet.until(lambda: fleet.in_queue() == 1, what="one of another host")
     cut_off = [first.pid, *nodes(fleet, "a")]
     for pid in cut_off:
         os.kill(pid, signal.SIGSTOP)
@@ -155,7 +155,7 @@ def test_l2_a_host_cut_off_from_the_database_keeps_its_agents_and_finds_them_cou
     fleet.until(fleet.is_empty, what="an empty gate")
 
 
-def test_q2_a_database_restored_under_running_agents_lends_no_seat_twice(fleet: Fleet) -> None:
+def test_q2_a_database_restored_under_running_agents_lends_no_slot_twice(fleet: Fleet) -> None:
     assert fleet.done(*MODEL, "--", "true", env=host(fleet, "a")).code == 0
     fleet.close_gate()
     restore = backup(fleet.store)

@@ -30,7 +30,7 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """On SQLite, unless a test says otherwise."""
     store = fresh_store(request.getfixturevalue("postgres")) if getattr(request, "param", "") == "postgresql" else ""
     with Fleet(store=store) as fleet:
-        fleet.seats = 1
+        fleet.slots = 1
         fleet.gate.decide([cmd.SetRule(Rule("agents", "*/m", cap=1))])
         yield fleet
 

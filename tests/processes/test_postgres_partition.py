@@ -102,7 +102,7 @@ def test_l2_a_host_cut_off_for_less_than_the_lost_holder_time_finds_its_leases_a
     first = world.run("first", "a", end, beat_s)
     world.until_started("first")
     second = world.run("second", "b", 0.1, beat_s)
-    fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
+    fleet.until(lambda: fleet.in_queue() == 1, what="one of another host")
     network.cut("a")
     time.sleep(cut_s)
     assert not fleet.has_started("second")
@@ -132,16 +132,16 @@ def test_l2_a_host_cut_off_for_less_than_the_lost_holder_time_finds_its_leases_a
 def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when_it_returns(
     world: World, beat_s: float, cut_s: float
 ) -> None:
-    """Its seats are lent to others after the lost-holder time and not before; who waited there asks anew."""
+    """Its slots are lent to others after the lost-holder time and not before; who waited there asks anew."""
     network, fleet = world.network, world.fleet
     cap(fleet, 2)
-    fleet.seats = 100  # for a while there are more than the cap allows
+    fleet.slots = 100  # for a while there are more than the cap allows
     first = world.run("first", "a", 3_600, beat_s)
     end = fleet.folder / "end"
     ends = world.run("ends", "a", end, beat_s)
     world.until_started("first", "ends")
     second = world.run("second", "b", 0.1, beat_s)
-    fleet.until(lambda: fleet.in_line() == 1, what="one of another host")
+    fleet.until(lambda: fleet.in_queue() == 1, what="one of another host")
     waiter = world.run("waiter", "a", 0.1, beat_s)
     fleet.until(lambda: "position" in waiter.err, what="one more of the first host, who knows that it waits")
     network.cut("a")
@@ -156,7 +156,7 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     assert {event.cause for _, event in taken} == {"lost"}
     assert min(at for at, _ in taken) - beat_at >= beat_s * 4_500
     (began,) = [life.started for life in fleet.lives() if life.name == "second"]
-    assert began + fleet.log_offset_ms() - beat_at >= beat_s * 4_500 - 5, "a seat was lent twice too early"
+    assert began + fleet.log_offset_ms() - beat_at >= beat_s * 4_500 - 5, "a slot was lent twice too early"
     assert [life.ended for life in fleet.lives() if life.name == "first"] == [None], "an agent did not go on"
     time.sleep(max(cut_s - (time.monotonic() - cut_at), 0))
     if cut_s:
@@ -167,7 +167,7 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     assert waiter.wait(PATIENCE_S) == 0, "who waited there asks anew, and gets its turn"
     told = world.history()
     assert "its host a was not heard of for too long, where it may still run" in told
-    assert "left the line: its host was not heard of for too long" in told
+    assert "left the queue: its host was not heard of for too long" in told
     assert "its host was cut off for long, and its lease had been taken back" in told
     world.end(first)
     if SOAK:

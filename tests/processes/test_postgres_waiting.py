@@ -109,7 +109,7 @@ def test_a_waiter_on_another_machine_is_woken_by_a_release_and_not_by_its_poll(
     within(monotonic() - released, 15, "s: it was not woken, and found out when its time was up")
 
 
-def test_between_a_release_and_a_seat_elsewhere_are_four_round_trips_and_one_that_waits_for_the_disk(
+def test_between_a_release_and_a_slot_elsewhere_are_four_round_trips_and_one_that_waits_for_the_disk(
     gates: tuple[DirectGate, DirectGate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = gates
@@ -273,7 +273,7 @@ def test_l2_a_host_that_was_heard_of_after_it_was_looked_for_loses_nothing(
     one.decide([judged])
     assert "theirs" in one.state.leases, "it had been heard of when that was decided"
     while "theirs" in one.state.leases:
-        assert monotonic() < until, "one that stays silent keeps its seat"
+        assert monotonic() < until, "one that stays silent keeps its slot"
         one.log.beat("somebody else")
         one.decide([judged])
         sleep(0.02)

@@ -44,9 +44,9 @@ def adopted(fleet: Fleet) -> list[str]:
 
 @pytest.mark.parametrize("noded", [False, True], ids=["directly", "through a node"])
 @pytest.mark.parametrize("waiter", [False, True], ids=["nobody waits", "somebody waits"])
-def test_q2_a_backup_restored_under_running_agents_lends_no_seat_twice(fleet: Fleet, noded: bool, waiter: bool) -> None:
+def test_q2_a_backup_restored_under_running_agents_lends_no_slot_twice(fleet: Fleet, noded: bool, waiter: bool) -> None:
     fleet.configure("[agents]\nhost = 2\n")
-    fleet.seats = 2
+    fleet.slots = 2
     assert fleet.done("--", "true").code == 0
     back_up(fleet)
     if noded:
@@ -55,7 +55,7 @@ def test_q2_a_backup_restored_under_running_agents_lends_no_seat_twice(fleet: Fl
     running = [fleet.run("--", *fleet.sleeper(f"old{number}", go)) for number in range(2)]
     fleet.until(lambda: len(fleet.notes("start")) == 2, what="two agents")
     waiting = [fleet.run("--", *fleet.sleeper("waiting", 0.3))] if waiter else []
-    fleet.until(lambda: fleet.in_line() == len(waiting), what="the one who waits")
+    fleet.until(lambda: fleet.in_queue() == len(waiting), what="the one who waits")
     fleet.close_gate()
     restore(fleet)
     late = [fleet.run("--", *fleet.sleeper(f"new{number}", 0.3)) for number in range(3)]
@@ -87,7 +87,7 @@ def test_q2_a_store_that_is_only_opened_anew_holds_nobody_up(fleet: Fleet) -> No
 
 def test_q2_an_empty_store_in_place_of_the_old_one_waits_for_those_who_run(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
-    fleet.seats = 1
+    fleet.slots = 1
     old = fleet.run("--", *fleet.sleeper("old", 4))
     fleet.until(lambda: fleet.has_started("old"), what="the agent")
     fleet.close_gate()
@@ -101,7 +101,7 @@ def test_q2_an_empty_store_in_place_of_the_old_one_waits_for_those_who_run(fleet
 def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_before_anybody_enters(fleet: Fleet) -> None:
     """One stands in the restored line again, as if nobody had run it; of the other the store has never heard."""
     fleet.configure("[agents]\nhost = 2\n")
-    fleet.seats = 2
+    fleet.slots = 2
     jobs = Jobs(fleet)
     go = fleet.folder / "go"
     queued = jobs.quickly(*fleet.sleeper("queued", go))
@@ -129,7 +129,7 @@ def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_befor
 
 @pytest.mark.parametrize("noded", [False, True], ids=["directly", "through nodes"])
 def test_l2_a_host_that_was_cut_off_finds_its_agents_counted_again(fleet: Fleet, noded: bool) -> None:
-    """Its agents go on, their seats are lent to others after a while, and history tells both."""
+    """Its agents go on, their slots are lent to others after a while, and history tells both."""
     fleet.configure('[agents]\nhost = 100\n"*/m" = 1\n')
     beat_s = BEAT_S if noded else 1.5
     env_a, env_b = host("a", beat_s), host("b", beat_s)
@@ -140,7 +140,7 @@ def test_l2_a_host_that_was_cut_off_finds_its_agents_counted_again(fleet: Fleet,
     fleet.until(lambda: fleet.has_started("first"), what="the first")
     cut_off.append(first)
     second = fleet.run("-m", "p/m", "--", *fleet.sleeper("second", 1), env=env_b)
-    fleet.until(lambda: fleet.in_line() == 1, what="the second in line")
+    fleet.until(lambda: fleet.in_queue() == 1, what="the second in the queue")
     for run in cut_off:
         run.signal(signal.SIGSTOP)
     assert second.wait(30) == 0

@@ -60,7 +60,7 @@ def test_a13_six_foreign_opus_agents_keep_opus_out_and_not_sonnet(fleet: Fleet, 
     reason = json.loads(refused.out)["reason"]
     assert reason["code"] == "opus_concurrency_cap"
     assert reason["pool"] == "anthropic/claude-opus-*"
-    assert "6 of 4 seats" in reason["text"]
+    assert "6 of 4 slots" in reason["text"]
     assert "6 by agents started outside Fleetgate" in reason["text"]
     assert not (fleet.folder / "ran").exists()
     assert fleet.done("--no-wait", "-m", SONNET, "--", "true").code == 0
@@ -89,11 +89,11 @@ def test_a13_foreign_agents_count_on_the_host_too(fleet: Fleet, agents: Agents):
     refused = fleet.done("--no-wait", "--json", "--", "true")
     assert refused.code == 75
     assert json.loads(refused.out)["reason"]["pool"] == f"host:{fleet.gate.host}"
-    assert fleet.done("--no-wait", "--supervisor", "--", "true").code == 0, "a supervisor takes no host seat"
+    assert fleet.done("--no-wait", "--supervisor", "--", "true").code == 0, "a supervisor takes no host slot"
 
 
 def test_a13_agents_under_a_lease_and_their_children_are_not_foreign(fleet: Fleet, agents: Agents):
-    """Four under leases fill the cap, and are counted once: as seats that are lent."""
+    """Four under leases fill the cap, and are counted once: as slots that are lent."""
     inner = fleet.script("nested", f"#!/bin/sh\n{agents.path} run -m {OPUS} inner & wait\n")
     runs = [fleet.run("--", *agents.command(OPUS)) for _ in range(3)]
     runs.append(fleet.run("-m", OPUS, "--", inner))
@@ -101,7 +101,7 @@ def test_a13_agents_under_a_lease_and_their_children_are_not_foreign(fleet: Flee
     for _ in range(2):
         refused = fleet.done("--no-wait", "--json", "-m", OPUS, "--", "true")
         text = json.loads(refused.out)["reason"]["text"]
-        assert "4 of 4 seats" in text
+        assert "4 of 4 slots" in text
         assert "outside Fleetgate" not in text
         fleet.until(lambda: not cache_is_fresh(fleet))  # and once more, with a new look at the machine
     assert agents.counted() == {}
@@ -115,7 +115,7 @@ def cache_is_fresh(fleet: Fleet) -> bool:
     return time.time() - (fleet.home / "census.cache").stat().st_mtime < 1.1
 
 
-def test_a13_runs_that_wait_in_line_with_the_same_command_line_are_not_foreign(fleet: Fleet, agents: Agents):
+def test_a13_runs_that_wait_in_the_queue_with_the_same_command_line_are_not_foreign(fleet: Fleet, agents: Agents):
     """Five run or wait; one that came from a shell, and one under `timeout`: all are Fleetgate's."""
     runs = [fleet.run("--", *agents.command(OPUS)) for _ in range(4)]
     fleet.until(lambda: len(agents.started()) == 4)
@@ -123,7 +123,7 @@ def test_a13_runs_that_wait_in_line_with_the_same_command_line_are_not_foreign(f
     line = " ".join(runs[-1].argv[:-1])
     runs.append(fleet.start(["sh", "-c", f"{line} prompt; true"]))
     runs.append(fleet.start(["timeout", "60", *runs[0].argv]))
-    fleet.until(lambda: fleet.in_line() == 5)
+    fleet.until(lambda: fleet.in_queue() == 5)
     refused = fleet.done("--no-wait", "--json", "-m", OPUS, "--", "true")
     assert refused.code == 75
     assert agents.counted() == {}
@@ -144,7 +144,7 @@ def test_a13_an_agent_whose_wrapper_was_killed_is_not_foreign_but_still_leased(f
     others = agents.foreign(OPUS, 3)
     fleet.until(lambda: not cache_is_fresh(fleet))  # a look lasts about a second
     refused = fleet.done("--no-wait", "--json", "-m", OPUS, "--", "true")
-    assert "4 of 4 seats" in json.loads(refused.out)["reason"]["text"]
+    assert "4 of 4 slots" in json.loads(refused.out)["reason"]["text"]
     assert agents.counted() == {OPUS: 3}
     assert is_alive(pid)
     assert all(is_alive(run.pid) for run in others)

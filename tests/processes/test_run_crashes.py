@@ -1,4 +1,4 @@
-"""kill -9 of anything at any point (SPEC L2, A1): no cap is exceeded, no seat leaks, nobody else notices.
+"""kill -9 of anything at any point (SPEC L2, A1): no cap is exceeded, no slot leaks, nobody else notices.
 
 `FLEETGATE_TEST_SEED` repeats a run, `FLEETGATE_SOAK` (a number of rounds) makes it a long one.
 """
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.processes
 
 SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
 SEED = int(os.environ.get("FLEETGATE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
-SEATS = 3
+SLOTS = 3
 
 
 def seeds(few: int) -> list[int]:
     return [SEED + number for number in range(SOAK or few)]
 
 
-# --- forty runs, three seats, and somebody who kills
+# --- forty runs, three slots, and somebody who kills
 
 
 class Chaos:
@@ -41,13 +41,13 @@ class Chaos:
         print(f"FLEETGATE_TEST_SEED={seed}")
         self.fleet = fleet
         self.random = random.Random(seed)
-        fleet.configure(f"[agents]\nhost = {SEATS}\n")
-        fleet.seats = SEATS
+        fleet.configure(f"[agents]\nhost = {SLOTS}\n")
+        fleet.slots = SLOTS
         self.runs = {}
         for number in range(runs):
             sleeper = fleet.sleeper(f"s{number}", self.random.uniform(0.4, 1.0))
             self.runs[f"s{number}"] = fleet.run("--quiet", "--", *sleeper)
-        self.killed_in_line: set[str] = set()
+        self.killed_in_the_queue: set[str] = set()
         self.killed_running: dict[str, int] = {}  # wrapper killed; its agent's pid
         self.killed_agents: set[str] = set()
         self.stopped: Run | None = None
@@ -56,10 +56,10 @@ class Chaos:
     def name_of(self, pid: int | None) -> str:
         return next((name for name, run in self.runs.items() if run.pid == pid), "")
 
-    def in_line(self) -> list[str]:
+    def in_queue(self) -> list[str]:
         tickets = self.fleet.state.tickets.values()
         found = [self.name_of(process_identity.pid_of(ticket.holder)) for ticket in tickets if not ticket.away]
-        gone = self.killed_in_line
+        gone = self.killed_in_the_queue
         return [name for name in found if name and name not in gone and self.runs[name] is not self.stopped]
 
     def running(self) -> dict[str, int]:
@@ -75,8 +75,8 @@ class Chaos:
         return {name: pid for name, pid in found.items() if any(life.pid == pid for life in self.fleet.lives())}
 
     def stop_one(self) -> None:
-        """Stop one that will soon be at the front, in line."""
-        name = self.fleet.until(lambda: self.in_line()[3:4], what="a line of four")[0]
+        """Stop one that will soon be at the front, in the queue."""
+        name = self.fleet.until(lambda: self.in_queue()[3:4], what="a line of four")[0]
         self.stopped = self.runs[name]
         self.stopped.signal(signal.SIGSTOP)
 
@@ -93,13 +93,13 @@ class Chaos:
 
     def strike(self) -> None:
         """One random death. The last few are left alone, so that somebody is there to find the dead."""
-        waiting, running = self.in_line(), self.running()
+        waiting, running = self.in_queue(), self.running()
         if len(waiting) < 6:
             return
-        what = self.random.choice(["in line", "wrapper", "agent", "both", "nothing"])
-        if what == "in line":
+        what = self.random.choice(["in the queue", "wrapper", "agent", "both", "nothing"])
+        if what == "in the queue":
             name = self.random.choice(waiting)
-            self.killed_in_line.add(name)
+            self.killed_in_the_queue.add(name)
             self.runs[name].signal(signal.SIGKILL)
         elif what != "nothing" and running:
             name = self.random.choice(sorted(running))
@@ -111,11 +111,11 @@ class Chaos:
                 self.fleet.kill_sleeper(running[name])
 
     def watch_orphans(self) -> None:
-        """An agent whose wrapper was killed keeps its seat for as long as it lives."""
+        """An agent whose wrapper was killed keeps its slot for as long as it lives."""
         leases = {process_identity.pid_of(lease.child) for lease in self.fleet.state.leases.values()}
         for name, pid in self.killed_running.items():
             if pid not in leases:
-                assert not is_alive(pid), f"{name} ({pid}) runs on without a seat\n{self.fleet.dump()}"
+                assert not is_alive(pid), f"{name} ({pid}) runs on without a slot\n{self.fleet.dump()}"
 
     def go(self) -> None:
         deadline = time.monotonic() + 100
@@ -134,7 +134,7 @@ class Chaos:
 def check_survivors(chaos: Chaos) -> None:
     ended = {life.name for life in chaos.fleet.lives() if life.ended is not None}
     for name, run in chaos.runs.items():
-        if name in chaos.killed_in_line or name in chaos.killed_running:
+        if name in chaos.killed_in_the_queue or name in chaos.killed_running:
             assert run.code == -signal.SIGKILL, run
         elif name in chaos.killed_agents:
             # It may have ended by itself in the instant before.
@@ -147,7 +147,7 @@ def check_survivors(chaos: Chaos) -> None:
 
 
 def check_orphans(chaos: Chaos) -> None:
-    """The seat of an agent without a wrapper is lent again soon after its end, with nobody's help."""
+    """The slot of an agent without a wrapper is lent again soon after its end, with nobody's help."""
     fleet = chaos.fleet
     offset = fleet.log_offset_ms()
     lives = {life.pid: life for life in fleet.lives()}
@@ -158,18 +158,18 @@ def check_orphans(chaos: Chaos) -> None:
     for name, pid in chaos.killed_running.items():
         ended = lives[pid].ended
         assert ended is not None, name
-        assert pid in reclaimed, f"the seat of {name} was not taken back\n{fleet.dump()}"
+        assert pid in reclaimed, f"the slot of {name} was not taken back\n{fleet.dump()}"
         late_ms = reclaimed[pid] - offset - ended
-        assert late_ms >= -5, f"the seat of {name} was taken back {-late_ms} ms before its end"
-        within(late_ms, 2500, f"ms from the end of {name} until its seat was taken back")
+        assert late_ms >= -5, f"the slot of {name} was taken back {-late_ms} ms before its end"
+        within(late_ms, 2500, f"ms from the end of {name} until its slot was taken back")
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", seeds(1), ids=lambda seed: "seed")
-def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet: Fleet, seed: int):
+def test_l2_forty_runs_on_three_slots_survive_kills_and_a_stopped_wrapper(fleet: Fleet, seed: int):
     chaos = Chaos(fleet, seed)
     chaos.go()
-    assert fleet.most_at_once() <= SEATS, fleet.dump()
+    assert fleet.most_at_once() <= SLOTS, fleet.dump()
     assert not fleet.notes("over"), fleet.notes("over")
     fleet.until(lambda: not any(is_alive(pid) for pid in chaos.killed_running.values()))
     check_survivors(chaos)
@@ -179,22 +179,22 @@ def test_l2_forty_runs_on_three_seats_survive_kills_and_a_stopped_wrapper(fleet:
     empty_s = time.monotonic() - ended
     check_orphans(chaos)
     fleet.check_log()
-    assert len(chaos.killed_in_line) + len(chaos.killed_running) + len(chaos.killed_agents) >= 3, "a tame seed"
+    assert len(chaos.killed_in_the_queue) + len(chaos.killed_running) + len(chaos.killed_agents) >= 3, "a tame seed"
     within(empty_s, 3, "s until no lease and no ticket was left")
 
 
-def test_l2_a_grant_to_one_that_was_killed_in_line_goes_to_the_next_at_once(fleet: Fleet):
+def test_l2_a_grant_to_one_that_was_killed_in_the_queue_goes_to_the_next_at_once(fleet: Fleet):
     """Not only when somebody looks around: nobody listens where it is told of its grant."""
     fleet.configure("[agents]\nhost = 1\n")
     late_ms = []
     for number in range(3):
-        seat = fleet.occupy()
+        slot = fleet.occupy()
         killed = fleet.waiting("--", "true")
         following = fleet.waiting("--", *fleet.sleeper(f"s{number}", 0))
         killed.signal(signal.SIGKILL)
         killed.wait()
         freed = boot_ms()
-        fleet.free(seat)
+        fleet.free(slot)
         assert following.wait() == 0, following
         late_ms.append(fleet.lives()[-1].started - freed)
     within(min(late_ms), 700, f"the next had to wait {late_ms} ms")
@@ -234,7 +234,7 @@ STAGES = {
     "in its first transaction": "SqliteLog.append:call",
     "just after a commit": "SqliteLog.append:return",
     "with the lock, after a commit": "SqliteLog.unlock:call",
-    "in line": "Waiter.wait:call",
+    "in the queue": "Waiter.wait:call",
     "about to claim its grant": "Waiter._settled:call",
     "with its lease, before it forks": "Child.prepare:call",
     "with a child that waits": "Child.prepare:return",
@@ -247,12 +247,12 @@ STAGES = {
 
 
 class Victim:
-    """One run that kills itself somewhere, at a gate with one seat; and all that must hold afterwards."""
+    """One run that kills itself somewhere, at a gate with one slot; and all that must hold afterwards."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         fleet.configure("[agents]\nhost = 1\n")
-        fleet.seats = 1
+        fleet.slots = 1
         self.number = 0
 
     def die(self, where: str, budget: int, *, from_line: bool) -> bool:
@@ -260,12 +260,12 @@ class Victim:
         fleet = self.fleet
         self.number += 1
         name = f"v{self.number}"
-        seat = fleet.occupy() if from_line else ""
+        slot = fleet.occupy() if from_line else ""
         argv = [sys.executable, "-c", SUICIDE, where, str(budget), "run", "--quiet", "--"]
         run = fleet.start([*argv, *fleet.sleeper(name, 0.1)])
-        if seat:
+        if slot:
             fleet.until(lambda: fleet.waits(run) or run.code is not None)
-            fleet.free(seat)
+            fleet.free(slot)
         code = run.wait()
         assert code in (-signal.SIGKILL, 0), run
         self.check(name, code, f"{where} {budget} {'from line' if from_line else ''}")
@@ -344,7 +344,7 @@ main(sys.argv[1:])
 
 
 def test_l2_an_agent_killed_before_it_could_start_is_an_agent_that_was_killed(fleet: Fleet):
-    """With one seat: its wrapper must not stand in line behind its own lease."""
+    """With one slot: its wrapper must not wait in the queue behind its own lease."""
     fleet.configure("[agents]\nhost = 1\n")
     run = fleet.start([sys.executable, "-c", CHILD_DIES, "run", "--", *fleet.sleeper("one", 0)])
     assert run.wait() == 137, run

@@ -37,7 +37,7 @@ def refused_agent(fleet: Fleet, before: str = "") -> list[str]:
 
 
 def last_look(fleet: Fleet) -> list[int]:
-    """When somebody in line last looked around."""
+    """When somebody in the queue last looked around."""
     return [path.stat().st_mtime_ns for path in fleet.home.glob("looked.*")]
 
 
@@ -66,7 +66,7 @@ def test_b3_an_agent_that_logs_in_while_it_runs_does_not_make_the_old_refusal_st
     assert fleet.done("-m", OPUS, "--", "true").code == 0
 
 
-def test_b3_who_waits_in_line_enters_by_itself_after_a_new_login(fleet: Fleet) -> None:
+def test_b3_who_waits_in_the_queue_enters_by_itself_after_a_new_login(fleet: Fleet) -> None:
     configured(fleet)
     assert fleet.done("-m", OPUS, "--", *refused_agent(fleet)).code == 75
     fleet.gate.decide([cmd.BackOff(GPT, "overloaded", 3_600_000)])

@@ -1,4 +1,4 @@
-"""Many waiters (DESIGN.md, "Waking"): each seat is handed over once, soon, and nobody else is bothered by it."""
+"""Many waiters (DESIGN.md, "Waking"): each slot is handed over once, soon, and nobody else is bothered by it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.timed import within
 pytestmark = pytest.mark.processes
 
 CROWD = int(os.environ.get("FLEETGATE_TEST_CROWD", "60"))
-SEATS = 2
+SLOTS = 2
 
-# Waits in line for a model call's seat, as a script of Fleetgate's own would, and says when it got it.
+# Waits in the queue for a model call's slot, as a script of Fleetgate's own would, and says when it got it.
 CALLER = """
 import sys
 from fleetgate.cli.acquire_slot import ask, read_request
@@ -54,12 +54,12 @@ def caller(fleet: Fleet, what: str = "") -> Run:
 
 @pytest.mark.parametrize("cooldown_ms", [700, 2600])
 def test_k1_a_waiter_enters_when_the_cooldown_ends_and_the_releasing_process_is_gone(fleet: Fleet, cooldown_ms: int):
-    """The head of the line keeps the time itself, whether the end was near when it began, or far."""
+    """The head of the queue keeps the time itself, whether the end was near when it began, or far."""
     fleet.configure(f'[requests]\numans = {{ cap = 1, cooldown = "{cooldown_ms}ms" }}\n')
-    seat = fleet.occupy("umans/coder", kind="requests")
+    slot = fleet.occupy("umans/coder", kind="requests")
     waiters = [caller(fleet) for _ in range(2)]
-    fleet.until(lambda: fleet.in_line() == 2)
-    fleet.free(seat)
+    fleet.until(lambda: fleet.in_queue() == 2)
+    fleet.free(slot)
     fleet.close_gate()
     first = fleet.until(lambda: [run for run in waiters if run.out])[0]
     fleet.until(lambda: first.code is not None)
@@ -81,17 +81,17 @@ def test_k1_a_waiter_enters_when_the_cooldown_ends_and_the_releasing_process_is_
     within(max(gaps), cooldown_ms + 300, f"ms from a release to the next grant: {gaps}")
 
 
-def test_k1_one_that_has_just_become_the_head_of_the_line_keeps_the_time_too(fleet: Fleet):
+def test_k1_one_that_has_just_become_the_head_of_the_queue_keeps_the_time_too(fleet: Fleet):
     """It was far behind when it last looked for its position."""
     fleet.configure('[requests]\numans = { cap = 1, cooldown = "2600ms" }\n')
-    seat = fleet.occupy("umans/coder", kind="requests")
+    slot = fleet.occupy("umans/coder", kind="requests")
     spec = Spec(models=("umans/coder",), kind="requests")
     ahead = [new_id() for _ in range(20)]
     fleet.gate.decide([cmd.Acquire(ident, spec, fleet.gate.me) for ident in ahead])
     last = caller(fleet)
-    fleet.until(lambda: fleet.in_line() == 21)
+    fleet.until(lambda: fleet.in_queue() == 21)
     fleet.until(lambda: list(fleet.home.glob("looked.*")))
-    fleet.gate.decide([*(cmd.Cancel(ident) for ident in ahead), cmd.Release(seat)])
+    fleet.gate.decide([*(cmd.Cancel(ident) for ident in ahead), cmd.Release(slot)])
     assert last.wait() == 0
     (released, _), (granted, _) = fleet.events_of(ev.Released)[0], fleet.events_of(ev.Granted)[1]
     assert granted - released >= 2600
@@ -102,7 +102,7 @@ def test_k1_one_that_has_just_become_the_head_of_the_line_keeps_the_time_too(fle
 
 
 def hand_overs(fleet: Fleet) -> list[int]:
-    """How long each seat that was waited for stood free, in ms."""
+    """How long each slot that was waited for stood free, in ms."""
     freed: list[int] = []
     gaps = []
     waiting = 0
@@ -121,21 +121,21 @@ def hand_overs(fleet: Fleet) -> list[int]:
 
 @pytest.mark.timeout(120)
 def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
-    fleet.configure(f"[agents]\nhost = {SEATS}\n")
-    fleet.seats = SEATS
-    seats = [fleet.occupy() for _ in range(SEATS)]
+    fleet.configure(f"[agents]\nhost = {SLOTS}\n")
+    fleet.slots = SLOTS
+    slots = [fleet.occupy() for _ in range(SLOTS)]
     # Ten at a time, so that their starts do not count as waiting.
     runs: list[Run] = []
     for number in range(CROWD):
         runs.append(fleet.run("--quiet", "--", *fleet.sleeper(f"s{number}", 0.1)))
         if number % 10 == 9:
-            fleet.until(lambda: fleet.in_line() == len(runs), 60)
+            fleet.until(lambda: fleet.in_queue() == len(runs), 60)
     rest = [cpu_s(run.pid) for run in runs]
     began = time.monotonic()
     fleet.until(lambda: time.monotonic() - began > 3)  # the thing measured
     idle_s = sum(cpu_s(run.pid) for run in runs) - sum(rest)
     used = {run.pid: cpu_s(run.pid) for run in runs}
-    fleet.free(*seats)
+    fleet.free(*slots)
     last: dict[int, float] = {}
     deadline = time.monotonic() + 100
     while any(run.code is None for run in runs):
@@ -148,7 +148,7 @@ def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
         time.sleep(0.1)
     assert [run.code for run in runs] == [0] * len(runs)
     assert not fleet.notes("over")
-    assert fleet.most_at_once() <= SEATS
+    assert fleet.most_at_once() <= SLOTS
     gaps = hand_overs(fleet)
     assert len(gaps) == len(runs)
     # And from the commit of the grant to the agent's own first line.
@@ -162,12 +162,12 @@ def test_many_waiters_are_served_one_by_one_without_a_stampede(fleet: Fleet):
         f"handed over in {sorted(gaps)[len(gaps) // 2]} ms, started in {sorted(slow)[len(slow) // 2]} ms; {each_s=:.3f}"
     )
     within(idle_s, 0.05 * 3 * 2 * len(runs) / 10 + 0.5, f"s of processor time of {len(runs)} that only waited for 3 s")
-    within(sorted(gaps)[len(gaps) // 2], 1000, f"ms that a seat stood free: {gaps}")
+    within(sorted(gaps)[len(gaps) // 2], 1000, f"ms that a slot stood free: {gaps}")
     within(sorted(slow)[len(slow) // 2], 1000, f"ms from the grant to the agent: {slow}")
     within(each_s, 0.3, "s of processor time that a waiter used until its turn")
 
 
-def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_line(fleet: Fleet):
+def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_the_queue(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
     fleet.occupy()
     sleeper = fleet.start([*PYTHON, "-c", "import time; time.sleep(300)"])
@@ -175,7 +175,7 @@ def test_a_waiting_run_is_small_and_idle_with_a_thousand_in_line(fleet: Fleet):
     assert holder is not None
     spec = Spec(host=fleet.gate.host)
     fleet.gate.decide([cmd.Acquire(new_id(), spec, holder, command=f"agent {number}") for number in range(1000)])
-    assert fleet.in_line() == 1000
+    assert fleet.in_queue() == 1000
     run = fleet.waiting("--", "true")
     fleet.until(lambda: re.search(r"position 1001\b", run.err))
     before = cpu_s(run.pid)

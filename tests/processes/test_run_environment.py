@@ -44,7 +44,7 @@ def test_c3_the_opus_cap_of_the_environment_replaces_that_of_the_file(fleet: Fle
     told = fleet.done("--no-wait", "--json", "-m", OPUS, "--", "true", env=env)
     reason = json.loads(told.out)["reason"]
     assert reason["code"] == "opus_concurrency_cap"
-    assert "6 of 6 seats" in reason["text"]
+    assert "6 of 6 slots" in reason["text"]
     fleet.runs[0].signal(signal.SIGTERM)
     assert seventh.wait() == 0
     assert fleet.done("--no-wait", "-m", OPUS, "--", "true").code == 75, "five run, and the file says four"
@@ -258,7 +258,7 @@ def test_r7_the_child_inherits_the_environment_and_the_folder(fleet: Fleet):
     assert run.out.split() == ["yes", str(fleet.folder)]
 
 
-def test_r8_a_supervisor_takes_no_host_seat_but_one_of_its_model(fleet: Fleet):
+def test_r8_a_supervisor_takes_no_host_slot_but_one_of_its_model(fleet: Fleet):
     fleet.configure('[agents]\nhost = 1\n"anthropic/claude-opus-*" = 1\n')
     sleepers(fleet, 1)
     sleepers(fleet, 1, "--supervisor", "-m", OPUS)
@@ -279,7 +279,7 @@ def test_c2_an_edited_file_is_in_force_for_the_next_run_and_lets_in_who_waits(fl
     assert waiting.wait() == 0
 
 
-def test_c6_a_bad_file_stops_the_command_with_78_and_names_the_line(fleet: Fleet):
+def test_c6_a_bad_file_stops_the_command_with_78_and_names_the_queue(fleet: Fleet):
     fleet.configure("[agents]\nhots = 3\n")
     run = fleet.done("--status-file", "status.json", "--", "touch", "ran")
     assert run.code == 78

@@ -109,7 +109,7 @@ def test_q2_where_there_is_no_room_for_a_store_a_run_exits_69(fleet: Fleet, disk
     assert fleet.done("--", "true").code == 0, "what the first left behind is in the way"
 
 
-def test_q2_a_run_in_line_outlasts_a_full_disk(fleet: Fleet, disk: Disk):
+def test_q2_a_run_in_the_queue_outlasts_a_full_disk(fleet: Fleet, disk: Disk):
     """It keeps its place, says what is wrong once, and does not spin."""
     first = fleet.run("--quiet", "--", *fleet.sleeper("first", 30))
     fleet.until(lambda: fleet.has_started("first"))
@@ -136,7 +136,7 @@ def test_q2_an_agent_that_ends_on_a_full_disk_keeps_its_exit_code(fleet: Fleet, 
     assert says_once(run, "no space is left")
     assert '"exit_code":7' in (fleet.folder / "status.json").read_text()
     disk.empty()
-    assert fleet.done("--no-wait", "--", "true").code == 0, "its seat is gone"
+    assert fleet.done("--no-wait", "--", "true").code == 0, "its slot is gone"
     assert fleet.is_empty()
 
 
@@ -250,15 +250,15 @@ def delete(fleet: Fleet, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["database", "folder"])
-def test_q2_runs_in_line_outlast_the_loss_of_the_database(fleet: Fleet, what: str):
+def test_q2_runs_in_the_queue_outlast_the_loss_of_the_database(fleet: Fleet, what: str):
     """The log is gone and with it the line: those who stand in it say so, and stand in the new one."""
     fleet.configure(ONE)
-    fleet.seats = 1
+    fleet.slots = 1
     held = fleet.occupy()
     runs = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 0.1)) for number in range(3)]
     delete(fleet, what)
     fleet.until(lambda: all("asking again" in run.err for run in runs), what="a word about it of each")
-    fleet.until(lambda: held in fleet.state.leases, what="a seat for the one who has not lost anything but a row")
+    fleet.until(lambda: held in fleet.state.leases, what="a slot for the one who has not lost anything but a row")
     assert not fleet.lives()
     fleet.free(held)
     for run in runs:
@@ -308,13 +308,13 @@ def waits_for_a_lock(run: Run) -> bool:
 
 
 def test_q2_a_process_stopped_with_the_lock_is_named_after_five_seconds(fleet: Fleet):
-    """By one that asks, one that stands in line and one that gives back; all go on when it is continued."""
+    """By one that asks, one that waits in the queue and one that gives back; all go on when it is continued."""
     fleet.configure("[agents]\nhost = 2\n")
     dying = fleet.run("--quiet", "--", *fleet.sleeper("dying", 30))
     go = fleet.folder / "go"
     ending = fleet.run("--", *fleet.sleeper("ending", go))
     fleet.until(lambda: fleet.has_started("dying") and fleet.has_started("ending"))
-    in_line = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 30)) for number in range(2)]
+    in_queue = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 30)) for number in range(2)]
     holder = stopped_holder(fleet)
     began = time.monotonic()
     asking = fleet.run("--", "true")
@@ -324,14 +324,14 @@ def test_q2_a_process_stopped_with_the_lock_is_named_after_five_seconds(fleet: F
     words = (f"process {holder.pid}", "holds its lock", f"kill -CONT {holder.pid}")
     fleet.until(lambda: says_once(asking, *words) and says_once(ending, *words))
     assert time.monotonic() - began > 4
-    fleet.until(lambda: any(says_once(run, *words) for run in in_line))
-    assert [run.code for run in (ending, asking, *in_line)] == [None] * 4
+    fleet.until(lambda: any(says_once(run, *words) for run in in_queue))
+    assert [run.code for run in (ending, asking, *in_queue)] == [None] * 4
     holder.signal(signal.SIGCONT)
     assert ending.wait() == 0, ending
     fleet.until(lambda: fleet.has_started("s0") and fleet.has_started("s1"))
     assert holder.wait() == 0
-    assert rests(asking), "it spins in line, woken by the signal that made it speak"
-    in_line[0].signal(signal.SIGTERM)
+    assert rests(asking), "it spins in the queue, woken by the signal that made it speak"
+    in_queue[0].signal(signal.SIGTERM)
     assert asking.wait() == 0, asking
 
 
@@ -347,17 +347,17 @@ def test_q2_all_go_on_when_the_process_with_the_lock_is_killed(fleet: Fleet):
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
 def test_q2_a_run_that_waits_for_the_lock_can_be_left_at_once(fleet: Fleet, name: str):
-    """With a place in line that it cannot give back, and without one: whoever comes next finds it gone."""
+    """With a place in the queue that it cannot give back, and without one: whoever comes next finds it gone."""
     number = getattr(signal, f"SIG{name}")
     fleet.configure(ONE)
     first = fleet.run("--quiet", "--", *fleet.sleeper("first", 30))
     fleet.until(lambda: fleet.has_started("first"))
-    in_line = fleet.waiting("--", "touch", "ran")
+    in_queue = fleet.waiting("--", "touch", "ran")
     holder = stopped_holder(fleet)
     asking = fleet.run("--", "touch", "ran")
     first.signal(signal.SIGKILL)
     fleet.kill_sleeper(fleet.lives()[0].pid)
-    for run in (in_line, asking):
+    for run in (in_queue, asking):
         fleet.until(partial(waits_for_a_lock, run), what=f"{run.pid} waits for the lock")
         run.signal(number)
         assert run.wait() == 128 + number, run

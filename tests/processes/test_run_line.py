@@ -1,4 +1,4 @@
-"""`fleetgate run` in line: how it leaves, what it says, what it exits with (SPEC R1-R3, A8-A10, O5, O6)."""
+"""`fleetgate run` in the queue: how it leaves, what it says, what it exits with (SPEC R1-R3, A8-A10, O5, O6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS_KEYS = {"admitted", "model", "lease", "waited_s", "exit_code", "signal", 
 
 @pytest.fixture
 def full(fleet: Fleet) -> Fleet:
-    """One seat, and this process has it."""
+    """One slot, and this process has it."""
     fleet.configure(ONE)
     fleet.occupy()
     return fleet
@@ -38,11 +38,11 @@ def status(fleet: Fleet) -> dict[str, Any]:
     return told
 
 
-# --- leaving the line
+# --- leaving the queue
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
-def test_r2_a_signal_in_line_leaves_the_line_with_128_plus_its_number(full: Fleet, name: str):
+def test_r2_a_signal_in_the_queue_leaves_the_queue_with_128_plus_its_number(full: Fleet, name: str):
     number = getattr(signal, f"SIG{name}")
     run = full.waiting("--status-file", "status.json", "--", "touch", "ran")
     run.signal(number)
@@ -69,7 +69,7 @@ def test_r2_a_signal_at_any_moment_before_the_agent_starts_leaves_no_ticket(full
     assert not (full.folder / "ran").exists()
 
 
-def test_r2_an_impatient_person_leaves_the_line_just_once(full: Fleet):
+def test_r2_an_impatient_person_leaves_the_queue_just_once(full: Fleet):
     run = full.waiting("--", "true")
     for _ in range(5):
         kill_if_there(run.pid, signal.SIGINT)
@@ -79,7 +79,7 @@ def test_r2_an_impatient_person_leaves_the_line_just_once(full: Fleet):
     assert not full.state.tickets
 
 
-def test_r2_nohup_stays_nohup_in_line(full: Fleet):
+def test_r2_nohup_stays_nohup_in_the_queue(full: Fleet):
     run = full.start(["nohup", *FLEETGATE, "run", "--", "true"])
     full.until(lambda: full.waits(run))
     run.signal(signal.SIGHUP)
@@ -124,7 +124,7 @@ def test_r3_no_wait_exits_75_at_once_and_says_why_in_json(full: Fleet):
     reason = told["reason"]
     assert reason.keys() >= {"code", "text", "pool", "pools", "until"}
     assert (reason["code"], reason["pool"], reason["pools"]) == ("concurrency_cap", host, [host])
-    assert f"1 of 1 seats of {host} are taken" in reason["text"]
+    assert f"1 of 1 slots of {host} are taken" in reason["text"]
     facts = status(full)
     assert (facts["admitted"], facts["exit_code"], facts["lease"], facts["outcome"]) == (False, 75, None, None)
     assert facts["reason"] == reason
@@ -139,14 +139,14 @@ def test_r3_no_wait_without_json_is_a_sentence_on_stderr_and_nothing_on_stdout(f
     assert re.fullmatch(r"fleetgate: not admitted: .* are taken \(concurrency_cap\)\n", run.err), run.err
 
 
-def test_r3_a_wait_that_is_over_exits_75_and_leaves_the_line(full: Fleet):
+def test_r3_a_wait_that_is_over_exits_75_and_leaves_the_queue(full: Fleet):
     began = time.monotonic()
     run = full.done("--wait", "1s", "--json", "--status-file", "status.json", "--", "touch", "ran")
     took_s = time.monotonic() - began
     assert run.code == 75, run
     told = json.loads(run.out)
     assert told["reason"]["code"] == "concurrency_cap"
-    assert told["reason"]["text"].startswith("after 1s in line, ")
+    assert told["reason"]["text"].startswith("after 1s in the queue, ")
     assert told["position"] == 1
     assert 1 <= status(full)["waited_s"] <= took_s
     assert not full.state.tickets
@@ -252,7 +252,7 @@ def test_o6_the_status_file_tells_what_really_happened(fleet: Fleet, code: int):
     assert (released.exit_code, released.model) == (code, "anthropic/claude-x")
 
 
-def test_o6_the_status_file_counts_the_time_in_line(full: Fleet):
+def test_o6_the_status_file_counts_the_time_in_the_queue(full: Fleet):
     run = full.waiting("--status-file", "status.json", "--", "true")
     began = time.monotonic()
     time.sleep(0.6)  # the thing measured
@@ -263,7 +263,7 @@ def test_o6_the_status_file_counts_the_time_in_line(full: Fleet):
 
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
-def test_r3_what_cannot_run_gives_its_seat_back(fleet: Fleet, command: str, code: int):
+def test_r3_what_cannot_run_gives_its_slot_back(fleet: Fleet, command: str, code: int):
     fleet.configure(ONE)
     run = fleet.done("--status-file", "status.json", "--", command)
     assert run.code == code
@@ -336,7 +336,7 @@ def test_r1_quiet_says_nothing(full: Fleet):
 
 
 def test_r6_many_first_runs_at_once_make_one_store_and_each_is_in_its_history(fleet: Fleet):
-    """Nobody takes back the seat of an agent that has just ended, before its wrapper could say how."""
+    """Nobody takes back the slot of an agent that has just ended, before its wrapper could say how."""
     runs = [fleet.run("--", "sh", "-c", f"exit {number}") for number in range(16)]
     assert [run.wait(30) for run in runs] == list(range(16)), fleet.dump()
     assert sorted(event.exit_code or 0 for _, event in fleet.events_of(ev.Released)) == list(range(16))
@@ -344,7 +344,7 @@ def test_r6_many_first_runs_at_once_make_one_store_and_each_is_in_its_history(fl
     fleet.check_log()
 
 
-def test_l2_the_seat_of_an_agent_that_ended_is_free_also_when_its_wrapper_is_stopped(fleet: Fleet):
+def test_l2_the_slot_of_an_agent_that_ended_is_free_also_when_its_wrapper_is_stopped(fleet: Fleet):
     fleet.configure(ONE)
     run = fleet.run("--", *fleet.sleeper("one", 60))
     fleet.until(lambda: fleet.has_started("one"))
@@ -363,9 +363,9 @@ def test_r6_where_it_cannot_be_woken_as_usual_a_run_enters_all_the_same(fleet: F
         fleet.home.mkdir()
         (fleet.home / "run").write_text("not a folder")
     fleet.configure(ONE)
-    seat = fleet.occupy()
+    slot = fleet.occupy()
     run = fleet.waiting("--", "true")
-    fleet.free(seat)
+    fleet.free(slot)
     assert run.wait() == 0
     assert fleet.is_empty()
 
@@ -386,7 +386,7 @@ def test_r3_with_closed_files_the_code_is_still_the_agents(fleet: Fleet, files: 
 
 def test_r3_with_closed_files_waiting_is_waiting(full: Fleet):
     run = full.start(closed(f"{FLEETGATE[0]} run -- sh -c 'exit 5'", "<&- >&- 2>&-"))
-    full.until(lambda: full.in_line() == 1)
+    full.until(lambda: full.in_queue() == 1)
     full.free(*full.state.leases)
     run.wait()
     assert (full.folder / "code").read_text() == "5\n", run
@@ -401,7 +401,7 @@ def test_r1_a_run_whose_reader_has_left_waits_and_runs_all_the_same(full: Fleet,
     os.close(reader)
     os.close(writer)
     with process:
-        full.until(lambda: full.in_line() == 1 or process.poll() is not None)
+        full.until(lambda: full.in_queue() == 1 or process.poll() is not None)
         began = time.monotonic()
         full.until(lambda: time.monotonic() - began > 1.2)  # it has spoken by now
         full.free(*full.state.leases)

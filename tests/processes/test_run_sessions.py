@@ -198,7 +198,7 @@ def test_r9_a_command_that_says_itself_what_to_resume_is_left_alone(agents: Agen
 def test_r9_one_live_run_per_key_while_it_waits_and_while_it_runs(agents: Agents) -> None:
     fleet = agents.fleet
     fleet.configure("[agents]\nhost = 1\n")
-    seat = fleet.occupy()
+    slot = fleet.occupy()
     agents.file("stay").touch()
     first = fleet.waiting("--session", "issue-7", "--", *agents.command("claude"))
     second = fleet.done("--session", "issue-7", "--json", "--", "touch", "ran")
@@ -207,7 +207,7 @@ def test_r9_one_live_run_per_key_while_it_waits_and_while_it_runs(agents: Agents
     assert reason["code"] == "session_taken"
     assert "'issue-7'" in reason["text"]
     assert str(first.pid) in reason["text"]
-    fleet.free(seat)
+    fleet.free(slot)
     fleet.until(lambda: agents.calls())
     third = fleet.done("--session", "issue-7", "--", "touch", "ran")
     assert third.code == 75, third
@@ -319,7 +319,7 @@ def _to_be_probed(fleet: Fleet) -> None:
 # --- R5: the group
 
 
-def test_r5_the_seat_is_not_free_while_somebody_of_the_ended_group_lives(fleet: Fleet) -> None:
+def test_r5_the_slot_is_not_free_while_somebody_of_the_ended_group_lives(fleet: Fleet) -> None:
     """The agent's first process obeys TERM, one of its group does not; and the wrapper cannot speak."""
     fleet.configure("[agents]\nhost = 1\n")
     program = fleet.script(
@@ -334,7 +334,7 @@ def test_r5_the_seat_is_not_free_while_somebody_of_the_ended_group_lives(fleet: 
     (lease,) = fleet.until(lambda: [lease for lease in fleet.state.leases.values() if lease.child])
     agent = int(lease.child.split("|")[3])
     fleet.until(lambda: not is_alive(agent), what="the end of the agent's first process")
-    fleet.until(lambda: fleet.state.leases[lease.id].lives_with == lease.ticket.holder, what="the seat's new life")
+    fleet.until(lambda: fleet.state.leases[lease.id].lives_with == lease.ticket.holder, what="the slot's new life")
     run.signal(signal.SIGSTOP)
     deaf = int((fleet.folder / "deaf").read_text())
     assert is_alive(deaf)
@@ -346,7 +346,7 @@ def test_r5_the_seat_is_not_free_while_somebody_of_the_ended_group_lives(fleet: 
     assert fleet.done("--no-wait", "--", "true").code == 0
 
 
-def test_l2_a_deaf_agent_keeps_its_seat_when_the_wrapper_that_ends_it_is_killed(fleet: Fleet) -> None:
+def test_l2_a_deaf_agent_keeps_its_slot_when_the_wrapper_that_ends_it_is_killed(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
     program = fleet.script(
         "opencode",

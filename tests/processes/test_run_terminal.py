@@ -45,18 +45,18 @@ sys.exit(9)
 
 
 def full(fleet: Fleet) -> str:
-    """One seat, and this process has it; the lease."""
+    """One slot, and this process has it; the lease."""
     fleet.configure("[agents]\nhost = 1\n")
     return fleet.occupy()
 
 
 def test_r1_waiting_is_one_line_that_is_updated_and_then_cleared(fleet: Fleet):
-    seat = full(fleet)
+    slot = full(fleet)
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- printf 'child\\n'")
         terminal.wait("waits 1s, position 1 of 1 for ")
         terminal.wait("waits 2s, position 1 of 1 for ")
-        fleet.free(seat)
+        fleet.free(slot)
         seen = terminal.wait(r"child\r\n")
         # What was drawn is wiped before the child draws; nothing of it stays on its own line.
         assert seen.endswith("\r\x1b[Kchild\r\n"), seen
@@ -66,7 +66,7 @@ def test_r1_waiting_is_one_line_that_is_updated_and_then_cleared(fleet: Fleet):
         terminal.wait(terminal.PROMPT)
 
 
-def test_r1_the_line_fits_the_terminal_and_the_position_is_on_it_whatever_the_command_is(fleet: Fleet):
+def test_r1_the_queue_fits_the_terminal_and_the_position_is_on_it_whatever_the_command_is(fleet: Fleet):
     full(fleet)
     (fleet.folder / "prompt").write_text("fix\nthe \x1b[2J\x07 tests " + "and so on " * 30)
     with Terminal(fleet, columns=80) as terminal:
@@ -92,16 +92,16 @@ def test_r1_plain_lines_are_lines_whatever_the_command_is(fleet: Fleet):
 
 
 def test_r1_quiet_draws_nothing(fleet: Fleet):
-    seat = full(fleet)
+    slot = full(fleet)
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} --quiet -- printf 'child\\n'")
-        fleet.until(lambda: fleet.in_line() == 1)
-        fleet.free(seat)
+        fleet.until(lambda: fleet.in_queue() == 1)
+        fleet.free(slot)
         seen = terminal.wait(r"child\\n'\r\n(?s:.*)child\r\n")
         assert seen.endswith("child\\n'\r\nchild\r\n"), seen
 
 
-def test_r2_ctrl_c_in_line_leaves_the_line_and_the_terminal_as_it_was(fleet: Fleet):
+def test_r2_ctrl_c_in_the_queue_leaves_the_queue_and_the_terminal_as_it_was(fleet: Fleet):
     full(fleet)
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- touch ran; echo code=$?")
@@ -115,8 +115,8 @@ def test_r2_ctrl_c_in_line_leaves_the_line_and_the_terminal_as_it_was(fleet: Fle
         assert not (fleet.folder / "ran").exists()
 
 
-def test_r2_ctrl_z_in_line_and_fg_keeps_the_place(fleet: Fleet):
-    seat = full(fleet)
+def test_r2_ctrl_z_in_the_queue_and_fg_keeps_the_place(fleet: Fleet):
+    slot = full(fleet)
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- echo child")
         terminal.wait("position 1")
@@ -125,7 +125,7 @@ def test_r2_ctrl_z_in_line_and_fg_keeps_the_place(fleet: Fleet):
         terminal.wait("Stopped")
         terminal.wait(terminal.PROMPT)
         assert list(fleet.state.tickets) == [ticket]
-        fleet.free(seat)
+        fleet.free(slot)
         fleet.until(lambda: ticket in fleet.state.leases)
         terminal.line("fg")
         terminal.wait(r"child\r\n")
@@ -145,7 +145,7 @@ def test_r2_ctrl_c_reaches_the_child_once_and_its_code_is_returned(fleet: Fleet)
         fleet.until(fleet.is_empty)
 
 
-def test_r2_ctrl_z_and_fg_stop_and_continue_the_child_which_keeps_its_seat(fleet: Fleet):
+def test_r2_ctrl_z_and_fg_stop_and_continue_the_child_which_keeps_its_slot(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
     with Terminal(fleet) as terminal:
         go = fleet.folder / "go"
@@ -155,7 +155,7 @@ def test_r2_ctrl_z_and_fg_stop_and_continue_the_child_which_keeps_its_seat(fleet
         terminal.type(CTRL_Z)
         terminal.wait("Stopped")
         fleet.until(lambda: state_of(life.pid) == "T")
-        assert fleet.done("--no-wait", "--", "true").code == 75, "a stopped agent lost its seat"
+        assert fleet.done("--no-wait", "--", "true").code == 75, "a stopped agent lost its slot"
         terminal.line("fg")
         fleet.until(lambda: state_of(life.pid) not in ("T", ""))
         go.touch()
@@ -188,12 +188,12 @@ def test_r2_a_shell_under_fleetgate_has_the_terminal_and_job_control(fleet: Flee
 
 @pytest.mark.skipif(shutil.which("less") is None, reason="needs less")
 def test_r2_less_pages_and_quits_by_its_own_keys(fleet: Fleet):
-    seat = full(fleet)
+    slot = full(fleet)
     (fleet.folder / "text").write_text("".join(f"line {number}\n" for number in range(1, 201)))
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- less text; echo code=$?")
         terminal.wait("position 1")
-        fleet.free(seat)
+        fleet.free(slot)
         first = terminal.wait(r"line 10\r\n")
         assert "line 1\r\n" in first
         terminal.type(" ")
@@ -204,8 +204,8 @@ def test_r2_less_pages_and_quits_by_its_own_keys(fleet: Fleet):
         assert "code=0" in terminal.wait(r"code=\d+\r\n")
 
 
-def test_l2_a_terminal_that_is_closed_ends_the_agent_and_frees_its_seat(fleet: Fleet):
-    """The hang-up reaches the agent; if it ignored it, it would keep its seat."""
+def test_l2_a_terminal_that_is_closed_ends_the_agent_and_frees_its_slot(fleet: Fleet):
+    """The hang-up reaches the agent; if it ignored it, it would keep its slot."""
     fleet.configure("[agents]\nhost = 1\n")
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- {shlex.join(fleet.sleeper('one', 60))}")

@@ -1,4 +1,4 @@
-"""The usage gate (SPEC G1-G5) with real processes that wait in line, and a provider that is asked over HTTP."""
+"""The usage gate (SPEC G1-G5) with real processes that wait in the queue, and a provider that is asked over HTTP."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def answers(fleet: Fleet) -> list[ev.UsageAnswered]:
 
 def test_g1_g3_g5_who_waits_enters_by_the_providers_own_count_alone(fleet: Fleet, provider: FakeProvider) -> None:
     gated(fleet, provider, cap=2)
-    seats = [fleet.occupy(MODEL), fleet.occupy(MODEL)]
+    slots = [fleet.occupy(MODEL), fleet.occupy(MODEL)]
     assert provider.stats.usage_asked == 0, "nobody waits: no questions"
     provider.count.others = 2
     first, second = waiting(fleet, "first"), waiting(fleet, "second")
-    fleet.free(*seats)
+    fleet.free(*slots)
     fleet.until(lambda: len(answers(fleet)) >= 3)  # after the release, and after a second
     assert fleet.waits(first)
     assert fleet.waits(second)
@@ -94,10 +94,10 @@ def test_g4_unknown_decides_without_the_gate_and_says_why(
     fleet: Fleet, provider: FakeProvider, fault: Fault, error: str
 ) -> None:
     gated(fleet, provider, cap=1)
-    seat = fleet.occupy(MODEL)
+    slot = fleet.occupy(MODEL)
     provider.script(fault)
     waiting(fleet, "agent")
-    fleet.free(seat)
+    fleet.free(slot)
     fleet.until(lambda: fleet.has_started("agent"))
     assert answers(fleet)[-1].error == error
     (pool,) = [pool for pool in fleet.json("status")["pools"] if pool["pool"] == "umans"]
@@ -106,10 +106,10 @@ def test_g4_unknown_decides_without_the_gate_and_says_why(
 
 def test_g3_when_the_process_that_asks_is_killed_another_asks(fleet: Fleet, provider: FakeProvider) -> None:
     gated(fleet, provider, cap=1)
-    seat = fleet.occupy(MODEL)
+    slot = fleet.occupy(MODEL)
     provider.script(Fault(on="usage", delay_s=30))
     runs = [waiting(fleet, "one"), waiting(fleet, "two")]
-    fleet.free(seat)
+    fleet.free(slot)
     fleet.until(lambda: provider.stats.usage_asked == 1)
     asker = fleet.state.gates[0].upstream.asked_by
     (other,) = [run for run in runs if run.pid != process_identity.pid_of(asker)]
@@ -121,11 +121,11 @@ def test_g3_when_the_process_that_asks_is_killed_another_asks(fleet: Fleet, prov
 
 def test_g3_only_processes_that_have_the_key_ask(fleet: Fleet, provider: FakeProvider) -> None:
     gated(fleet, provider, cap=1)
-    seat = fleet.occupy(MODEL)
+    slot = fleet.occupy(MODEL)
     provider.count.others = 1
     without = waiting(fleet, "without", key="")
     with_key = waiting(fleet, "with")
-    fleet.free(seat)
+    fleet.free(slot)
     fleet.until(lambda: len(answers(fleet)) >= 2)
     assert fleet.waits(without)
     by = {process_identity.pid_of(event.by) for _, event in fleet.events_of(ev.UsageAsked)}

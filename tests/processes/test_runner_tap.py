@@ -472,7 +472,7 @@ def test_R5_the_whole_group_is_gone_when_the_end_is_told(tmp_path):
     with tapped(tmp_path, "sh", "-c", line, given=given) as run:
         grandchild = int(run.stdout.readline())
         assert run.told("on_end") == {"code": 6}, "the child obeyed"
-        assert all_gone([grandchild]), "and who did not was killed before its seat is free"
+        assert all_gone([grandchild]), "and who did not was killed before its slot is free"
         assert run.code() == 6
         assert run.told("end")["because"] == "silent"
 

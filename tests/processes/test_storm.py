@@ -48,7 +48,7 @@ def note(what):
 def hold():
     lock = -1
     for number in range(int(slots)):
-        lock = os.open(f"{record}.seat{number}", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(f"{record}.slot{number}", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
@@ -126,7 +126,7 @@ class Storm:
         print(f"FLEETGATE_TEST_SEED={seed}")
         self.fleet, self.jobs = fleet, Jobs(fleet)
         self.random = random.Random(seed)
-        fleet.seats = SLOTS
+        fleet.slots = SLOTS
         self.alive: dict[str, list[Run]] = {}
         self.submitted: list[str] = []
         self.stopped: dict[int, float] = {}  # when each stopped process goes on

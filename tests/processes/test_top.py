@@ -80,11 +80,11 @@ def test_a9_a_new_ticket_appears_and_is_cancelled_with_the_keys(fleet: Fleet):
         terminal.wait("> +1/1  firstinline")
         terminal.type("c")
         terminal.wait(r"cancel firstinline .*\? y/n")
-        assert fleet.in_line() == 1
+        assert fleet.in_queue() == 1
         terminal.type("y")
         terminal.wait("nobody waits")
         terminal.wait("cancelled firstinline")
-        assert fleet.in_line() == 0
+        assert fleet.in_queue() == 0
         terminal.type("q")
         terminal.wait(LEAVE)
         terminal.wait(terminal.PROMPT)

@@ -118,13 +118,13 @@ class Bench:
         return self.do(cmd.Acquire(ident, spec, holder, **said))  # type: ignore[arg-type]
 
     def agent(self, ident: str, *models: str, **said: object) -> str:
-        """Ask for an agents seat; what became of it. What is not a field of Spec goes into Acquire."""
+        """Ask for an agents slot; what became of it. What is not a field of Spec goes into Acquire."""
         own = {name: said.pop(name) for name in list(said) if name in Spec.__struct_fields__}
         self.ask(ident, self.spec(*models, **own), **said)
         return self.fate(ident)
 
     def call(self, ident: str, *models: str, **said: object) -> str:
-        """Ask for a requests seat."""
+        """Ask for a requests slot."""
         return self.agent(ident, *models, kind="requests", **said)
 
     def release(self, ident: str, outcome: str = "ok", retry_after_ms: int | None = None) -> list[ev.Event]:

@@ -1,6 +1,6 @@
 """What can be promised of a pool whose limit is learned (`adapt`), without knowing anything that was learned.
 
-A part of the model (model.py), by events alone. A call's level is known within bounds: at least the seats in flight and
+A part of the model (model.py), by events alone. A call's level is known within bounds: at least the slots in flight and
 its own, at most those and all that were given back within the longest lag. So of some calls it is certain that nobody
 has proven their level: there is at most one of them in flight. Refusals of calls that were in flight when an incident
 began only fit the limit. How a pool is paused, and who is counted, is as in any other (model.py).
@@ -33,19 +33,19 @@ class Learned:
     proven: int = 0  # no level above it was proven
     incident: set[str] = field(default_factory=set)  # who was in flight when the last incident began
     unknown: set[str] = field(default_factory=set)  # who was in flight when a rule changed: perhaps all was forgotten
-    given_back: list[tuple[int, int]] = field(default_factory=list)  # (when, seats)
+    given_back: list[tuple[int, int]] = field(default_factory=list)  # (when, slots)
 
     def may_cool(self, now: int) -> int:
-        """The most seats that may be cooling down."""
-        self.given_back = [(at, seats) for at, seats in self.given_back if at > now - LAG_MS]
-        return sum(seats for _, seats in self.given_back)
+        """The most slots that may be cooling down."""
+        self.given_back = [(at, slots) for at, slots in self.given_back if at > now - LAG_MS]
+        return sum(slots for _, slots in self.given_back)
 
-    def sent(self, ident: str, in_flight: int, seats: int, now: int) -> None:
+    def sent(self, ident: str, in_flight: int, slots: int, now: int) -> None:
         """P4: at most one call in flight is above what was proven."""
         for other, call in list(self.undecided.items()):
             if now >= call.at + GRACE_MS:
                 self.accepted(other)
-        least = in_flight + seats
+        least = in_flight + slots
         self.undecided[ident] = Sent(now, least, least + self.may_cool(now))
         self.incident.discard(ident)
         self.unknown.discard(ident)
@@ -57,11 +57,11 @@ class Learned:
         if call is not None:
             self.proven = max(self.proven, call.most)
 
-    def ended(self, ident: str, seats: int, well: bool, now: int) -> None:
+    def ended(self, ident: str, slots: int, well: bool, now: int) -> None:
         if well or (ident in self.undecided and now >= self.undecided[ident].at + GRACE_MS):
             self.accepted(ident)
         self.undecided.pop(ident, None)
-        self.given_back.append((now, seats))
+        self.given_back.append((now, slots))
 
     def refused(self, ident: str, why: str, in_flight: set[str]) -> None:
         """One incident cuts once: whoever was in flight when it began does not begin another."""

@@ -1,6 +1,6 @@
 """What SPEC says must be true of a gate, worked out by brute force from its events alone.
 
-Simple on purpose, and independent of core/: names are matched by regular expressions, seats are counted by looking at
+Simple on purpose, and independent of core/: names are matched by regular expressions, slots are counted by looking at
 every lease, the line is the list of tickets. Each event is checked when it is taken in; `check` looks at the rest.
 """
 
@@ -243,15 +243,15 @@ class Book:
     # Counting.
 
     def taken(self, kind: str, pool: str, selector: str) -> int:
-        """Seats that cannot be lent in a pool: of leases that the selector is about, cooling, of foreign agents."""
-        seats = sum(held.ticket.spec.seats for held in self.leases.values() if self._counts(selector, pool, held, kind))
-        seats += sum(seats for until, seats in self.cooling.get((kind, pool), []) if until > self.now)
+        """Slots that cannot be lent in a pool: of leases that the selector is about, cooling, of foreign agents."""
+        slots = sum(held.ticket.spec.slots for held in self.leases.values() if self._counts(selector, pool, held, kind))
+        slots += sum(slots for until, slots in self.cooling.get((kind, pool), []) if until > self.now)
         if kind == "agents" and selector != "project":
             for host, seen in self.foreign.items():
                 for model, number in seen:
                     if pool in self.limits(Spec(models=(model,) if model else (), host=host), model):
-                        seats += number
-        return seats
+                        slots += number
+        return slots
 
     def _counts(self, selector: str, pool: str, held: Held, kind: str) -> bool:
         spec = held.ticket.spec
@@ -308,13 +308,13 @@ class Book:
             if perhaps and self.learns(spec, model, pool):
                 return f"{pool} learns its limit"
             if perhaps and learned is not None and learned.may_cool(self.now):
-                return f"{pool} has learned how long a seat cools down"
+                return f"{pool} has learned how long a slot cools down"
             if self.paused.get((spec.kind, pool), 0) > self.now:
                 return f"{pool} is paused"
             if limit is None:
                 continue
             taken = self.taken(spec.kind, pool, selector)
-            if taken + spec.seats > limit:
+            if taken + spec.slots > limit:
                 return f"{pool} is full: {taken} of {limit}"
             if reservations and self._withheld(spec, pool, taken, ident):
                 return f"{pool} is kept for another"
@@ -324,7 +324,7 @@ class Book:
         return ""
 
     def gated(self, kind: str, spec: Spec, model: str, pool: str) -> bool:
-        """G1, G3: whether those in line for a pool wait for what its provider says: somebody there can ask it."""
+        """G1, G3: whether those in the queue for a pool wait for what its provider says: somebody there can ask it."""
         if not any(rule.usage_gate for rule in [*self.file.values(), *self.runtime.values()]):
             return False
         group = self.groups(replace(spec, caps=(), kind=kind), model).get(pool, [])
@@ -341,14 +341,14 @@ class Book:
         )
 
     def _awaits_answer(self, spec: Spec, model: str, pool: str, ident: str, perhaps: bool) -> bool:
-        if not model or self.room.get((spec.kind, pool), 0) >= spec.seats:
+        if not model or self.room.get((spec.kind, pool), 0) >= spec.slots:
             return False
         if not self.gated(spec.kind, spec, model, pool):
             return False
         return ident in self.tickets or self._holds_someone(spec.kind, pool, perhaps)
 
     def _holds_someone(self, kind: str, pool: str, perhaps: bool) -> bool:
-        """G5: whether somebody in line has everything but the answer, or perhaps has."""
+        """G5: whether somebody in the queue has everything but the answer, or perhaps has."""
         return any(
             not ticket.away
             and ticket.spec.kind == kind
@@ -364,13 +364,21 @@ class Book:
             if other == ident or theirs == spec or f"{spec.kind} {pool}" not in keys:
                 continue
             limit = self.limits(theirs, theirs.models[0] if theirs.models else "")[pool].limit
-            if limit is not None and taken + spec.seats + theirs.seats > limit:
+            if limit is not None and taken + spec.slots + theirs.slots > limit:
                 return True
         return False
 
     def candidates(self, spec: Spec) -> list[str]:
         """With which a request may enter: those that may be tried out, then those that it would use."""
-        return [*(model for model in self.all_candidates(spec) if self._may_probe(model)), *self.free(spec)]
+        return [*(model for model in self.all_candidates(spec) if self._may_probe(model)), *self.in_use(spec)]
+
+    def in_use(self, spec: Spec) -> list[str]:
+        """Those that are not backed off; behind a first that is paused the next ones too, up to one that is not."""
+        free = self.free(replace(spec, any=True))
+        if spec.any:
+            return free
+        paused = [any(self.paused.get((spec.kind, pool), 0) > self.now for pool in self.limits(spec, m)) for m in free]
+        return free[: paused.index(False) + 1] if False in paused else free
 
     # Taking in what happened.
 
@@ -403,7 +411,7 @@ class Book:
         since = ticket.since
         if self.seniority_ms is not None:
             since = max(since, ticket.queued_at - self.seniority_ms)
-        assert ticket.order == max(since - 12_000 * ticket.priority, 0), "A4: the key of the line"
+        assert ticket.order == max(since - 12_000 * ticket.priority, 0), "A4: the key of the queue"
         assert ticket.queued_at == self.now
         assert ticket.renew_by == (self.now + self._kept_ms(ticket) if ticket.renew_ms else 0), "H2: the long clock"
         others = [*self.tickets.values(), *(held.ticket for held in self.leases.values())]
@@ -471,7 +479,7 @@ class Book:
                 group = self.groups(replace(spec, caps=()), model)[pool]
                 if limit is None or self.option(spec.kind, group, "usage_gate", 0):
                     learned.proven = 1 << 60  # held back by nothing, or let in by the provider's count
-                learned.sent(ident, self.taken(spec.kind, pool, selector), spec.seats, self.now)
+                learned.sent(ident, self.taken(spec.kind, pool, selector), spec.slots, self.now)
 
     def _accepted(self, event: ev.Accepted) -> None:
         self.learned[event.kind, event.pool].accepted(event.id)
@@ -485,7 +493,7 @@ class Book:
         return self.option(spec.kind, self.groups(spec, model)[pool], "max_hold_ms", MAX_HOLD_MS[spec.kind])
 
     def _check_order(self, entered: Ticket, model: str) -> None:
-        """A4: nobody of the same flow who was ahead, asks, and needs a pool that this one takes could have entered."""
+        """A4: nobody of the same project who was ahead, asks, and needs a pool that this one takes could have entered."""
         pools = set(self.limits(entered.spec, model))
         for other in self.tickets.values():
             same_line = other.spec.project == entered.spec.project and other.spec.kind == entered.spec.kind
@@ -576,11 +584,11 @@ class Book:
             group = self.groups(spec, held.model)[pool]
             if self.learns(spec, held.model, pool):
                 learned = self.learned.setdefault((spec.kind, pool), Learned())
-                learned.ended(ident, spec.seats, outcome == "ok", self.now)
+                learned.ended(ident, spec.slots, outcome == "ok", self.now)
                 continue
             cooldown = self.option(spec.kind, group, "cooldown_ms", COOLDOWN_MS[spec.kind])
             if cooldown:
-                self.cooling.setdefault((spec.kind, pool), []).append((self.now + cooldown, spec.seats))
+                self.cooling.setdefault((spec.kind, pool), []).append((self.now + cooldown, spec.slots))
 
     def _cancelled(self, event: ev.Cancelled) -> None:
         self._leave(event.id, "cancelled")

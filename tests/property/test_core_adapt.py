@@ -81,14 +81,14 @@ class Adapting(RuleBasedStateMachine):
 
     @rule(
         number=st.integers(1, 4),
-        seats=st.sampled_from([1, 1, 1, 2]),
+        slots=st.sampled_from([1, 1, 1, 2]),
         wait=st.sampled_from([True, True, False]),
         model=st.sampled_from(["coder", "coder", "small"]),
     )
-    def ask(self, number: int, seats: int, wait: bool, model: str) -> None:
-        for _ in range(number if seats <= self.cap else 0):
+    def ask(self, number: int, slots: int, wait: bool, model: str) -> None:
+        for _ in range(number if slots <= self.cap else 0):
             self.ids += 1
-            spec = Spec((f"umans/{model}",), "requests", seats=seats)
+            spec = Spec((f"umans/{model}",), "requests", slots=slots)
             self.do(cmd.Acquire(f"c{self.ids}", spec, "p", wait, asks=("umans",)))
 
     @rule(steps=st.integers(3, 12), held_ms=st.sampled_from([400, 2_500, 15_000]))
@@ -206,7 +206,7 @@ class Adapting(RuleBasedStateMachine):
         }
 
     @invariant()
-    def the_state_is_sound_and_the_line_settled(self) -> None:
+    def the_state_is_sound_and_the_queue_settled(self) -> None:
         check_invariants(self.engine.state)
         check_settled(self.engine.state, self.now)
 

@@ -1,6 +1,6 @@
 """The engine against the model of tests/property/model.py, by commands of all kinds in any order (hypothesis).
 
-After every step: never over the limit, nothing lost, order kept, no seat idle without a stated cause (all by the
+After every step: never over the limit, nothing lost, order kept, no slot idle without a stated cause (all by the
 model's own count), replay equals state, a snapshot restores it, and a second process that takes in the same events has
 nothing to add. An illegal command raises and changes nothing. Deadlines are honest.
 """
@@ -79,7 +79,7 @@ specs = st.builds(
     Spec,
     models=st.lists(st.sampled_from(MODELS), max_size=2, unique=True).map(tuple),
     kind=kinds,
-    seats=st.sampled_from([1, 1, 1, 2, 3]),
+    slots=st.sampled_from([1, 1, 1, 2, 3]),
     host=st.sampled_from(["h1", "h1", "h2", ""]),
     project=st.sampled_from(PROJECTS),
     any=st.booleans(),
@@ -117,7 +117,7 @@ plain_specs = st.builds(
     kind=st.sampled_from(["agents", "agents", "requests"]),
     host=st.just("h1"),
     project=st.sampled_from(PROJECTS),
-    seats=st.sampled_from([1, 1, 1, 2]),
+    slots=st.sampled_from([1, 1, 1, 2]),
 )
 one_rule = st.one_of(rules, rules, gates, auto_rules)
 waits = st.sampled_from([None, 1_000, 100_000])
@@ -143,7 +143,7 @@ def _asking(**said: Any) -> st.SearchStrategy[cmd.Acquire]:
 illegal = st.one_of(
     _asking(models=st.sampled_from([("nope",), ("a/*",), ("a@/b",)])),
     _asking(kind=st.just("cats")),
-    _asking(seats=st.sampled_from([0, -1, 99_999])),
+    _asking(slots=st.sampled_from([0, -1, 99_999])),
     _asking(caps=st.sampled_from([(("umans", 0),), (("new", 2), ("a b", 1)), (("new", 1), ("x", -1))])),
     _asking(family_caps=st.just((("opus", 0),))),
     st.builds(cmd.Acquire, st.just("x"), specs, st.just("p"), priority=st.sampled_from([101, -101])),
@@ -429,7 +429,7 @@ class Gate(RuleBasedStateMachine):
         silent=st.booleans(),
     )
     def clients_change_hands(self, number: int, renew_ms: int, by: str, silent: bool) -> None:
-        """Clients in line and with a seat: all who spoke for them are lost, and another takes over in time."""
+        """Clients in the queue and with a slot: all who spoke for them are lost, and another takes over in time."""
         self.do(cmd.SetRule(Rule("requests", "umans", 2, cooldown_ms=0, on_429="step")))
         for _ in range(number):
             self.acquire(Spec(("umans/coder",), "requests", host="h1"), {"renew_ms": renew_ms}, mine=False)
@@ -526,7 +526,7 @@ class Gate(RuleBasedStateMachine):
         count=st.one_of(st.none(), st.integers(0, 3)),
     )
     def line_at_the_usage_gate(self, kind: str, cap: int, hosts: list[str], freed: int, count: int | None) -> None:
-        """A full pool with a gate and a line; seats are given back, newcomers come, the provider answers."""
+        """A full pool with a gate and a line; slots are given back, newcomers come, the provider answers."""
         self.do(cmd.SetRule(Rule(kind, "umans", cap, cooldown_ms=0, on_429="step", usage_gate=True)))
         specs = [Spec(("umans/coder",), kind, host=host, supervisor=True) for host in hosts]
         for spec in specs:
@@ -647,11 +647,11 @@ class Gate(RuleBasedStateMachine):
             any(not self.book.blocked(spec, model, perhaps=perhaps) for model in self.book.candidates(spec))
             for perhaps in (False, True)
         )
-        in_line = any(ticket.spec == spec and not ticket.away for ticket in self.book.tickets.values())
+        in_queue = any(ticket.spec == spec and not ticket.away for ticket in self.book.tickets.values())
         counted = all((spec.kind, text) in self.book.seen for text, _ in spec.caps)
         fits = self.engine.fits(spec, self.now)
-        assert fits <= (free and not in_line and counted)
-        assert fits >= (surely and not in_line and counted)
+        assert fits <= (free and not in_queue and counted)
+        assert fits >= (surely and not in_queue and counted)
 
     @precondition(lambda self: self.book.ended)
     @rule(pick=picks, palette=picks)

@@ -1,4 +1,4 @@
-"""A request that came as a whole is in line before its task begins (SPEC X2, X4): what if that task ends at once."""
+"""A request that came as a whole is in the queue before its task begins (SPEC X2, X4): what if that task ends at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def held(gate: HostNode) -> tuple[int, int]:
 def test_x4_a_client_that_is_gone_when_the_task_begins_gives_back_what_was_asked_for(tmp_path: Path) -> None:
     async def scene() -> None:
         async with opened(tmp_path) as (gate, proxy):
-            for _ in range(3):  # the first has a seat by then, the others wait
+            for _ in range(3):  # the first has a slot by then, the others wait
                 scope = request()
                 assert proxy.wants(scope)
                 assert proxy.ahead(scope, BODY)
@@ -81,7 +81,7 @@ def test_x4_a_client_that_is_gone_when_the_task_begins_gives_back_what_was_asked
     asyncio.run(scene())
 
 
-def test_x2_what_is_ahead_is_in_line_at_once_and_goes_on_from_there(tmp_path: Path) -> None:
+def test_x2_what_is_ahead_is_in_the_queue_at_once_and_goes_on_from_there(tmp_path: Path) -> None:
     async def scene() -> None:
         async with opened(tmp_path) as (gate, proxy):
             scopes = [request(), request()]
@@ -90,7 +90,7 @@ def test_x2_what_is_ahead_is_in_line_at_once_and_goes_on_from_there(tmp_path: Pa
                 assert proxy.ahead(scope, BODY)
             await asyncio.sleep(0)
             assert await held(gate) == (1, 1)
-            for scope in scopes:  # nobody listens there: each is told so, and leaves its seat
+            for scope in scopes:  # nobody listens there: each is told so, and leaves its slot
                 cycle = Cycle(disconnected=False)
                 await asyncio.wait_for(proxy(scope, cycle.receive, cycle.send), 30)
                 assert cycle.sent[0]["status"] == 502

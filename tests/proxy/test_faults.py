@@ -1,4 +1,4 @@
-"""Upstreams and clients that misbehave: each has a defined end, a line in the log, and its seat is freed (SPEC X4)."""
+"""Upstreams and clients that misbehave: each has a defined end, a line in the log, and its slot is freed (SPEC X4)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Raw:
         return self.gate.begin(path=self.path, extra=extra)
 
     def line(self) -> dict[str, Any]:
-        """What the access log says of this test's first request; and its seat is free."""
+        """What the access log says of this test's first request; and its slot is free."""
         self.gate.check_nothing_is_held()
         found: list[dict[str, Any]] = self.gate.wait_until(
             lambda: [line for line in self.gate.lines() if line["project"] == self._project], "its line is there"
@@ -268,7 +268,7 @@ def test_a_client_that_leaves_while_it_sends_leaves_nothing_behind(raw: Raw) -> 
     assert raw.upstream.asked == asked
 
 
-def test_x4_a_provider_that_drops_frees_the_seat(proxied: Callable[..., Proxied]) -> None:
+def test_x4_a_provider_that_drops_frees_the_slot(proxied: Callable[..., Proxied]) -> None:
     gate = proxied(requests=CAP)
     for drop in ("before", "head", "middle"):
         for stream in (False, True):
@@ -276,4 +276,4 @@ def test_x4_a_provider_that_drops_frees_the_seat(proxied: Callable[..., Proxied]
             with gate.begin({**CHAT, "stream": stream}) as client:
                 got = client.recv(65536)
             assert got.startswith((b"HTTP/1.1 502", b"HTTP/1.1 200"))
-            assert gate.chat().status == 200, "the one seat is free"
+            assert gate.chat().status == 200, "the one slot is free"

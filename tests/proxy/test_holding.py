@@ -1,4 +1,4 @@
-"""Waiting in line, trying again, falling back (SPEC X2, X3, X6)."""
+"""Waiting in the queue, trying again, falling back (SPEC X2, X3, X6)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_x3_a_crowd_at_a_small_provider_sees_no_429(proxied: Callable[..., Proxi
             return await asyncio.gather(_crowd(url, CROWD), _refuse_now_and_then(provider))
 
         provider.chunk_delay_s = 0.4
-        assert asyncio.run(_crowd(url, 8)) == [200] * 8  # the streams among them prove that there are several seats
+        assert asyncio.run(_crowd(url, 8)) == [200] * 8  # the streams among them prove that there are several slots
         assert len(gate.events("accepted")) > 2
         provider.chunk_delay_s = 0
         statuses, scripted = asyncio.run(crowd())
@@ -118,7 +118,7 @@ def test_x2_after_hold_the_answer_is_a_429_of_the_providers_own_shape(proxied: C
         ("/gemini/v1beta/models/g:generateContent", {"contents": []}),
     ):
         with gate.begin(body, path):
-            gate.wait_until(gate.leases, "the first has the seat")
+            gate.wait_until(gate.leases, "the first has the slot")
             answer = gate.chat(path, body, x_fleetgate_hold="300ms", x_api_key="")
             assert answer.status == 429, answer
             assert int(answer.headers["retry-after"]) >= 1
@@ -129,7 +129,7 @@ def test_x2_after_hold_the_answer_is_a_429_of_the_providers_own_shape(proxied: C
     assert openai["error"]["code"] == "concurrency_cap"
     assert anthropic["error"]["type"] == "rate_limit_error"
     assert gemini["error"]["status"] == "RESOURCE_EXHAUSTED"
-    assert "1 of 1 seats of fake are taken" in openai["error"]["message"]
+    assert "1 of 1 slots of fake are taken" in openai["error"]["message"]
 
 
 def test_x2_what_cannot_end_in_time_is_told_at_once(proxied: Callable[..., Proxied]) -> None:

@@ -1,4 +1,4 @@
-"""Clients that leave, at any moment: the provider is told, and no seat stays taken (SPEC X4).
+"""Clients that leave, at any moment: the provider is told, and no slot stays taken (SPEC X4).
 
 `FLEETGATE_SOAK=1` makes the storm one of a thousand clients.
 """
@@ -26,12 +26,12 @@ from tests.timed import TooSlow, within
 
 SOAK = bool(os.environ.get("FLEETGATE_SOAK"))
 STORM = 1000 if SOAK else 150
-SEATS = 15
+SLOTS = 15
 SOON_S = 0.05
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def test_x4_a_client_that_leaves_the_line_leaves_it(proxied: Callable[..., Proxied]) -> None:
+def test_x4_a_client_that_leaves_the_queue_leaves_it(proxied: Callable[..., Proxied]) -> None:
     with FakeProvider(latency_s=30) as provider:
         gate = proxied(provider, requests="fake = { cap = 1, cooldown = 0 }")
         with gate.begin():
@@ -83,7 +83,7 @@ def test_x4_one_who_asks_twice_at_once_and_leaves_is_seen_to_leave(proxied: Call
 
 
 def test_x4_those_who_leave_as_soon_as_they_have_asked_hold_nothing(proxied: Callable[..., Proxied]) -> None:
-    """A request is in line before its task has begun: its client may be gone by then."""
+    """A request is in the queue before its task has begun: its client may be gone by then."""
     with FakeProvider(latency_s=0.2) as provider:
         gate = proxied(provider, requests="fake = { cap = 2, cooldown = 0 }")
         for number in range(20):
@@ -162,7 +162,7 @@ class Storm:
             pass
         self.left[ident] = monotonic()
         writer.transport.abort()
-        there = "in the stream" if got else "before the head" if ident in self.came else "in line"
+        there = "in the stream" if got else "before the head" if ident in self.came else "in the queue"
         self.ways[there if whole else "while it sent"] += 1
 
     async def run(self, port: int) -> None:
@@ -182,7 +182,7 @@ def test_x4_in_a_storm_of_leavers_each_is_seen_by_the_provider_and_nothing_is_he
 ) -> None:
     storm = Storm(STORM, 4.0 if SOAK else 1.0)
     with serving(storm) as (runner, url):
-        gate = proxied(url, requests=f'fake = {{ cap = {SEATS}, cooldown = 0, on_429 = "pause" }}')
+        gate = proxied(url, requests=f'fake = {{ cap = {SLOTS}, cooldown = 0, on_429 = "pause" }}')
         assert gate.process is not None
         memory_mb = []
         for _ in range(3 if SOAK else 2):
@@ -197,7 +197,7 @@ def test_x4_in_a_storm_of_leavers_each_is_seen_by_the_provider_and_nothing_is_he
         print(f"\n{len(took)} were seen to leave: p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms")
         print(f"{dict(storm.ways)}, memory {memory_mb} MB")
         assert len(storm.ways) == 4, storm.ways
-        assert 1 < storm.most_open <= SEATS
+        assert 1 < storm.most_open <= SLOTS
         assert memory_mb[-1] < memory_mb[0] + 20
         within(p99, SOON_S if SOAK else 10 * SOON_S, "s until the provider saw them leave")
 
@@ -224,7 +224,7 @@ def test_x4_when_the_service_ends_so_do_its_calls(proxied: Callable[..., Proxied
         assert gate.leases() == []
 
 
-def test_x4_a_killed_service_leaks_no_seat(proxied: Callable[..., Proxied]) -> None:
+def test_x4_a_killed_service_leaks_no_slot(proxied: Callable[..., Proxied]) -> None:
     with FakeProvider(latency_s=30) as provider:
         gate = proxied(provider, requests="fake = { cap = 1, cooldown = 0 }")
         with gate.begin(CHAT):

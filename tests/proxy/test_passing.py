@@ -50,7 +50,7 @@ def test_x7_an_answer_says_how_it_came_about(shared: Proxied) -> None:
     assert "upstream;dur=" in headers["server-timing"]
 
 
-def test_n4_a_call_takes_a_requests_seat_and_the_rest_takes_none(proxied: Callable[..., Proxied]) -> None:
+def test_n4_a_call_takes_a_requests_slot_and_the_rest_takes_none(proxied: Callable[..., Proxied]) -> None:
     with FakeProvider() as provider:
         gate = proxied(provider)
         assert gate.get("/fake/v1/models").status == 200
@@ -85,7 +85,7 @@ def test_x1_a_stream_comes_piece_by_piece(proxied: Callable[..., Proxied]) -> No
                 got += client.recv(4096)
             assert b"word2" not in got, "the first piece came before the last was written"
             assert provider.stats.active == 1
-            assert len(gate.leases()) == 1, "the seat is held while the stream lasts"
+            assert len(gate.leases()) == 1, "the slot is held while the stream lasts"
             while b"[DONE]" not in got:
                 got += client.recv(4096)
 

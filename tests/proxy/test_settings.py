@@ -157,7 +157,7 @@ def _order(gate: Proxied, begin: Callable[[int], socket.socket], number: int) ->
 
 
 @pytest.mark.parametrize("by", ["header", "path"])
-def test_a4_priority_and_projects_order_the_line(proxied: Callable[..., Proxied], by: str) -> None:
+def test_a4_priority_and_projects_order_the_queue(proxied: Callable[..., Proxied], by: str) -> None:
     gate = proxied(requests='fake = { cap = 1, cooldown = 0, on_429 = "pause" }')
 
     def begin(index: int) -> socket.socket:

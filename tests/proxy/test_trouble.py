@@ -1,4 +1,4 @@
-"""A store in trouble while calls come and go (SPEC Q2, X2): they are held, then refused; and no seat is lost."""
+"""A store in trouble while calls come and go (SPEC Q2, X2): they are held, then refused; and no slot is lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_q2_calls_wait_for_a_store_that_is_locked(proxied: Callable[..., Proxied
     gate.check_nothing_is_held()
 
 
-def test_q2_calls_wait_for_a_store_that_cannot_be_written_and_seats_come_back(proxied: Callable[..., Proxied]) -> None:
+def test_q2_calls_wait_for_a_store_that_cannot_be_written_and_slots_come_back(proxied: Callable[..., Proxied]) -> None:
     with FakeProvider(chunks=2, chunk_delay_s=0.5) as provider:
         gate = proxied(provider, requests=ONE)
         with ThreadPoolExecutor() as pool:
@@ -88,7 +88,7 @@ def test_q2_calls_wait_for_a_store_that_cannot_be_written_and_seats_come_back(pr
         assert gate.chat().status == 200
 
 
-def test_q2_a_seat_that_could_not_be_given_back_is_given_back_when_the_store_works(
+def test_q2_a_slot_that_could_not_be_given_back_is_given_back_when_the_store_works(
     proxied: Callable[..., Proxied],
 ) -> None:
     with FakeProvider(chunks=2, chunk_delay_s=0.3) as provider:

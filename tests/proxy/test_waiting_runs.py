@@ -12,7 +12,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.node import discovery
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.slots.node_gate import RemoteGate
-from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log import open_log
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
 
@@ -24,7 +24,7 @@ def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied
     folder = str(gate.home)
     direct = DirectGate(open_log(f"sqlite://{folder}"), folder=folder)
 
-    def no_store() -> SeatGate:
+    def no_store() -> SlotGate:
         raise FleetgateError("the node is there, and is asked")
 
     remote = RemoteGate(discovery.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)

@@ -1,6 +1,6 @@
-"""An accountant who has nothing but the log, and none of the engine's code: it counts seats in the plainest way.
+"""An accountant who has nothing but the log, and none of the engine's code: it counts slots in the plainest way.
 
-Every event of the log is entered in order, and entering one that must not be there fails: a seat lent beyond a
+Every event of the log is entered in order, and entering one that must not be there fails: a slot lent beyond a
 limit, in a paused pool or while it still cools down (SPEC A1, A2, K1, P1), a model used while it is backed off and
 not to be tried out (B1, B2), a request that is queued twice or lent twice, an end of something that never began.
 
@@ -60,7 +60,7 @@ class Books:
                 assert ident in self.leases, f"{ident} claimed without a lease"
                 self.claimed.add(ident)
             case ev.Returned(id=ident):
-                assert ident not in self.claimed, f"{ident} was claimed and went back in line"
+                assert ident not in self.claimed, f"{ident} was claimed and went back in the queue"
                 self.tickets[ident] = self.leases.pop(ident)[0]
                 self.away.add(ident)
                 self._stop_trying(ident)
@@ -93,7 +93,7 @@ class Books:
         for kind, name, selector in self._pools(spec, event.model):
             limit = self._limit((kind, name), selector, spec)
             taken = self._taken((kind, name))
-            assert taken + spec.seats <= limit, f"{event.id}: {taken} of {limit} seats of {kind} {name} were taken"
+            assert taken + spec.slots <= limit, f"{event.id}: {taken} of {limit} slots of {kind} {name} were taken"
             paused = self.paused.get((kind, name), 0)
             assert paused <= self.at, f"{event.id} entered {kind} {name}, paused for another {paused - self.at} ms"
         for key, trying in self.backoffs.items():
@@ -113,7 +113,7 @@ class Books:
         for kind, name, selector in self._pools(ticket.spec, model):
             cooldown = self._said(selector, "cooldown_ms", _COOLDOWN_MS[kind])
             if cooldown:
-                self.cooling.append((self.at + cooldown, (kind, name), ticket.spec.seats))
+                self.cooling.append((self.at + cooldown, (kind, name), ticket.spec.slots))
 
     def _stop_trying(self, ident: str) -> None:
         self.backoffs = {key: "" if trying == ident else trying for key, trying in self.backoffs.items()}
@@ -151,11 +151,11 @@ class Books:
 
     def _taken(self, pool: Pool) -> int:
         lent = sum(
-            ticket.spec.seats
+            ticket.spec.slots
             for ticket, model in self.leases.values()
             if any((kind, name) == pool for kind, name, _ in self._pools(ticket.spec, model))
         )
-        cooling = sum(seats for until, where, seats in self.cooling if where == pool and until > self.at)
+        cooling = sum(slots for until, where, slots in self.cooling if where == pool and until > self.at)
         foreign = 0
         for host, seen in self.foreign.items():
             for model, count in seen:

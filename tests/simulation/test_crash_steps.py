@@ -106,7 +106,7 @@ def agree(store: Store, *processes: Process) -> State:
 
 
 def scene(store: Store, cast: Cast) -> tuple[Process, Process, list[cmd.Command]]:
-    """`writer` holds the only seat and `waiter` stands in line; the batch hands over and asks for one more."""
+    """`writer` holds the only slot and `waiter` waits in the queue; the batch hands over and asks for one more."""
     writer, waiter = cast.enter("writer"), cast.enter("waiter")
     writer.replica.decide([FILE, CAP, ask(writer, "held")])
     waiter.replica.decide([ask(waiter, "next")])
@@ -481,11 +481,11 @@ def test_Q2_a_command_that_is_refused_after_it_changed_something_stops_the_write
     assert not state.leases
 
 
-def test_A1_two_replicas_charge_a_flow_the_same_whether_they_saw_the_whole_log_or_a_snapshot() -> None:
+def test_A1_two_replicas_charge_a_project_the_same_whether_they_saw_the_whole_log_or_a_snapshot() -> None:
     """Fair shares decide who enters: if replicas count them differently, they decide differently."""
 
-    def grant(engine: Engine, ident: str, flow: str, now: int) -> None:
-        spec = Spec(models=("umans/coder",), kind="requests", project=flow)
+    def grant(engine: Engine, ident: str, project: str, now: int) -> None:
+        spec = Spec(models=("umans/coder",), kind="requests", project=project)
         engine.handle(cmd.Tick(), now)
         engine.handle(cmd.Acquire(ident, spec, "p"), now)
 

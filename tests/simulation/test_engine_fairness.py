@@ -1,4 +1,4 @@
-"""A4 between flows: start-time fair queueing (CONTROLLER.md, "The line"), watched over virtual time."""
+"""A4 between projects: start-time fair queueing (CONTROLLER.md, "The line"), watched over virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def work(bench: Bench, hold_ms: Callable[[str], int], until: Callable[[], bool],
         ends = {lease.id: lease.granted_at + hold_ms(lease.id) for lease in bench.state.leases.values()}
         if until() or not (ends or bench.state.tickets):
             return
-        if not ends:  # seats cool down
+        if not ends:  # slots cool down
             bench.wait((bench.engine.next_deadline() or bench.now) - bench.now)
             continue
         first = min(ends, key=lambda ident: ends[ident])
@@ -64,7 +64,7 @@ def test_a4_three_projects_with_many_and_few_tickets_share_a_full_pool_equally()
 
 
 def test_a4_shares_are_of_time_and_not_of_grants():
-    """One project holds its seats five times as long: it gets a fifth of the grants."""
+    """One project holds its slots five times as long: it gets a fifth of the grants."""
     bench = Bench(agents={"host": 2})
     for n in range(60):
         bench.agent(f"long-{n}", SONNET, project="long")
@@ -97,7 +97,7 @@ def test_a4_a_project_that_returns_from_idle_has_no_credit():
     assert 4 <= projects(bench, began).count("busy") <= 6
 
 
-def test_a4_seats_given_back_early_are_no_credit_either():
+def test_a4_slots_given_back_early_are_no_credit_either():
     """What was charged for fifty short calls is put right, and not saved up."""
     bench = Bench(agents={"host": 50})
     for n in range(50):
@@ -117,7 +117,7 @@ def test_a4_seats_given_back_early_are_no_credit_either():
 
 
 def test_a4_a_project_whose_calls_fail_at_once_does_not_take_the_pool():
-    """Its seats cool down after each: that is time too."""
+    """Its slots cool down after each: that is time too."""
     bench = Bench(requests={"umans": 1})
     bench.call("broken-x", CODER, project="broken")
     for n in range(200):
@@ -129,11 +129,11 @@ def test_a4_a_project_whose_calls_fail_at_once_does_not_take_the_pool():
     assert projects(bench).count("good") >= 15, Counter(projects(bench))
 
 
-def test_a4_weighted_seats_are_charged_by_their_weight():
+def test_a4_weighted_slots_are_charged_by_their_weight():
     bench = Bench(agents={"host": 4})
-    bench.agent("wide-x", SONNET, project="wide", seats=4)
+    bench.agent("wide-x", SONNET, project="wide", slots=4)
     for n in range(30):
-        bench.agent(f"wide-{n}", SONNET, project="wide", seats=2)
+        bench.agent(f"wide-{n}", SONNET, project="wide", slots=2)
         bench.agent(f"slim-{n}", SONNET, project="slim")
         bench.agent(f"slim-{n + 30}", SONNET, project="slim")
     work(bench, lambda ident: MINUTE, lambda: len(granted(bench)) == 60)
@@ -152,7 +152,7 @@ def test_a4_a_project_that_waits_for_another_pool_holds_nobody_up():
 
 
 def test_a4_nor_is_waiting_for_another_pool_a_credit_in_this_one():
-    """Two hours in line for opus do not entitle a project to the host for the next two hours."""
+    """Two hours in the queue for opus do not entitle a project to the host for the next two hours."""
     bench = Bench(agents={"host": 1, "anthropic/claude-opus-*": 1})
     bench.agent("x-0", OPUS, project="x", supervisor=True)
     bench.agent("f-0", OPUS, project="f")
@@ -171,7 +171,7 @@ def test_a4_nor_is_waiting_for_another_pool_a_credit_in_this_one():
 
 
 @pytest.mark.parametrize("number", [2, 5])
-def test_a4_with_a_single_flow_the_line_is_by_age(number):
+def test_a4_with_a_single_project_the_queue_is_by_age(number):
     bench = Bench(agents={"host": number})
     for n in range(30):
         bench.agent(f"a-{n}", SONNET, since=bench.now - (n * 7919 % 31) * SECOND)

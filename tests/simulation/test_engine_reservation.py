@@ -1,7 +1,7 @@
 """Nothing waits for ever (DESIGN.md, "The decision"): tickets that others could overtake without end.
 
 The others come in a stream that never leaves a pool empty. A ticket that needs what is never free at one moment is
-kept what frees up, after a bounded wait; and no seat is kept for one who could not take it.
+kept what frees up, after a bounded wait; and no slot is kept for one who could not take it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ask = Callable[[Bench, str], object]
 
 
 class Stream:
-    """Others: as soon as one of them ends, the next asks, so that there is always one in line.
+    """Others: as soon as one of them ends, the next asks, so that there is always one in the queue.
 
     With `apart_ms` the first ones come one after the other, and never end together.
     """
@@ -55,7 +55,7 @@ def go_on(bench: Bench, *streams: Stream, ms: int = SECOND) -> None:
 
 
 def entered_after_ms(bench: Bench, ident: str, *streams: Stream, most_ms: int, step_ms: int = SECOND) -> int:
-    """Let the streams flow until a ticket is lent its seats."""
+    """Let the streams project until a ticket is lent its slots."""
     began = bench.now
     while bench.now - began <= most_ms:
         if bench.fate(ident) in ("offered", "lent"):
@@ -65,14 +65,14 @@ def entered_after_ms(bench: Bench, ident: str, *streams: Stream, most_ms: int, s
 
 
 def two_streams(bench: Bench) -> tuple[Stream, Stream]:
-    """Four seats of the host are always taken, and never more than two of them come free together."""
+    """Four slots of the host are always taken, and never more than two of them come free together."""
     ones = Stream(bench, "one", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 2)
     bench.wait(5 * SECOND)
     return ones, Stream(bench, "more", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 4)
 
 
 def test_two_pools_that_are_never_free_together_are_entered_within_a_bound():
-    """The opus seat goes from hand to hand on the other host, this host is full of sonnets, out of step."""
+    """The opus slot goes from hand to hand on the other host, this host is full of sonnets, out of step."""
     bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
     opus = Stream(bench, "opus", lambda b, i: b.agent(i, OPUS, host="h2"), 20 * SECOND, 3)
     bench.wait(7 * SECOND)
@@ -108,18 +108,18 @@ def test_that_holds_across_restarts():
     raise AssertionError("both still waits")
 
 
-def test_weighted_seats_do_not_starve():
+def test_weighted_slots_do_not_starve():
     bench = Bench(agents={"host": 4})
     streams = two_streams(bench)
-    bench.agent("three", SONNET, seats=3)
+    bench.agent("three", SONNET, slots=3)
     waited = entered_after_ms(bench, "three", *streams, most_ms=5 * MINUTE)
     assert waited <= 2 * RESERVE_AFTER_MS + 10 * SECOND
 
 
-def test_weighted_seats_do_not_starve_where_seats_cool_down():
+def test_weighted_slots_do_not_starve_where_slots_cool_down():
     bench = Bench(requests={"umans": 4})
     ones = Stream(bench, "one", lambda b, i: b.call(i, CODER), 2 * SECOND, 8)
-    bench.call("three", CODER, seats=3)
+    bench.call("three", CODER, slots=3)
     waited = entered_after_ms(bench, "three", ones, most_ms=5 * MINUTE, step_ms=100)
     assert waited <= 2 * RESERVE_AFTER_MS + 5 * SECOND
 
@@ -170,8 +170,8 @@ def test_a_ticket_that_comes_to_the_head_later_is_watched_too():
     """The one before it leaves; nobody else moves."""
     bench = Bench(agents={"host": 4})
     streams = two_streams(bench)
-    bench.agent("first", SONNET, seats=3)
-    bench.agent("second", SONNET, seats=3)
+    bench.agent("first", SONNET, slots=3)
+    bench.agent("second", SONNET, slots=3)
     bench.do(cmd.Cancel("first"))
     waited = entered_after_ms(bench, "second", *streams, most_ms=5 * MINUTE)
     assert waited <= 2 * RESERVE_AFTER_MS + 10 * SECOND
@@ -179,8 +179,8 @@ def test_a_ticket_that_comes_to_the_head_later_is_watched_too():
 
 def test_a_ticket_that_was_passed_over_is_watched_again_when_it_speaks():
     bench = Bench(agents={"host": 4})
-    bench.agent("x", SONNET, seats=4)
-    bench.agent("three", SONNET, seats=3)
+    bench.agent("x", SONNET, slots=4)
+    bench.agent("three", SONNET, slots=3)
     bench.wait(SECOND)
     bench.release("x")
     bench.wait(10 * SECOND)
@@ -191,10 +191,10 @@ def test_a_ticket_that_was_passed_over_is_watched_again_when_it_speaks():
     assert waited <= 2 * RESERVE_AFTER_MS + 10 * SECOND
 
 
-def overtaken(bench: Bench, seats: int = 3) -> tuple[Stream, Stream]:
-    """A ticket `wide` for which seats of the host are kept."""
+def overtaken(bench: Bench, slots: int = 3) -> tuple[Stream, Stream]:
+    """A ticket `wide` for which slots of the host are kept."""
     streams = two_streams(bench)
-    bench.agent("wide", SONNET, seats=seats)
+    bench.agent("wide", SONNET, slots=slots)
     for _ in range(100):
         if bench.state.reserved:
             break
@@ -290,7 +290,7 @@ def test_nothing_is_kept_for_one_who_could_not_take_it(how):
     """A limit lowered by a rate limit, foreign agents, or a pause: the reservation is given up, and comes again."""
     bench = Bench(rules=(Rule("agents", "anthropic", cap=4, on_429="step"), Rule("agents", "host", cap=50)))
     streams = two_streams(bench)
-    bench.agent("wide", SONNET, seats=4)
+    bench.agent("wide", SONNET, slots=4)
     for _ in range(100):
         if bench.state.reserved:
             break
@@ -314,7 +314,7 @@ def test_nothing_is_kept_for_one_who_could_not_take_it(how):
 
 
 def stays_full(bench: Bench, first_ms: int) -> tuple[Stream, int]:
-    """`both` was passed in both its pools; now opus is taken, by another host, for two hours. Idle seat-time here."""
+    """`both` was passed in both its pools; now opus is taken, by another host, for two hours. Idle slot-time here."""
     bench.agent("opus-1", OPUS, host="h2")
     sonnet = Stream(bench, "sonnet", lambda b, i: b.agent(i, SONNET), 10 * SECOND, 5)
     bench.agent("both", OPUS)
@@ -330,8 +330,8 @@ def stays_full(bench: Bench, first_ms: int) -> tuple[Stream, int]:
     return sonnet, idle_ms
 
 
-def test_a_pool_that_stays_full_leaves_no_seat_of_another_idle():
-    """Opus seats are held for long, as everybody knows by now: only opus is kept, and it is never free."""
+def test_a_pool_that_stays_full_leaves_no_slot_of_another_idle():
+    """Opus slots are held for long, as everybody knows by now: only opus is kept, and it is never free."""
     bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
     bench.agent("opus-0", OPUS, host="h2")
     bench.wait(HOUR)
@@ -343,7 +343,7 @@ def test_a_pool_that_stays_full_leaves_no_seat_of_another_idle():
 
 
 def test_not_for_long_at_least_where_nobody_could_know():
-    """So far opus seats came back in a second: it looked as if the host were the slower one."""
+    """So far opus slots came back in a second: it looked as if the host were the slower one."""
     bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
     sonnet, idle_ms = stays_full(bench, SECOND)
     assert idle_ms <= 2 * RESERVE_AFTER_MS
@@ -387,8 +387,8 @@ def test_one_pool_is_kept_after_the_other_the_slowest_first():
 def test_two_who_need_the_same_pools_are_kept_for_one_after_the_other():
     bench = Bench(agents={"host": 4})
     streams = two_streams(bench)
-    bench.agent("three", SONNET, seats=3)
-    bench.agent("four", SONNET, seats=4)
+    bench.agent("three", SONNET, slots=3)
+    bench.agent("four", SONNET, slots=4)
     for _ in range(300):
         go_on(bench, *streams)
         assert len(bench.state.reserved) <= 1

@@ -171,7 +171,7 @@ def test_draws_are_integers_with_the_mean_that_was_asked_for() -> None:
     assert all(type(value) is int for value in random_durations.lognormal(2_000, 0.4))
 
 
-def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_seats() -> None:
+def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_slots() -> None:
     about = Provider(limit=[(0, 2), (10, 1)], others=[(0, 0), (5, 1)], others_every_min=10)
     upstream = Upstream(about, 30 * MINUTE)
     assert upstream.changes[:4] == [(0, 2), (5 * MINUTE, 1), (10 * MINUTE, 1), (15 * MINUTE, 0)]
@@ -180,7 +180,7 @@ def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_seats(
     assert (upstream.count(1_000), upstream.told(1_000)) == (2, 2)
     assert not upstream.takes(1_399)
     assert upstream.takes(1_400)
-    assert upstream.seat_ms(10 * MINUTE) == 15 * MINUTE
+    assert upstream.slot_ms(10 * MINUTE) == 15 * MINUTE
     assert upstream.told(5 * MINUTE) == 1, "it counts everybody"
 
 

@@ -243,7 +243,7 @@ class World:
         self.decide(last, [cmd.Lost((*self.gone, *sorted(children)))])
         state = last.replica.catch_up()
         assert not state.leases, f"leaked: {state.leases}"
-        assert not state.tickets, f"left in line: {state.tickets}"
+        assert not state.tickets, f"left in the queue: {state.tickets}"
         self.clock.advance(86_400_000)
         self.decide(last, [])
         assert all(pool.occupied(self.clock()) == pool.foreign for pool in state.pools.values())
@@ -303,7 +303,7 @@ class World:
         spec = Spec(
             models=models,
             kind=kind,
-            seats=draw.choice((1, 1, 1, 1, 2)),
+            slots=draw.choice((1, 1, 1, 1, 2)),
             host="h" if kind == "agents" else "",
             project=draw.choice(("default", "blue")),
             any=draw.random() < 0.3,
@@ -326,7 +326,7 @@ class World:
         )
 
     def known(self) -> str:
-        """An id that is in line or lent; or one that was asked for lately, and may be gone; or that never was."""
+        """An id that is in the queue or lent; or one that was asked for lately, and may be gone; or that never was."""
         current = [*self.books.tickets, *self.books.leases]
         if current and self.random.random() < 0.7:
             return self.random.choice(current)
@@ -405,15 +405,15 @@ class World:
 def picture(state: State, now: int) -> Snapshot:
     """All that matters of a state, at this moment.
 
-    Seats that have cooled down are forgotten when somebody looks, and a flow that waits for nothing starts with what
+    Slots that have cooled down are forgotten when somebody looks, and a project that waits for nothing starts with what
     all have reached by then: of both, replicas remember more or less, to the same effect.
     """
     for pool in state.pools.values():
         pool.occupied(now)
     snapshot = state.export()
     for record in snapshot.pools:
-        for flow, share in record.shares.items():
-            if not state.pools[f"{record.kind} {record.pool}"].shares[flow].waiting:
+        for project, share in record.shares.items():
+            if not state.pools[f"{record.kind} {record.pool}"].shares[project].waiting:
                 share.start = max(share.start, record.virtual)
                 share.latest = share.latest_at = 0
     return snapshot

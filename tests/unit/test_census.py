@@ -99,7 +99,7 @@ def test_odd_command_lines_are_not_fleetgate(argv: list[str]) -> None:
         ["uv", "run", "python", "-m", "fleetgate", "run", "--", *agent()],
     ],
 )
-def test_a13_a_run_that_waits_in_line_does_not_make_its_launcher_foreign(launcher: list[str]) -> None:
+def test_a13_a_run_that_waits_in_the_queue_does_not_make_its_launcher_foreign(launcher: list[str]) -> None:
     assert count((900, 1, launcher)) == {}
     wrapper = ["fleetgate", "run", "--", *agent()]
     assert count((900, 1, launcher), (901, 900, wrapper), (902, 901, agent())) == {}

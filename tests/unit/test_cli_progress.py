@@ -41,9 +41,9 @@ def test_a_reason_is_told_once_and_then_once_a_minute_however_its_numbers_change
 def test_another_reason_is_told_at_once(lines: list[str]) -> None:
     waits = Progress("agent", quiet=False)
     waits.show(view(), now=0)
-    waits.show(view(Reason("full", "3 of 3 seats of x/y are taken", "x/y")), now=0)
-    waits.show(view(Reason("full", "3 of 3 seats of host:vm are taken", "host:vm")), now=0)
-    waits.show(view(Reason("full", "4 of 4 seats of host:vm are taken", "host:vm")), now=0)
+    waits.show(view(Reason("full", "3 of 3 slots of x/y are taken", "x/y")), now=0)
+    waits.show(view(Reason("full", "3 of 3 slots of host:vm are taken", "host:vm")), now=0)
+    waits.show(view(Reason("full", "4 of 4 slots of host:vm are taken", "host:vm")), now=0)
     assert len(lines) == 3, lines
 
 

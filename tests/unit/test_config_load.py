@@ -447,7 +447,7 @@ def test_q1_a_path_that_is_none_is_said() -> None:
         load("a\0b")
 
 
-def test_q1_a_file_that_is_not_utf8_names_the_line(tmp_path: Path) -> None:
+def test_q1_a_file_that_is_not_utf8_names_the_queue(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"models = []\n# caf\xe9\n")
     with pytest.raises(ConfigError, match=r"config\.toml:2: is not UTF-8 text here; save the file as UTF-8"):

@@ -134,7 +134,7 @@ class Calls:
         return next(event for event in events if isinstance(event, ev.Refused))
 
     def recycle(self, calls: list[str], times: int) -> None:
-        """Seats are given back and lent again at the edge, and nothing is refused."""
+        """Slots are given back and lent again at the edge, and nothing is refused."""
         for _ in range(times):
             self.wait(3_000)
             self.end(calls.pop(0))
@@ -209,7 +209,7 @@ def test_p4_where_calls_come_seldom_those_at_the_edge_are_apart_and_nobody_is_wo
     first, second = calls.ask(), calls.ask()
     calls.end(two)
     freed = calls.now
-    assert calls.engine.next_deadline() == freed + 500  # when the seats have cooled
+    assert calls.engine.next_deadline() == freed + 500  # when the slots have cooled
     calls.wait(500)
     assert (calls.lent(first), calls.lent(second)) == (True, False)
     assert calls.engine.next_deadline() == freed + 500 + SPACING_MS
@@ -466,7 +466,7 @@ def test_k1_a_cooldown_set_by_hand_is_kept_and_nothing_is_taken_for_lag() -> Non
     held = calls.prove(8)
     calls.wait(3_000)
     calls.end(held[0])
-    assert calls.pool.cooling_seats == 0
+    assert calls.pool.cooling_slots == 0
     assert calls.refuse(calls.call()).why == "drop"
     assert calls.pool.cooldown_ms == 0
 
@@ -475,11 +475,11 @@ def test_k1_a_learned_lag_is_the_cooldown_and_a_refused_call_does_not_cool() -> 
     calls = Calls()
     held = calls.prove(2)
     calls.end(held[0])
-    assert (calls.pool.cooling_seats, calls.pool.cooldown_ms) == (1, LAG_MS)
+    assert (calls.pool.cooling_slots, calls.pool.cooldown_ms) == (1, LAG_MS)
     calls.wait(LAG_MS)
     refused = calls.call()
     calls.refuse(refused)
-    assert calls.pool.cooling_seats == 0
+    assert calls.pool.cooling_slots == 0
 
 
 def test_p4_alone_a_refusal_with_nothing_else_in_flight_is_not_about_how_many() -> None:
@@ -497,12 +497,12 @@ def test_k1_with_a_cap_of_one_the_next_call_goes_at_once_until_a_refusal_asks_fo
     calls = Calls(cap=1)
     for _ in range(5):
         calls.end(calls.call())
-        assert (calls.pool.cooling_seats, calls.pool.cooldown_ms) == (0, 0)
+        assert (calls.pool.cooling_slots, calls.pool.cooldown_ms) == (0, 0)
     refused = calls.refuse(calls.call())
     assert (refused.why, calls.pool.limit, calls.pool.cooldown_ms) == ("lag", 1, LAG_MS + 1)
     calls.wait(MOST_LAG_MS)
     calls.end(calls.call())
-    assert calls.pool.cooling_seats == 1
+    assert calls.pool.cooling_slots == 1
     calls.wait(LAG_MS + 1)
     assert calls.refuse(calls.call()).why == "lag"
     assert calls.pool.cooldown_ms == MOST_LAG_MS
@@ -552,7 +552,7 @@ def test_p4_a_busy_pool_of_short_calls_is_lowered_a_little_at_first() -> None:
     assert calls.refuse(calls.call()).limit == 19
 
 
-def test_p4_a_busy_pool_climbs_while_seats_cool() -> None:
+def test_p4_a_busy_pool_climbs_while_slots_cool() -> None:
     calls = Calls()
     held = calls.prove(3)
     calls.believe(gap_ms=50 * 16)
@@ -618,10 +618,10 @@ def test_p4_what_is_said_twice_or_of_nobody_is_heard_once() -> None:
 
 
 def test_p4_a_lot_that_nobody_stands_in_sets_no_timer() -> None:
-    """Whoever needed two seats has left: only the one who needs one is waited for."""
+    """Whoever needed two slots has left: only the one who needs one is waited for."""
     calls = Calls(cap=2)
     one, other = calls.prove(2)
-    calls.do(cmd.Acquire("two", Spec(models=("umans/coder",), kind="requests", seats=2), "p"))
+    calls.do(cmd.Acquire("two", Spec(models=("umans/coder",), kind="requests", slots=2), "p"))
     waits = calls.ask()
     calls.do(cmd.Cancel("two"))
     calls.end(one)
@@ -811,7 +811,7 @@ def test_g1_after_a_drop_the_providers_own_count_tells_of_a_neighbour_and_nothin
     calls.do(cmd.AskUsage("requests", "umans", "p"))
     calls.do(cmd.AnswerUsage("requests", "umans", "p", 9))
     assert (calls.pool.limit, calls.belief.proven, calls.belief.failed) == (8, 8, 0)
-    assert "others on the account had taken the seat" in " ".join(explain(calls.pool, calls.now).sentences)
+    assert "others on the account had taken the slot" in " ".join(explain(calls.pool, calls.now).sentences)
 
 
 # Explaining.

@@ -56,7 +56,7 @@ def test_p4_one_program_that_calls_again_and_again_does_not_wait_for_the_cooldow
     assert calls.belief.proven == 2
 
 
-def test_p4_levels_are_not_proven_by_seats_that_cool_down_far_above_those_in_flight() -> None:
+def test_p4_levels_are_not_proven_by_slots_that_cool_down_far_above_those_in_flight() -> None:
     """A provider that forgets a call at once has then seen one at a time."""
     calls = Short(waiting=0)
     for _ in range(4):
@@ -89,7 +89,7 @@ def test_p4_proven_levels_wait_for_the_round_while_short_calls_climb() -> None:
     for ident in five[:2]:
         calls.end(ident)
     calls.wait(LAG_MS - 2 * FRESH_MS)
-    assert calls.pool.cooling_seats + 1 <= calls.belief.proven
+    assert calls.pool.cooling_slots + 1 <= calls.belief.proven
     assert calls.in_flight() == []
     calls.wait(2 * FRESH_MS)
     assert len(calls.in_flight()) == 6
@@ -105,7 +105,7 @@ def test_p4_nobody_waits_for_a_round_when_no_higher_level_was_tried_lately() -> 
     calls.wait(LAG_MS)
     calls.end(calls.call())
     calls.wait(FRESH_MS + 1)
-    assert calls.pool.cooling_seats == 1
+    assert calls.pool.cooling_slots == 1
     assert calls.lent(calls.ask())
 
 

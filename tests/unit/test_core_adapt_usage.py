@@ -42,7 +42,7 @@ class Gated(Calls):
         return calls
 
 
-def test_g1_a_seat_that_cools_here_is_lent_when_the_provider_no_longer_counts_it() -> None:
+def test_g1_a_slot_that_cools_here_is_lent_when_the_provider_no_longer_counts_it() -> None:
     calls = Gated()
     one, _ = calls.full()
     calls.believe(lag_ms=2_000)
@@ -157,7 +157,7 @@ def test_g1_short_calls_are_not_gated_where_levels_are_learned(held_ms: int, gat
     assert calls.question() == gated
 
 
-def test_g1_where_seats_are_given_back_more_often_than_answers_come_there_is_no_gate() -> None:
+def test_g1_where_slots_are_given_back_more_often_than_answers_come_there_is_no_gate() -> None:
     calls = Gated(cap=50)
     calls.line_up()
     for engine in (calls.engine, calls.replica):

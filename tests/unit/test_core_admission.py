@@ -15,7 +15,7 @@ from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, ST
 # A1-A3: the limit, all or none, and nobody held back for nothing.
 
 
-def test_a1_no_more_seats_are_lent_than_the_limit():
+def test_a1_no_more_slots_are_lent_than_the_limit():
     bench = Bench(agents={"host": 3})
     fates = [bench.agent(f"a{n}", SONNET) for n in range(5)]
     assert fates == ["lent", "lent", "lent", "waits", "waits"]
@@ -47,10 +47,10 @@ def test_a2_all_pools_are_decided_together():
     assert bench.used("anthropic/claude-opus-*") == bench.used("host:h1") == 1
 
 
-def test_a2_seats_are_given_together():
+def test_a2_slots_are_given_together():
     bench = Bench(agents={"host": 3})
-    assert bench.agent("two", SONNET, seats=2) == "lent"
-    assert bench.agent("also two", SONNET, seats=2) == "waits"
+    assert bench.agent("two", SONNET, slots=2) == "lent"
+    assert bench.agent("also two", SONNET, slots=2) == "waits"
     assert bench.used("host:h1") == 2
 
 
@@ -69,7 +69,7 @@ def test_a3_other_kinds_hosts_and_projects_are_not_held_back():
     assert bench.call("d", SONNET) == "lent"
 
 
-def test_r8_a_supervisor_takes_no_host_seat():
+def test_r8_a_supervisor_takes_no_host_slot():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     assert bench.agent("boss", SONNET, supervisor=True) == "lent"
@@ -131,7 +131,7 @@ def test_a4_seniority_caps_how_much_older_than_its_queueing_a_since_counts():
     assert bench.fate("queued first") == "offered"
 
 
-def test_a4_a_newcomer_waits_behind_an_equal_though_both_could_have_a_seat_now():
+def test_a4_a_newcomer_waits_behind_an_equal_though_both_could_have_a_slot_now():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     bench.agent("first", SONNET)
@@ -142,14 +142,14 @@ def test_a4_a_newcomer_waits_behind_an_equal_though_both_could_have_a_seat_now()
     assert (bench.fate("first"), bench.fate("newcomer")) == ("offered", "waits")
 
 
-def test_a4_one_who_does_not_want_to_wait_does_not_jump_the_line_either():
+def test_a4_one_who_does_not_want_to_wait_does_not_jump_the_queue_either():
     bench = Bench(agents={"host": 2})
     bench.agent("a", SONNET)
-    bench.agent("two", SONNET, seats=2)
-    assert bench.agent("also two", SONNET, seats=2, wait=False) == "deferred"
+    bench.agent("two", SONNET, slots=2)
+    assert bench.agent("also two", SONNET, slots=2, wait=False) == "deferred"
 
 
-def test_a4_heads_of_different_queues_of_one_flow_go_by_age():
+def test_a4_heads_of_different_queues_of_one_project_go_by_age():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     bench.agent("younger", SONNET)
@@ -158,8 +158,8 @@ def test_a4_heads_of_different_queues_of_one_flow_go_by_age():
     assert bench.fate("older") == "offered"
 
 
-def test_a4_the_order_of_a_flow_is_kept_though_its_shares_differ_from_pool_to_pool():
-    """One flow is ahead of another in one pool and behind it in the other: still its oldest goes first."""
+def test_a4_the_order_of_a_project_is_kept_though_its_shares_differ_from_pool_to_pool():
+    """One project is ahead of another in one pool and behind it in the other: still its oldest goes first."""
     pools = {"host": 50, "anthropic": 1, "umans": 1, "*": 9, "*@shared": 1}
     bench = Bench(agents=pools)
     # f has used much of anthropic, g much of umans.
@@ -300,12 +300,12 @@ def test_a6_others_are_ahead_where_nothing_blocks():
     """Asked by somebody who looks before the line has moved."""
     bench = Bench(agents={"host": 1})
     queue = bench.state.queue(bench.spec(SONNET))
-    assert reason_for(bench.state, queue, bench.now).text == "others are ahead in line"
+    assert reason_for(bench.state, queue, bench.now).text == "others are ahead in the queue"
     bench.agent("a", SONNET)
     bench.agent("b", SONNET)
     bench.state.apply(ev.Released("a", "ok", SONNET, 0, 0), bench.now)
     reason = reason_for(bench.state, bench.state.queue(bench.spec(SONNET)), bench.now)
-    assert (reason.code, reason.text, reason.model) == ("behind", "1 ahead in line", SONNET)
+    assert (reason.code, reason.text, reason.model) == ("behind", "1 ahead in the queue", SONNET)
 
 
 def test_a6_one_that_could_only_probe_is_told_what_keeps_it_from_that():
@@ -363,7 +363,7 @@ def test_a8_a_ticket_expires_when_it_was_told_to():
     assert bench.fate("b") == "expired"
 
 
-def test_a8_a_seat_that_frees_up_at_the_last_moment_is_lent():
+def test_a8_a_slot_that_frees_up_at_the_last_moment_is_lent():
     bench = Bench(requests={"umans": 1})
     bench.call("a", CODER)
     bench.call("b", CODER, expires_ms=350)
@@ -477,7 +477,7 @@ def test_a10_a_key_is_taken_while_its_request_is_queued_or_running():
     assert "running as a" in bench.reason("b").text
     bench.agent("c", SONNET, key="weekly")
     assert bench.agent("d", SONNET, key="weekly", wait=False) == "deferred"
-    assert "in line as c" in bench.reason("d").text
+    assert "in the queue as c" in bench.reason("d").text
 
 
 @pytest.mark.parametrize("way", ["release", "cancel", "lost", "expire", "return and cancel", "reclaim"])
@@ -512,7 +512,7 @@ def test_r9_a_session_is_taken_on_its_host_while_its_run_is_queued_or_running():
     assert "'issue-7' is running as a (process 42 on h1)" in bench.reason("b").text
     bench.agent("c", SONNET, session="issue-8")
     assert bench.agent("d", SONNET, session="issue-8", wait=False) == "deferred"
-    assert "in line as c" in bench.reason("d").text
+    assert "in the queue as c" in bench.reason("d").text
     assert bench.agent("e", SONNET, host="h2", session="issue-7") == "lent", "another host has sessions of its own"
     assert bench.agent("f", SONNET, key="issue-7") == "waits", "a session is no key"
 
@@ -616,23 +616,23 @@ def test_a12_that_holds_also_where_somebodys_environment_still_counts_the_pool()
 # What can never be is refused.
 
 
-def test_q1_more_seats_than_a_cap_has_are_refused_with_the_reason():
+def test_q1_more_slots_than_a_cap_has_are_refused_with_the_reason():
     bench = Bench(agents={"host": 2})
-    with pytest.raises(BadRequest, match="needs 3 seats of host:h1, whose cap is 2"):
-        bench.agent("a", SONNET, seats=3)
+    with pytest.raises(BadRequest, match="needs 3 slots of host:h1, whose cap is 2"):
+        bench.agent("a", SONNET, slots=3)
 
 
 def test_q1_a_request_that_some_candidate_can_have_is_not_refused():
     bench = Bench(agents={"host": 50, "anthropic": 2})
-    assert bench.agent("a", SONNET, CODER, seats=3, any=True) == "lent"
+    assert bench.agent("a", SONNET, CODER, slots=3, any=True) == "lent"
 
 
 def test_q1_a_newcomer_is_refused_when_the_cap_was_lowered_meanwhile():
     bench = Bench(agents={"host": 3})
-    assert bench.agent("a", SONNET, seats=3) == "lent"
+    assert bench.agent("a", SONNET, slots=3) == "lent"
     bench.cap("agents", "host", 2)
     with pytest.raises(BadRequest):
-        bench.agent("b", SONNET, seats=3)
+        bench.agent("b", SONNET, slots=3)
 
 
 def test_q1_a_look_does_not_make_an_invalid_request_valid():

@@ -155,7 +155,7 @@ def test_b2_a_hint_wins_and_what_is_observed_never_shortens() -> None:
     assert gate.engine.state.backoffs[OPUS].until == gate.now + 400_000
 
 
-def test_b2_timed_backoffs_are_waited_out_and_the_line_goes_on_by_itself() -> None:
+def test_b2_timed_backoffs_are_waited_out_and_the_queue_goes_on_by_itself() -> None:
     gate = Gate()
     gate.fail(OPUS, "rate_limited", retry_after_ms=30_000)
     waiting = gate.ask(OPUS)

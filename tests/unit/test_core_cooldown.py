@@ -1,4 +1,4 @@
-"""K1-K3: a released seat stays taken for a while."""
+"""K1-K3: a released slot stays taken for a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fleetgate.core.entities import Rule
 from tests.property.harness import CODER, SONNET, Bench
 
 
-def test_k1_a_requests_seat_cools_for_350_ms_by_default():
+def test_k1_a_requests_slot_cools_for_350_ms_by_default():
     bench = Bench(requests={"umans": 1})
     bench.call("a", CODER)
     bench.call("b", CODER)
@@ -18,7 +18,7 @@ def test_k1_a_requests_seat_cools_for_350_ms_by_default():
     assert bench.fate("b") == "offered"
 
 
-def test_k1_an_agents_seat_does_not_cool_by_default():
+def test_k1_an_agents_slot_does_not_cool_by_default():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     bench.agent("b", SONNET)
@@ -35,9 +35,9 @@ def test_k1_zero_is_instant():
     assert bench.fate("b") == "offered"
 
 
-def test_k1_all_seats_of_a_lease_cool_together():
+def test_k1_all_slots_of_a_lease_cool_together():
     bench = Bench(requests={"umans": 3})
-    bench.call("a", CODER, seats=3)
+    bench.call("a", CODER, slots=3)
     bench.release("a")
     bench.wait(100)
     bench.call("b", CODER)
@@ -46,7 +46,7 @@ def test_k1_all_seats_of_a_lease_cool_together():
     assert bench.fate("b") == "offered"
 
 
-def test_k1_a_seat_that_was_offered_and_not_taken_does_not_cool():
+def test_k1_a_slot_that_was_offered_and_not_taken_does_not_cool():
     bench = Bench(requests={"umans": 1})
     for name in ("a", "b", "c"):
         bench.call(name, CODER)
@@ -57,7 +57,7 @@ def test_k1_a_seat_that_was_offered_and_not_taken_does_not_cool():
     assert bench.fate("c") == "offered"
 
 
-def test_k1_seats_that_were_taken_back_cool_too():
+def test_k1_slots_that_were_taken_back_cool_too():
     bench = Bench(requests={"umans": 1})
     bench.call("a", CODER)
     bench.call("b", CODER)
@@ -81,12 +81,12 @@ def test_k2_a_new_cooldown_applies_to_later_releases_only():
     bench.do(cmd.Claim("c"))
     bench.do(cmd.SetRule(Rule("requests", "umans", cooldown_ms=0)))
     bench.wait(4_649)
-    assert bench.fate("d") == "waits", "seats already cooling keep theirs"
+    assert bench.fate("d") == "waits", "slots already cooling keep theirs"
     bench.wait(1)
     assert bench.fate("d") == "offered"
 
 
-def test_k2_a_lowered_cap_counts_cooling_seats():
+def test_k2_a_lowered_cap_counts_cooling_slots():
     bench = Bench(requests={"umans": 3})
     for name in ("a", "b", "c"):
         bench.call(name, CODER)

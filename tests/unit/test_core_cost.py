@@ -38,7 +38,7 @@ def acquire_and_release(engine: Engine, now: int) -> None:
 
 
 def refuse(engine: Engine, now: int) -> None:
-    engine.handle(cmd.Acquire("wide", Spec(("other/m",), seats=5, host="h"), "p", wait=False), now)
+    engine.handle(cmd.Acquire("wide", Spec(("other/m",), slots=5, host="h"), "p", wait=False), now)
 
 
 def back_off(engine: Engine, now: int) -> None:
@@ -122,7 +122,7 @@ def test_a_decision_costs_the_same_however_many_wait_for_something_else(jobs: bo
 
 
 @pytest.mark.parametrize("jobs", [True, False], ids=["jobs", "tickets"])
-def test_the_first_page_of_the_line_costs_the_same_however_many_stand_behind(jobs: bool):
+def test_the_first_page_of_the_queue_costs_the_same_however_many_stand_behind(jobs: bool):
     few, many = (crowded(number, jobs=jobs, projects=3) for number in (FEW, MANY))
     assert calls_of(first_page, many, START) <= calls_of(first_page, few, START) + 100
 

@@ -28,7 +28,7 @@ def _both(state: State) -> None:
     state.tickets["runs"] = state.leases["runs"].ticket
 
 
-def _lost_seats(state: State) -> None:
+def _lost_slots(state: State) -> None:
     del state.held["runs"]
 
 
@@ -58,7 +58,7 @@ def _strange_pool(state: State) -> None:
 
 
 def _cooling(state: State) -> None:
-    state.pools["requests umans"].cooling_seats += 1
+    state.pools["requests umans"].cooling_slots += 1
 
 
 def _limit(state: State) -> None:
@@ -88,8 +88,8 @@ def _reserved(state: State) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (_both, "both in line and lent"),
-        (_lost_seats, "a lease without seats"),
+        (_both, "both in the queue and lent"),
+        (_lost_slots, "a lease without slots"),
         (_wrong_key, "which does not have it"),
         (_unknown_key, "which does not have it"),
         (_wrong_session, "which does not have it"),

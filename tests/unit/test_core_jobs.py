@@ -187,7 +187,7 @@ def test_a5_a_job_that_was_moved_has_one_place_and_those_that_left_have_none():
     assert (position(bench, "c"), position(bench, "a")) == (1, 2)
 
 
-def test_j2_positions_count_jobs_in_the_order_of_the_line_whoever_will_run_them():
+def test_j2_positions_count_jobs_in_the_order_of_the_queue_whoever_will_run_them():
     bench = Bench({"host": 3})
     for number in range(6):
         submit(bench, f"j{number}")
@@ -225,7 +225,7 @@ def test_a11_a_job_that_no_worker_offers_to_run_is_counted_and_bars_nobody():
     assert bench.agent("run") == "lent"
 
 
-def test_j5_a_job_to_be_confirmed_is_held_when_its_turn_comes_and_takes_no_seat():
+def test_j5_a_job_to_be_confirmed_is_held_when_its_turn_comes_and_takes_no_slot():
     bench = Bench({"host": 1})
     bench.agent("busy")
     submit(bench, "job", confirm=True)
@@ -267,7 +267,7 @@ def test_j3_a_job_that_failed_is_not_offered_before_its_pause_is_over():
     assert offer(bench, "job") == "offered"
 
 
-def test_a8_a_job_in_line_for_a_day_expires_and_history_says_that_it_is_a_job():
+def test_a8_a_job_in_the_queue_for_a_day_expires_and_history_says_that_it_is_a_job():
     bench = Bench()
     submit(bench, "job")
     expired = [event for event in bench.wait(24 * HOUR) if isinstance(event, ev.Expired)]
@@ -292,7 +292,7 @@ def test_a10_a_second_job_with_the_same_key_is_told_which_one_has_it():
     submit(bench, "one", key="nightly")
     events = submit(bench, "two", key="nightly")
     assert isinstance(events[0], ev.Deferred)
-    assert "in line as one (a job)" in events[0].reason.text
+    assert "in the queue as one (a job)" in events[0].reason.text
 
 
 def test_r9_a_session_that_runs_on_the_workers_host_keeps_the_job_waiting():

@@ -1,4 +1,4 @@
-"""L1, L2, L5, and grants: what becomes of seats that were lent."""
+"""L1, L2, L5, and grants: what becomes of slots that were lent."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_one_that_was_passed_over_has_its_old_place_when_it_speaks(word):
     assert (bench.fate("stopped"), bench.fate("last")) == ("offered", "waits")
 
 
-def test_one_that_was_passed_over_asks_for_nothing_though_seats_are_free():
+def test_one_that_was_passed_over_asks_for_nothing_though_slots_are_free():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     bench.agent("stopped", SONNET)

@@ -15,7 +15,7 @@ from fleetgate.core.queue.admission import RESERVE_AFTER_MS
 from fleetgate.core.state.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
-# Between flows.
+# Between projects.
 
 
 def test_a4_two_projects_take_turns():
@@ -65,7 +65,7 @@ def test_a4_the_next_of_a_queue_waits_for_what_keeps_it_out_first():
     assert bench.running() == ["opus1"]
 
 
-def test_a4_flows_that_share_no_pool_go_by_age():
+def test_a4_projects_that_share_no_pool_go_by_age():
     """Whoever is older is told first; both enter."""
     bench = Bench(agents={"umans": 1, "anthropic": 1})
     bench.agent("x", CODER, project="x", host="")
@@ -82,7 +82,7 @@ def test_a4_flows_that_share_no_pool_go_by_age():
     assert bench.state.tickets == {}
 
 
-def test_a4_flows_that_share_no_pool_and_can_enter_together_do_so_by_age():
+def test_a4_projects_that_share_no_pool_and_can_enter_together_do_so_by_age():
     bench = Bench(agents={"umans": 1, "anthropic": 1})
     bench.agent("x", CODER, project="x", host="")
     bench.agent("y", SONNET, project="x", host="")
@@ -117,7 +117,7 @@ def test_a4_of_two_that_return_from_idle_the_older_goes_first():
 
 
 @pytest.mark.parametrize("first", ["greedy", "modest"])
-def test_a4_flows_are_compared_in_the_pool_that_both_need(first):
+def test_a4_projects_are_compared_in_the_pool_that_both_need(first):
     bench = Bench(agents={"host": 1, "umans": 9, "anthropic": 9})
     for n in range(3):
         bench.agent(f"g{n}", "openai/gpt-5", project="greedy")
@@ -131,8 +131,8 @@ def test_a4_flows_are_compared_in_the_pool_that_both_need(first):
     assert (bench.fate("modest"), bench.fate("greedy")) == ("offered", "waits")
 
 
-def test_a4_a_flow_moves_up_when_its_first_queue_is_served():
-    """Queues of one flow, parked on one pool: the next of them is found, also after its flow has fallen behind."""
+def test_a4_a_project_moves_up_when_its_first_queue_is_served():
+    """Queues of one project, parked on one pool: the next of them is found, also after its project has fallen behind."""
     bench = Bench(agents={"host": 1})
     bench.agent("x", SONNET, project="x")
     models = [SONNET, OPUS, CODER, "openai/gpt-5"]
@@ -153,11 +153,11 @@ def test_a4_a_flow_moves_up_when_its_first_queue_is_served():
 # Reservations.
 
 
-def test_seats_are_kept_for_one_that_others_overtake_and_the_reason_says_so():
+def test_slots_are_kept_for_one_that_others_overtake_and_the_reason_says_so():
     bench = Bench(agents={"host": 2})
     bench.agent("x", SONNET)
     bench.agent("y", SONNET)
-    bench.agent("two", SONNET, seats=2)
+    bench.agent("two", SONNET, slots=2)
     bench.wait(SECOND)
     bench.agent("z", SONNET)
     bench.release("x")
@@ -235,13 +235,13 @@ def test_a_pool_that_is_kept_for_another_is_not_kept_twice():
 
 
 def test_the_next_pool_is_kept_later_when_it_is_kept_for_another_now():
-    """`both` has opus; the host, which it needs next, is kept for one that needs two seats there."""
+    """`both` has opus; the host, which it needs next, is kept for one that needs two slots there."""
     bench = Bench(agents={"host": 2, "anthropic/claude-opus-*": 1})
     bench.agent("o1", OPUS, host="h2")
     bench.agent("s1", SONNET)
     bench.agent("s2", SONNET)
     bench.agent("both", OPUS)
-    bench.agent("two", SONNET, seats=2)
+    bench.agent("two", SONNET, slots=2)
     bench.wait(SECOND)
     bench.agent("o2", OPUS, host="h2")
     bench.agent("s3", SONNET)
@@ -265,14 +265,14 @@ def test_the_next_pool_is_kept_later_when_it_is_kept_for_another_now():
     assert bench.fate("both") == "offered"
 
 
-def test_a_seat_that_is_kept_in_the_middle_of_settling_is_not_lent():
-    """At one moment `next` is found to fit, then what it would take is kept for `wide`, which got its opus seats."""
+def test_a_slot_that_is_kept_in_the_middle_of_settling_is_not_lent():
+    """At one moment `next` is found to fit, then what it would take is kept for `wide`, which got its opus slots."""
     bench = Bench(agents={"host": 4, "anthropic/claude-opus-*": 2})
     bench.agent("o1", OPUS, host="h2")
     bench.agent("o2", OPUS)
     for n in range(3):
         bench.agent(f"s{n}", SONNET)
-    bench.agent("wide", OPUS, seats=2)
+    bench.agent("wide", OPUS, slots=2)
     bench.wait(SECOND)
     bench.agent("o3", OPUS, host="h2")
     bench.agent("s3", SONNET)
@@ -324,7 +324,7 @@ def test_a_reservation_survives_a_restart_and_other_rules_and_ends_with_what_mak
     assert bench.state.reserved == {}
 
 
-# One order within a flow.
+# One order within a project.
 
 
 def cyclic(bench: Bench, *models: str) -> None:
@@ -341,7 +341,7 @@ def cyclic(bench: Bench, *models: str) -> None:
     bench.agent("f young", SONNET, project="f")
 
 
-def test_a4_the_oldest_of_a_flow_goes_first_though_its_shares_differ_from_pool_to_pool():
+def test_a4_the_oldest_of_a_project_goes_first_though_its_shares_differ_from_pool_to_pool():
     """`f young` goes before `g` in anthropic, `g` before `f old` in umans: still not the young one before the old."""
     bench = Bench(agents={"host": 1, "umans": 9, "anthropic": 9})
     cyclic(bench, CODER, SONNET)
@@ -350,7 +350,7 @@ def test_a4_the_oldest_of_a_flow_goes_first_though_its_shares_differ_from_pool_t
     assert (bench.fate("f old"), bench.fate("g"), bench.fate("f young")) == ("offered", "waits", "waits")
 
 
-def test_a4_that_holds_also_for_one_that_is_parked_where_another_flow_is_first():
+def test_a4_that_holds_also_for_one_that_is_parked_where_another_project_is_first():
     bench = Bench(agents={"host": 1, "umans": 9, "anthropic": 9})
     bench.agent("y", "openai/gpt-5", project="f")
     bench.release("y")
@@ -375,14 +375,14 @@ def test_the_first_to_act_is_the_one_whom_the_next_deadline_is_about():
     bench.release("a")
     first = bench.engine.first_to_act()
     assert first is not None
-    assert first.id == "b", "a seat cools down for it"
+    assert first.id == "b", "a slot cools down for it"
     bench.wait(350)
     bench.call("d", CODER)
     first = bench.engine.first_to_act()
     assert first is not None
     assert first.id == "d", "a grant is about to go back, and d is the head"
     bench.do(cmd.Cancel("d"))
-    assert bench.engine.first_to_act() is None, "nobody is in line to see to it"
+    assert bench.engine.first_to_act() is None, "nobody is in the queue to see to it"
 
 
 def test_a_pool_whose_line_has_gone_has_nobody_to_act():
@@ -407,7 +407,7 @@ def test_a_process_that_only_follows_leaves_reservations_to_those_who_decide():
     bench = Bench(agents={"host": 2})
     bench.agent("x", SONNET)
     bench.agent("y", SONNET)
-    bench.agent("two", SONNET, seats=2)
+    bench.agent("two", SONNET, slots=2)
     bench.wait(SECOND)
     bench.agent("z", SONNET)
     follower = Engine(State.restore(bench.state.export()))
@@ -440,7 +440,7 @@ def test_the_next_look_is_that_of_the_head_who_waits_now():
     assert bench.engine.next_deadline() is None
 
 
-def test_b1_a_backoff_of_another_changes_nothing_for_those_in_line():
+def test_b1_a_backoff_of_another_changes_nothing_for_those_in_the_queue():
     bench = Bench(agents={"host": 1})
     bench.do(cmd.BackOff("umans", "overloaded", 10 * MINUTE))
     for ident in ("a", "b", "c"):
@@ -451,14 +451,14 @@ def test_b1_a_backoff_of_another_changes_nothing_for_those_in_line():
     assert bench.running() == ["c"]
 
 
-def test_a4_of_those_who_need_different_numbers_of_seats_the_oldest_enters():
+def test_a4_of_those_who_need_different_numbers_of_slots_the_oldest_enters():
     """A pool has room for both: its lots are looked at one after the other, and one that nobody stands in is none."""
     bench = Bench(agents={"host": 4})
     for ident in ("a", "b", "c", "d"):
         bench.agent(ident, SONNET)
-    bench.agent("three", SONNET, seats=3)
+    bench.agent("three", SONNET, slots=3)
     bench.agent("one", SONNET)
-    bench.agent("two", SONNET, seats=2)
+    bench.agent("two", SONNET, slots=2)
     bench.do(cmd.Cancel("three"))
     bench.do(cmd.Pause("agents", "host:h1"))
     for ident in ("a", "b", "c", "d"):

@@ -38,7 +38,7 @@ def test_c7_it_is_never_less_than_one_nor_more_than_max():
     assert bench.limit("host:h1") == 20
 
 
-def test_c7_supervisors_and_calls_and_other_hosts_take_no_seat_of_it():
+def test_c7_supervisors_and_calls_and_other_hosts_take_no_slot_of_it():
     bench = Bench(rules=(AUTO,))
     for n in range(4):
         bench.agent(f"s{n}", SONNET, supervisor=True)
@@ -110,7 +110,7 @@ def test_a13_they_count_on_their_host_and_with_their_account():
     assert bench.agent("c", "umans@work/coder", host="h3") == "waits"
 
 
-def test_a13_they_take_no_requests_seats_and_belong_to_no_project():
+def test_a13_they_take_no_requests_slots_and_belong_to_no_project():
     bench = Bench(agents={"project": 1, "host": 9}, requests={"umans": 1})
     bench.do(cmd.Observe("h1", ((CODER, 5),)))
     assert bench.agent("a", CODER, project="default") == "lent"

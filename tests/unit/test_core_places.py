@@ -1,4 +1,4 @@
-"""A5: parts of the line, which are taken from its front without looking at what stands behind."""
+"""A5: parts of the queue, which are taken from its front without looking at what stands behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def crowd() -> Bench:
 
 
 @pytest.mark.parametrize(("offset", "limit"), [(0, 0), (0, 1), (0, 5), (3, 4), (20, 10), (24, 5), (99, 5)])
-def test_a5_a_part_of_the_line_is_that_part_of_the_whole(offset: int, limit: int):
+def test_a5_a_part_of_the_queue_is_that_part_of_the_whole(offset: int, limit: int):
     bench = crowd()
     whole = ticket_views(bench.state, bench.now)
     assert len(whole) == 24
@@ -71,7 +71,7 @@ def test_a5_no_position_for_a_pool_is_had_twice():
     assert {view.pool for view in views} <= {SONNET, "host:h1", "anthropic/claude-opus-*"}
 
 
-def test_a5_the_line_is_listed_by_when_each_is_expected_to_start():
+def test_a5_the_queue_is_listed_by_when_each_is_expected_to_start():
     bench = Bench(agents={"slow": 1, "fast": 1, "shut": 1, "host": 50})
     for provider, hold_s in (("slow", 100), ("fast", 1)):
         bench.agent("first", f"{provider}/m")
@@ -126,14 +126,14 @@ def test_a5_a_ticket_that_came_back_to_its_place_is_listed_once():
     assert [view.ticket.id for view in ticket_views(bench.state, bench.now)] == ["b"]
 
 
-def test_a11_the_line_that_counts_is_of_those_who_would_enter_first():
+def test_a11_the_queue_that_counts_is_of_those_who_would_enter_first():
     bench = crowd()
     spec = bench.spec(SONNET, project="a")
     ahead = [view for view in ticket_views(bench.state, bench.now) if view.ticket.spec.models == (SONNET,)]
     assert capacity(bench.state, spec, bench.now).queued == len(ahead)
 
 
-def test_a5_some_of_the_line_are_walked_with_the_places_that_they_have_in_the_whole():
+def test_a5_some_of_the_queue_are_walked_with_the_places_that_they_have_in_the_whole():
     bench = crowd()
     chosen = ("t03", "t07", "t11")
     whole = [view for view in ticket_views(bench.state, bench.now) if view.ticket.id in chosen]

@@ -45,7 +45,7 @@ def test_p1_without_a_hint_it_is_30_seconds():
     assert pool(bench).paused_until == START + 30 * SECOND
 
 
-def test_p1_seats_already_lent_go_on():
+def test_p1_slots_already_lent_go_on():
     bench = Bench(requests={"umans": 2})
     bench.call("a", CODER)
     bench.call("b", CODER)

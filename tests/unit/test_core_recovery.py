@@ -58,7 +58,7 @@ def test_l2_adopting_twice_changes_nothing():
     assert bench.do(adopt(lease, child="")) == []
 
 
-def test_l2_one_whose_ticket_is_still_in_line_is_adopted_from_there():
+def test_l2_one_whose_ticket_is_still_in_the_queue_is_adopted_from_there():
     bench = Bench(agents={"host": 1})
     bench.agent("b", SONNET)
     bench.agent("a", SONNET)
@@ -115,7 +115,7 @@ def test_h2_a_clients_lease_is_adopted_with_its_renewals():
     assert (adopted.ticket.renew_ms, adopted.ticket.renew_by) == (60_000, bench.now + 5 * MINUTE)
     assert adopted.lives_with == ""
     bench.wait(6 * MINUTE)
-    assert not bench.state.leases, "a client that is never heard of again keeps its seat"
+    assert not bench.state.leases, "a client that is never heard of again keeps its slot"
 
 
 # Jobs.
@@ -271,11 +271,11 @@ def test_a6_calls_of_agents_on_a_drained_host_go_on():
     assert set(bench.state.leases) == {"a"}
 
 
-def test_a3_no_seat_is_kept_for_one_on_a_drained_host():
+def test_a3_no_slot_is_kept_for_one_on_a_drained_host():
     bench = Bench(agents={"*/claude-sonnet-*": 2})
     bench.agent("x", SONNET)
     bench.agent("y", SONNET)
-    bench.agent("two", SONNET, seats=2, host="h2")
+    bench.agent("two", SONNET, slots=2, host="h2")
     bench.wait(SECOND)
     bench.agent("z", SONNET)
     bench.release("x")
@@ -294,7 +294,7 @@ def test_a1_nothing_is_kept_for_anybody_while_the_log_recovers():
     bench = Bench(agents={"host": 2})
     bench.agent("x", SONNET)
     bench.agent("y", SONNET)
-    bench.agent("two", SONNET, seats=2)
+    bench.agent("two", SONNET, slots=2)
     bench.wait(SECOND)
     bench.agent("z", SONNET)
     bench.release("x")

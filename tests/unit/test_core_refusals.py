@@ -19,12 +19,12 @@ def asking(spec: Spec, **said: int) -> cmd.Acquire:
     [
         (asking(Spec(models=("nonsense",))), BadName, "not a model: 'nonsense'"),
         (asking(Spec(kind="cats")), BadRequest, "valid are agents and requests"),
-        (asking(Spec(seats=0)), BadRequest, "0 seats: valid is 1 to 10000"),
-        (asking(Spec(seats=10_001)), BadRequest, "10001 seats"),
+        (asking(Spec(slots=0)), BadRequest, "0 slots: valid is 1 to 10000"),
+        (asking(Spec(slots=10_001)), BadRequest, "10001 slots"),
         (asking(Spec(caps=(("a b", 1),))), BadName, "not a selector"),
         (asking(Spec(caps=(("brand-new", 1), ("umans", 0)))), BadRequest, "cap 0 for umans: valid is 1"),
         (asking(Spec(family_caps=(("opus", -1),))), BadRequest, "cap -1 for opus"),
-        (asking(Spec(models=(SONNET,), host="h1", seats=4)), BadRequest, "needs 4 seats of host:h1, whose cap is 3"),
+        (asking(Spec(models=(SONNET,), host="h1", slots=4)), BadRequest, "needs 4 slots of host:h1, whose cap is 3"),
         (asking(Spec(caps=(("brand-new", 1),)), priority=101), BadRequest, "priority 101: valid is -100 to 100"),
         (asking(Spec(caps=(("brand-new", 1),)), expires_ms=-1), BadRequest, "expires after -1 ms"),
         (cmd.Claim("nobody"), NotFound, "no lease nobody: it was reclaimed or never granted"),
@@ -62,7 +62,7 @@ def asking(spec: Spec, **said: int) -> cmd.Acquire:
 )
 def test_q1_an_illegal_command_raises_and_changes_nothing(command, error, says):
     bench = Bench(agents={"host": 3})
-    bench.agent("runs", SONNET, seats=3)
+    bench.agent("runs", SONNET, slots=3)
     bench.agent("waits", SONNET)
     before, due = bench.state.export(), bench.engine.next_deadline()
     with pytest.raises(error) as caught:

@@ -21,12 +21,12 @@ def ask(bench: Bench, ident: str, *, wait: bool = True) -> None:
     bench.do(cmd.Acquire(ident, spec, SERVER, wait, wake="/run/s", client="10.0.0.7", renew_ms=30 * SECOND))
 
 
-def one_seat() -> Bench:
+def one_slot() -> Bench:
     return Bench(requests={"umans": 1})
 
 
 def test_h2_a_lease_that_is_not_renewed_is_reclaimed_and_says_so():
-    bench = one_seat()
+    bench = one_slot()
     ask(bench, "a")
     bench.wait(KEEP_MS - 1)
     assert bench.of(ev.Reclaimed) == []
@@ -34,8 +34,8 @@ def test_h2_a_lease_that_is_not_renewed_is_reclaimed_and_says_so():
     assert bench.of(ev.Reclaimed) == [ev.Reclaimed("a", "unrenewed", CODER, KEEP_MS, kind="requests")]
 
 
-def test_h2_a_ticket_whose_client_is_not_heard_of_leaves_the_line():
-    bench = one_seat()
+def test_h2_a_ticket_whose_client_is_not_heard_of_leaves_the_queue():
+    bench = one_slot()
     ask(bench, "a")
     ask(bench, "b")
     bench.wait(4 * MINUTE)
@@ -46,7 +46,7 @@ def test_h2_a_ticket_whose_client_is_not_heard_of_leaves_the_line():
 
 
 def test_h2_renewals_are_written_down_only_when_half_of_the_time_is_over():
-    bench = one_seat()
+    bench = one_slot()
     ask(bench, "a")
     for _ in range(59):  # every 10 s for almost ten minutes
         bench.wait(10 * SECOND)
@@ -58,7 +58,7 @@ def test_h2_renewals_are_written_down_only_when_half_of_the_time_is_over():
 
 
 def test_h2_another_process_may_speak_for_a_client_from_now_on():
-    bench = one_seat()
+    bench = one_slot()
     ask(bench, "a")
     ask(bench, "b")
     for ident in ("a", "b"):
@@ -72,7 +72,7 @@ def test_h2_another_process_may_speak_for_a_client_from_now_on():
 
 
 def test_h2_the_end_of_the_service_loses_nobody_that_it_spoke_for():
-    bench = one_seat()
+    bench = one_slot()
     ask(bench, "a")
     ask(bench, "b")
     assert bench.state.leases["a"].lives_with == ""
@@ -87,7 +87,7 @@ def test_h2_the_end_of_the_service_loses_nobody_that_it_spoke_for():
 
 
 def test_h2_what_lives_with_its_process_has_nothing_to_renew():
-    bench = one_seat()
+    bench = one_slot()
     bench.do(cmd.Acquire("p", Spec(models=(CODER,), kind="requests"), SERVER))
     with pytest.raises(BadRequest, match="as long as its process"):
         bench.do(cmd.Renew("p"))
@@ -96,7 +96,7 @@ def test_h2_what_lives_with_its_process_has_nothing_to_renew():
 
 
 def test_q1_a_time_that_cannot_be_is_refused():
-    bench = one_seat()
+    bench = one_slot()
     for renew_ms in (-1, 86_400_001):
         with pytest.raises(BadRequest, match=f"renewed every {renew_ms} ms"):
             bench.do(cmd.Acquire("x", Spec(models=(CODER,), kind="requests"), SERVER, renew_ms=renew_ms))
@@ -108,7 +108,7 @@ def test_q1_a_time_that_cannot_be_is_refused():
 
 
 def test_h2_who_renews_rarely_is_kept_for_three_times_as_long():
-    bench = one_seat()
+    bench = one_slot()
     bench.do(cmd.Acquire("a", Spec(models=(CODER,), kind="requests"), SERVER, renew_ms=10 * MINUTE))
     bench.wait(30 * MINUTE - 1)
     assert "a" in bench.state.leases
@@ -117,7 +117,7 @@ def test_h2_who_renews_rarely_is_kept_for_three_times_as_long():
 
 
 def test_h2_deadlines_of_clients_survive_a_snapshot():
-    bench = one_seat()
+    bench = one_slot()
     ask(bench, "a")
     ask(bench, "b")
     engine = Engine(State.restore(bench.state.export()))

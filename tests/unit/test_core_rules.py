@@ -30,7 +30,7 @@ def rules(file: tuple[Rule, ...] = (), runtime: tuple[Rule, ...] = ()) -> Rules:
 # C4: what is built in.
 
 
-def test_c4_agents_have_three_seats_on_a_host_and_four_on_opus():
+def test_c4_agents_have_three_slots_on_a_host_and_four_on_opus():
     assert needs(rules(), OPUS) == {"*/claude-opus-*:anthropic": 4, "host:h1": 3}
     assert needs(rules(), SONNET) == {"host:h1": 3}
     assert needs(rules(), "") == {"host:h1": 3}
@@ -166,7 +166,7 @@ def test_c3_an_environment_cap_keeps_counting_when_the_file_drops_the_cap():
     bench.call("a", CODER)
     assert bench.call("b", CODER, caps=(("umans", 1),)) == "waits"
     bench.file()
-    assert bench.fate("b") == "waits", "a still has the only seat that b may take"
+    assert bench.fate("b") == "waits", "a still has the only slot that b may take"
 
 
 def test_c3_what_somebody_else_caps_for_one_account_leaves_the_general_cap_in_force():

@@ -31,7 +31,7 @@ def busy() -> Bench:
     bench.wait(SECOND)
     bench.release("c0")
     bench.do(cmd.Report("d0", retry_after_ms=MINUTE))
-    bench.agent("big", SONNET, seats=2)
+    bench.agent("big", SONNET, slots=2)
     bench.agent("s0", SONNET)
     bench.agent("s1", SONNET)
     bench.do(cmd.Bump("s1"))
@@ -76,7 +76,7 @@ def test_p5_a_restored_gate_goes_on_as_if_nothing_had_happened():
 
 
 def behind(bench: Bench, model: str) -> None:
-    """Project `a` has had a seat; since then `b` had many, and is ahead of it."""
+    """Project `a` has had a slot; since then `b` had many, and is ahead of it."""
     for n in range(3):
         bench.agent(f"b{n}", model, project="b")
         bench.wait(MINUTE)
@@ -135,7 +135,7 @@ def test_pools_that_no_release_knows_any_more_are_passed_over():
     assert State.restore(snapshot).pools == {}
 
 
-def test_j2_a_ticket_may_stand_in_line_that_asks_for_nothing_yet():
+def test_j2_a_ticket_may_stand_in_the_queue_that_asks_for_nothing_yet():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     bench.agent("b", SONNET)

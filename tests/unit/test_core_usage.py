@@ -125,7 +125,7 @@ def test_g2_a_raised_limit_lets_one_in_for_each_answer() -> None:
         assert gate.entered(0) == [ident]
 
 
-def test_g3_a_release_asks_at_once_and_again_when_the_seat_has_cooled() -> None:
+def test_g3_a_release_asks_at_once_and_again_when_the_slot_has_cooled() -> None:
     gate = Gate(1, cooldown_ms=350)
     (held,) = gate.fill(1)
     waiter = gate.ask()
@@ -135,7 +135,7 @@ def test_g3_a_release_asks_at_once_and_again_when_the_seat_has_cooled() -> None:
     gate.pass_ms(100)
     gate.release(held)
     assert gate.wanted == ["umans"]
-    assert gate.entered(0) == []  # the seat is cooling
+    assert gate.entered(0) == []  # the slot is cooling
     gate.pass_ms(349)
     assert gate.wanted == []
     gate.pass_ms(1)
@@ -239,7 +239,7 @@ def test_g1_a_question_does_not_overtake_the_call_that_the_last_answer_let_in() 
     assert gate.waits(second)
 
 
-def test_g3_a_question_given_up_is_followed_by_another_though_a_seat_was_released_meanwhile() -> None:
+def test_g3_a_question_given_up_is_followed_by_another_though_a_slot_was_released_meanwhile() -> None:
     gate = Gate(1)
     (held,) = gate.fill(1)
     first, second = gate.ask(), gate.ask()
@@ -258,7 +258,7 @@ def test_g3_a_question_given_up_is_followed_by_another_though_a_seat_was_release
     assert not gate.waits(second)
 
 
-def test_g4_a_question_that_nobody_asks_holds_the_line_for_6_s_at_most() -> None:
+def test_g4_a_question_that_nobody_asks_holds_the_queue_for_6_s_at_most() -> None:
     gate = Gate(1)
     (held,) = gate.fill(1)
     gate.ask()
@@ -294,7 +294,7 @@ def test_g5_an_empty_line_is_not_gated_and_a_newcomer_waits_behind_those_who_are
     waiter = gate.ask()
     gate.release(one)
     gate.release(two)
-    newcomer = gate.ask(host="h")  # needs the same seats, stands in another queue
+    newcomer = gate.ask(host="h")  # needs the same slots, stands in another queue
     assert gate.waits(waiter)
     assert gate.waits(newcomer)
     assert gate.reason(newcomer)[0] == "usage_gate"
@@ -313,10 +313,10 @@ def test_a3_who_waits_for_something_else_does_not_hold_a_newcomer_at_the_gate() 
     assert not gate.waits(other)
 
 
-def test_g1_more_seats_than_upstream_has_left_do_not_enter() -> None:
+def test_g1_more_slots_than_upstream_has_left_do_not_enter() -> None:
     gate = Gate(4)
     held = gate.fill(4)
-    spec = Spec((MODEL,), "requests", seats=2)
+    spec = Spec((MODEL,), "requests", slots=2)
     gate(cmd.Acquire("two", spec, "p", asks=("umans",)))
     for ident in held[:2]:
         gate.release(ident)
@@ -366,7 +366,7 @@ def test_g1_the_gate_can_be_taken_away_and_its_memory_goes_with_the_cap() -> Non
     assert not gate.waits(later)
 
 
-def test_g1_a_backoff_that_takes_the_line_away_takes_the_questions_with_it() -> None:
+def test_g1_a_backoff_that_takes_the_queue_away_takes_the_questions_with_it() -> None:
     gate = Gate(1)
     gate.fill(1)
     gate.ask()
@@ -418,7 +418,7 @@ def test_g1_a_gate_that_is_switched_on_while_somebody_waits_asks_first() -> None
     held = gate.fill(1)
     gate.ask()
     waiter = gate.ask()
-    gate.release(held[0])  # the first in line enters
+    gate.release(held[0])  # the first in the queue enters
     gate.pass_ms(9_000)
     gate(cmd.SetRule(Rule("requests", "umans", usage_gate=True)))
     assert gate.wanted == ["umans"]

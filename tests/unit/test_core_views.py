@@ -70,7 +70,7 @@ def test_a5_between_projects_positions_are_by_turns():
     assert list(positions(bench))[:2] == ["b1", "b2"]
 
 
-def test_a5_the_line_really_moves_in_the_order_of_the_positions():
+def test_a5_the_queue_really_moves_in_the_order_of_the_positions():
     bench = Bench(agents={"host": 1})
     bench.agent("x-0", SONNET, project="x")
     for n in range(4):
@@ -134,7 +134,7 @@ def test_a5_one_that_was_passed_over_is_last_and_says_so():
     assert [view.ticket.id for view in ticket_views(bench.state, bench.now)] == ["d", "b"]
 
 
-def test_a5_what_is_not_in_line_has_no_place():
+def test_a5_what_is_not_in_the_queue_has_no_place():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
     assert ticket_view(bench.state, "a", bench.now) is None
@@ -142,7 +142,7 @@ def test_a5_what_is_not_in_line_has_no_place():
     assert ticket_views(bench.state, bench.now) == []
 
 
-def test_a5_one_whose_models_are_all_backed_off_is_in_line_too():
+def test_a5_one_whose_models_are_all_backed_off_is_in_the_queue_too():
     bench = Bench()
     bench.do(cmd.BackOff("umans", "overloaded"))
     bench.call("a", CODER)

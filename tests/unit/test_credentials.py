@@ -176,7 +176,7 @@ def test_b3_a_file_counts_by_its_content_and_never_by_its_times(tmp_path: Path) 
     os.utime(path)
     assert look.used_for("umans/x") == first, "touched"
     written(path, SECRET + "\n")
-    assert look.used_for("umans/x") == first, "the end of the line is not part of a key"
+    assert look.used_for("umans/x") == first, "the end of the queue is not part of a key"
     written(path, SECRET[::-1])
     assert look.used_for("umans/x") != first
     written(path, SECRET)

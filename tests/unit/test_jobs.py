@@ -214,10 +214,10 @@ def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path:
     assert writer.lost > 0
 
 
-# A day in line.
+# A day in the queue.
 
 
-def test_a8_a_job_in_line_for_a_day_expires_is_told_once_and_never_starts(tmp_path: Path):
+def test_a8_a_job_in_the_queue_for_a_day_expires_is_told_once_and_never_starts(tmp_path: Path):
     now = 1_700_000_000_000
     gate = DirectGate(SqliteLog(str(tmp_path), lambda: now), folder=str(tmp_path))
     (one,) = submit.submit(gate, [JobSpec(("true",), "/", gate.host, name="late")])

@@ -45,7 +45,7 @@ def test_the_lock_goes_to_those_who_wait_in_their_order() -> None:
     for name in range(5):
         threads.append(threading.Thread(target=wait, args=(name,)))
         threads[-1].start()
-        while len(lock._waiters) <= name:  # until this one stands in line
+        while len(lock._waiters) <= name:  # until this one waits in the queue
             pass
     assert not lock.acquire(wait=False)
     lock.release()

@@ -52,12 +52,12 @@ def backed_off(reason: str, until: int = AT + 60_000, manual: bool = False) -> e
 
 def test_t1_each_kind_of_event_is_told_in_a_sentence():
     ticket = Ticket("i", Spec(), "p", 0, 1, AT, AT, AT + 1, command="aider")
-    full = Reason("concurrency_cap", "3 of 3 seats are taken")
+    full = Reason("concurrency_cap", "3 of 3 slots are taken")
     assert told(ev.Queued(ticket, full)) == [
-        ("queued", "i waits for a seat: 3 of 3 seats are taken [aider], position 3")
+        ("queued", "i waits for a slot: 3 of 3 slots are taken [aider], position 3")
     ]
     assert told(ev.Granted("i", OPUS, 1)) == [("started", f"i got {OPUS}")]
-    assert told(ev.Expired("i", 86_400_000)) == [("expired", "i left the line: expired after 1d")]
+    assert told(ev.Expired("i", 86_400_000)) == [("expired", "i left the queue: expired after 1d")]
     assert told(ev.Held("i", "aider")) == [("held", "i is held until it is approved [aider]: fleetgate approve i")]
     assert told(ev.JobEnded("i", "lost", 1)) == [("failed", "job i is lost")]
     assert told(ev.JobEnded("i", "succeeded", 1)) == [("succeeded", "job i succeeded")]
@@ -77,7 +77,7 @@ def test_t1_ends_of_runs_are_told_and_attempts_of_jobs_are_not():
     assert told(ev.Released("i", "local_error", OPUS, 1, 1, kind="requests")) == []
 
 
-def test_t1_model_calls_and_jobs_back_in_line_are_not_told_as_queued():
+def test_t1_model_calls_and_jobs_back_in_the_queue_are_not_told_as_queued():
     reason = Reason("behind", "others are ahead")
     call = Ticket("i", Spec(kind="requests"), "p", 0, 1, AT, AT, AT + 1)
     again = Ticket("i", Spec(), "", 0, 1, AT - 5, AT, AT + 1, job=True, away=True)

@@ -110,7 +110,7 @@ def test_of_a_large_body_the_beginning_tells_the_model() -> None:
         return found
 
     assert asyncio.run(large(b'{"model" : "m1", ')) == "m1"
-    assert asyncio.run(large(b'{"stream": true, ')) == "unknown", "it takes a seat all the same"
+    assert asyncio.run(large(b'{"stream": true, ')) == "unknown", "it takes a slot all the same"
 
 
 def test_what_is_kept_of_bodies_is_counted_and_forgotten() -> None:

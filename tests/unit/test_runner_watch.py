@@ -11,7 +11,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.providers.credentials import Held
-from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.runner import agent_run
 from fleetgate.runner.agent_run import Watch
 from fleetgate.runner.early_stop import Ending
@@ -59,7 +59,7 @@ class Watched:
         self.gate = Gate()
         self.said: list[str] = []
         self.watch = Watch(
-            cast(SeatGate, self.gate),
+            cast(SlotGate, self.gate),
             LEASE,
             OPENCODE,
             classify="",

@@ -41,7 +41,7 @@ class AskBody(Body):
 
     models: Annotated[list[Name], Meta(max_length=20)] = []
     kind: Kind = "requests"
-    seats: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    slots: Annotated[int, Meta(ge=1, le=10_000)] = 1
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
     project: Annotated[str, Meta(max_length=100)] = ""
     any: bool = False
@@ -58,7 +58,7 @@ class AskBody(Body):
 
 
 class LeaseAnswer(Struct):
-    """The seat is yours; renew it in time."""
+    """The slot is yours; renew it in time."""
 
     lease: str
     model: str | None
@@ -68,10 +68,10 @@ class LeaseAnswer(Struct):
 
 
 class DeferredAnswer(Struct):
-    """Not now. `in_line`: the ticket keeps its place if you ask again with `id` within `grace_s`."""
+    """Not now. `in_queue`: the ticket keeps its place if you ask again with `id` within `grace_s`."""
 
     deferred: bool
-    in_line: bool
+    in_queue: bool
     id: str | None
     reason: ReasonShape
     position: int | None
@@ -147,7 +147,7 @@ class HolderShape(Struct):
     gone: bool | None
     leases: list[str]
     tickets: list[str]
-    seats: int
+    slots: int
 
 
 class HoldersAnswer(Struct):

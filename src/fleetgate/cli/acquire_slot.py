@@ -1,4 +1,4 @@
-"""From options to a lease: what `run` and `acquire` share. Waits in line, shows progress, leaves on a signal."""
+"""From options to a lease: what `run` and `acquire` share. Waits in the queue, shows progress, leaves on a signal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.request_ids import new_id
-from fleetgate.gate.slots.slot_gate import Left, SeatGate, unapplied_text
+from fleetgate.gate.slots.slot_gate import Left, SlotGate, unapplied_text
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.log.clock import steady
 from fleetgate.log.protocol import StoreAway, StoreError, StoreMoved
@@ -43,7 +43,7 @@ class Request(msgspec.Struct):
 
     models: tuple[str, ...]
     kind: str
-    seats: int
+    slots: int
     project: str
     any: bool
     supervisor: bool
@@ -70,7 +70,7 @@ class Request(msgspec.Struct):
         return Spec(
             models=self.models,
             kind=self.kind,
-            seats=self.seats,
+            slots=self.slots,
             host=host,
             project=self.project,
             any=self.any,
@@ -90,7 +90,7 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
         models=wants.models,
         note=wants.note,
         kind=kind,
-        seats=_integer("--seats", options.seats, 1, 1, 10_000),
+        slots=_integer("--slots", options.slots, 1, 1, 10_000),
         project=project_name(options.project),
         any=options.any,
         supervisor=options.supervisor,
@@ -117,7 +117,7 @@ def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None)
 class Asked:
     """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
 
-    def __init__(self, gate: SeatGate, request: Request, began: float | None) -> None:
+    def __init__(self, gate: SlotGate, request: Request, began: float | None) -> None:
         self.lease: Lease | Reason | int = 0
         self.view: TicketView | None = None
         self.gate = gate
@@ -168,8 +168,8 @@ class Asked:
         return printable_json(msgspec.json.encode(told).decode())
 
 
-def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
-    """Ask for seats, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
+def ask(gate: SlotGate, request: Request, began: float | None = None) -> Asked:
+    """Ask for slots, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
     asked = Asked(gate, request, began)
     usable = _with_credentials(gate, request, tell=began is None and not request.quiet)
     if isinstance(usable, Reason):
@@ -188,7 +188,7 @@ def ask(gate: SeatGate, request: Request, began: float | None = None) -> Asked:
     with _Signals(gate) as signals:
         try:
             while (got := _got(asked, request, command, mailbox, signals)) is None:
-                say("its place in line is gone (the store was replaced, or this host was cut off): asking again")
+                say("its place in the queue is gone (the store was replaced, or this host was cut off): asking again")
                 command = _acquire(asked.gate, request, asked.began)
             if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
                 _leave(asked.gate, command.id)
@@ -227,7 +227,7 @@ def _got(
             gate.close()
 
 
-def _with_credentials(gate: SeatGate, request: Request, *, tell: bool) -> Request | Reason:
+def _with_credentials(gate: SlotGate, request: Request, *, tell: bool) -> Request | Reason:
     """The request without candidates that are known to have no credentials; a refusal when none is left (SPEC B4).
 
     A single candidate stays: nobody else could do its work, and its agent may find a credential elsewhere.
@@ -244,7 +244,7 @@ def _with_credentials(gate: SeatGate, request: Request, *, tell: bool) -> Reques
     return msgspec.structs.replace(request, models=left)
 
 
-def _leave(gate: SeatGate, ident: str) -> None:
+def _leave(gate: SlotGate, ident: str) -> None:
     """Go, because of a signal: nothing is worth a delay, not even a store that fails. What is left goes with us."""
     try:
         gate.leave(ident)
@@ -252,7 +252,7 @@ def _leave(gate: SeatGate, ident: str) -> None:
         pass
 
 
-def _acquire(gate: SeatGate, request: Request, began: float | None) -> cmd.Acquire:
+def _acquire(gate: SlotGate, request: Request, began: float | None) -> cmd.Acquire:
     since = None
     if request.since_wall_ms is not None:
         since = request.since_wall_ms - steady(gate.wall_offset_ms())
@@ -276,7 +276,7 @@ def _acquire(gate: SeatGate, request: Request, began: float | None) -> cmd.Acqui
     )
 
 
-def _mailbox(gate: SeatGate) -> wakeup_mailbox.Mailbox | None:
+def _mailbox(gate: SlotGate) -> wakeup_mailbox.Mailbox | None:
     """Where to be woken; without one the backstop poll must do."""
     try:
         return wakeup_mailbox.Mailbox(wakeup_mailbox.runtime_folder(gate.folder)) if gate.folder else None
@@ -285,14 +285,14 @@ def _mailbox(gate: SeatGate) -> wakeup_mailbox.Mailbox | None:
 
 
 def _wait(
-    gate: SeatGate,
+    gate: SlotGate,
     request: Request,
     ident: str,
     mailbox: wakeup_mailbox.Mailbox | None,
     signals: _Signals,
     asked: Asked,
 ) -> Lease | Reason | int | None:
-    """Stand in line. None when the whole line is gone, with the log that it was in."""
+    """Wait in the queue. None when the whole queue is gone, with the log that it was in."""
     progress = Progress(request.command or "this request", quiet=request.quiet)
     hopeless: list[Reason] = []
 
@@ -320,10 +320,10 @@ def _wait(
     gate.leave(ident)
     if hopeless:
         return hopeless[-1]
-    reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in line")
+    reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in the queue")
     return Reason(
         reason.code,
-        f"after {request.wait_s:g}s in line, {reason.text}",
+        f"after {request.wait_s:g}s in the queue, {reason.text}",
         reason.pool,
         reason.pools,
         reason.until,
@@ -334,7 +334,7 @@ def _wait(
 
 def _left(why: str, request: Request) -> str:
     if why == "expired":
-        return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in line"
+        return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in the queue"
     if why == "lost":
         return f"process {process_identity.pid_of(request.bound)}, which was to have it, is gone"
     return "its ticket was cancelled by somebody"
@@ -345,9 +345,9 @@ class _Stopped(Exception):
 
 
 class _Signals:
-    """While in line, a signal means leaving it; elsewhere it is kept until there is time for it."""
+    """While in the queue, a signal means leaving it; elsewhere it is kept until there is time for it."""
 
-    def __init__(self, gate: SeatGate) -> None:
+    def __init__(self, gate: SlotGate) -> None:
         self.caught = 0
         self.fd = -1
         self._gate = gate
@@ -378,7 +378,7 @@ class _Signals:
         self._hooks = (start, stop)
         self._gate.before_lock, self._gate.after_lock = before, after
 
-    def go_to(self, gate: SeatGate) -> None:
+    def go_to(self, gate: SlotGate) -> None:
         """Another gate is waited for from now on."""
         self._gate.before_lock, self._gate.after_lock = self._hooks
         self._gate = gate

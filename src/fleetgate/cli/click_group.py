@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="fleetgate", prog_name="fleetgate")
 def group() -> None:
-    """Admission control for fleets of AI agents: caps, one visible line, leases that cannot leak.
+    """Admission control for fleets of AI agents: caps, one visible queue, leases that cannot leak.
 
     \b
     fleetgate run -m anthropic/claude-opus-4-6 -- opencode run "fix the tests"

@@ -20,7 +20,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import KINDS, shown
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.present.name_lookup import entered
 from fleetgate.present.text import printable
 
@@ -44,8 +44,8 @@ def opened_gate(loaded: Loaded | None = None, *, configured: bool = True) -> Dir
     return gate
 
 
-def opened_seat_gate(loaded: Loaded | None, outage: Outage) -> SeatGate:
-    """The same for one who asks for a seat, through the node where one runs."""
+def opened_slot_gate(loaded: Loaded | None, outage: Outage) -> SlotGate:
+    """The same for one who asks for a slot, through the node where one runs."""
     gate = open_patiently(loaded, outage)
     click.get_current_context().call_on_close(gate.close)
     return gate

@@ -51,8 +51,8 @@ def shared_lease(gate: DirectGate, request: Request) -> Lease:
     if lease is None:
         raise BadRequest("--share-slot: this is not inside a run of `fleetgate run`, so there is no slot to share")
     spec = _spec(gate, request)
-    if spec.seats > lease.ticket.spec.seats:
-        raise BadRequest(f"--share-slot --seats {spec.seats}: the run {lease.id} has {lease.ticket.spec.seats}")
+    if spec.slots > lease.ticket.spec.slots:
+        raise BadRequest(f"--share-slot --slots {spec.slots}: the run {lease.id} has {lease.ticket.spec.slots}")
     has = {pool.key for pool, _ in state.held[lease.id].needs}
     wanted = state.queue(spec).candidates
     for candidate in wanted:
@@ -121,7 +121,7 @@ def _shut(state: State, candidate: Candidate, spec: Spec, outer: list[Lease]) ->
     for pool, own in candidate.needs:
         inside = [lease for lease in outer if any(each is pool for each, _ in state.held[lease.id].needs)]
         limit = pool.limit_for(own)
-        taken = sum(lease.ticket.spec.seats for lease in inside)
-        if inside and limit < UNLIMITED and limit - taken < spec.seats:
+        taken = sum(lease.ticket.spec.slots for lease in inside)
+        if inside and limit < UNLIMITED and limit - taken < spec.slots:
             return pool.id, inside[0]
     return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fleetgate.cli.store_outage import Outage
     from fleetgate.gate.slots.direct_gate import DirectGate
-    from fleetgate.gate.slots.slot_gate import SeatGate
+    from fleetgate.gate.slots.slot_gate import SlotGate
     from fleetgate.log.protocol import Log, StoreMoved
 
     T = TypeVar("T")
@@ -76,8 +76,8 @@ def _met_at(folder: str, url: str) -> str:
         return ""
 
 
-def open_seat_gate(loaded: Loaded | None) -> SeatGate:
-    """The gate for one who asks for a seat: through the node of this host where one runs, else as `open_gate`."""
+def open_slot_gate(loaded: Loaded | None) -> SlotGate:
+    """The gate for one who asks for a slot: through the node of this host where one runs, else as `open_gate`."""
     from fleetgate.cli.wait_progress import say
     from fleetgate.gate.node import discovery
     from fleetgate.log.store_url import POSTGRES, local_folder
@@ -104,7 +104,7 @@ def open_seat_gate(loaded: Loaded | None) -> SeatGate:
     return RemoteGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
 
 
-def open_patiently(loaded: Loaded | None, outage: Outage) -> SeatGate:
+def open_patiently(loaded: Loaded | None, outage: Outage) -> SlotGate:
     """The same, for one who bears with a server that is being restarted."""
     from fleetgate.gate.node import discovery
     from fleetgate.log.protocol import StoreAway
@@ -112,22 +112,22 @@ def open_patiently(loaded: Loaded | None, outage: Outage) -> SeatGate:
 
     while True:
         try:
-            return open_seat_gate(loaded)
+            return open_slot_gate(loaded)
         except StoreAway as error:
             url = store_url()
             if not outage.bears(error, known=discovery.was_reached(_met_at(local_folder(url), url))):
                 raise
 
 
-def follow(moved: StoreMoved, loaded: Loaded | None) -> SeatGate:
-    """The gate where it was moved to, for one who stood in line when it was, or has an agent that runs.
+def follow(moved: StoreMoved, loaded: Loaded | None) -> SlotGate:
+    """The gate where it was moved to, for one who waited in the queue when it was, or has an agent that runs.
 
     Its place and its lease are there. What it starts from now on goes there, too. Raises the sentence that says what to
     do where it cannot be used from here.
     """
 
-    def opened() -> SeatGate:
-        gate = open_seat_gate(loaded)
+    def opened() -> SlotGate:
+        gate = open_slot_gate(loaded)
         gate.now()  # it answers
         return gate
 

@@ -26,13 +26,13 @@ OPTIONS = (
         "MODEL,…",
     ),
     Option(("--any",), "any", "Move on to the next candidate also when the first one's pools are full."),
-    Option(("--no-wait",), "no_wait", "Do not stand in line: exit 75 with the reason if there is no seat now."),
-    Option(("--wait",), "wait", "Stand in line at most this long, then exit 75.", "DURATION"),
-    Option(("--expires",), "expires", "Leave the line after this long (default 24h).", "DURATION"),
+    Option(("--no-wait",), "no_wait", "Do not wait in the queue: exit 75 with the reason if there is no slot now."),
+    Option(("--wait",), "wait", "Wait in the queue at most this long, then exit 75.", "DURATION"),
+    Option(("--expires",), "expires", "Leave the queue after this long (default 24h).", "DURATION"),
     Option(("--priority",), "priority", "-100 to 100; each point is worth 12 s of waiting.", "N"),
     Option(("--since",), "since", "When the prompt started: ISO 8601, epoch seconds, or an age like 10m.", "TIME"),
     Option(("--project",), "project", "Fairness group (default: $FLEETGATE_PROJECT, else `default`).", "NAME"),
-    Option(("--seats",), "seats", "Seats to take in every pool (default 1).", "N"),
+    Option(("--slots",), "slots", "Slots to take in every pool (default 1).", "N"),
     Option(("--key",), "key", "Idempotency key: exit 75 if one with this key is queued or running.", "KEY"),
     Option(("--session",), "session", "Resume the agent's session of the last run with this key.", "KEY"),
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
@@ -45,9 +45,9 @@ OPTIONS = (
         "DURATION",
     ),
     Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `fleetgate serve`."),
-    Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host seat."),
+    Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host slot."),
     Option(("--share-slot",), "share_slot", "Inside another run: run in its slot, one at a time."),
-    Option(("--fail-open",), "fail_open", "Without a store, go ahead without a seat, and be counted when it is back."),
+    Option(("--fail-open",), "fail_open", "Without a store, go ahead without a slot, and be counted when it is back."),
     Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
     Option(("-q", "--quiet"), "quiet", "Say nothing while waiting."),
@@ -66,7 +66,7 @@ class RunOptions(Struct):
     priority: str = ""
     since: str = ""
     project: str = ""
-    seats: str = ""
+    slots: str = ""
     key: str = ""
     session: str = ""
     role: str = ""

@@ -29,7 +29,7 @@ def _write(text: str) -> None:
 
 
 class Progress:
-    """Says where in line we are, on stderr. `quiet` says nothing."""
+    """Says where in the queue we are, on stderr. `quiet` says nothing."""
 
     def __init__(self, what: str, *, quiet: bool) -> None:
         self._what = _short(what)

@@ -96,16 +96,16 @@ _SOME_SIZE = Scalar("size", v.read_some_size)
 _CAP = Key(
     "cap",
     Scalar("whole number from 1", v.read_cap),
-    "The most seats at once.",
+    "The most slots at once.",
     "4",
-    tried=("limit", "seats", "concurrency", "max_concurrency"),
+    tried=("limit", "slots", "concurrency", "max_concurrency"),
 )
 _HOST_CAP = Key(
     "cap",
     Scalar('whole number from 1, or "auto"', v.read_host_cap),
     'The most agents at once on one machine, or `"auto"`: as many as free memory allows.',
     '"auto"',
-    tried=("limit", "seats", "concurrency", "max_concurrency"),
+    tried=("limit", "slots", "concurrency", "max_concurrency"),
 )
 
 
@@ -115,7 +115,7 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
         Key(
             "cooldown",
             _DURATION,
-            "How long a released seat stays taken before it is lent again. "
+            "How long a released slot stays taken before it is lent again. "
             'With `on_429 = "adapt"` it is learned unless it is set here. '
             "Without `cap` it is remembered, and applies when a cap is set.",
             '"350ms"',
@@ -124,7 +124,7 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
         Key(
             "max_hold",
             _DURATION,
-            "The longest that a seat may be held before it is taken back; `0` is no limit.",
+            "The longest that a slot may be held before it is taken back; `0` is no limit.",
             '"2h"',
             _by_kind({kind: format_duration(MAX_HOLD_MS[kind]) if MAX_HOLD_MS[kind] else "no limit" for kind in kinds}),
             tried=("timeout", "ttl"),
@@ -159,7 +159,7 @@ _FOR_MODELS = (
     Key(
         "usage_gate",
         Scalar("true or false", v.read_flag),
-        "Ask the provider for its own count before someone in line is let in.",
+        "Ask the provider for its own count before someone in the queue is let in.",
         "true",
         "false",
     ),
@@ -241,7 +241,7 @@ PROVIDER = Table(
         Key(
             "hold",
             _DURATION,
-            "How long the proxy lets a request wait in line, or for a rate limit to end, before it answers 429.",
+            "How long the proxy lets a request wait in the queue, or for a rate limit to end, before it answers 429.",
             '"10m"',
             format_duration(Provider().hold_ms),
         ),
@@ -275,7 +275,7 @@ SCHEMA = Table(
         Key(
             "seniority",
             _DURATION,
-            "How much older than its queueing a request may count in line by its `since`.",
+            "How much older than its queueing a request may count in the queue by its `since`.",
             '"10m"',
             "without limit",
         ),
@@ -371,7 +371,7 @@ SCHEMA = Table(
                         "on_cutoff",
                         Scalar('"keep" or "end"', v.read_on_cutoff),
                         "What becomes of an agent whose host cannot reach a PostgreSQL store for 30 s: it goes on, "
-                        "though its seat may be lent to another after 45 s; or it is ended before.",
+                        "though its slot may be lent to another after 45 s; or it is ended before.",
                         '"end"',
                         '"keep"',
                     ),

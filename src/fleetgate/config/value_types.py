@@ -16,10 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-MOST_SEATS = 1_000_000
+MOST_SLOTS = 1_000_000
 APIS = ("openai", "anthropic", "gemini")
 LOCAL_USERS = ("self", "group", "all")
-CAP_HELP = f"a whole number from 1 to {MOST_SEATS}"
+CAP_HELP = f"a whole number from 1 to {MOST_SLOTS}"
 _PROVIDER_HELP = (
     'a provider\'s name, for example "umans": letters, digits and . _ - + only; or with an account, "umans@work"'
 )
@@ -29,8 +29,8 @@ _MANY = 16  # a repetition of more than this is one without an end
 
 
 def read_cap(value: object) -> int:
-    """A whole number of seats; `true` is not one."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_SEATS:
+    """A whole number of slots; `true` is not one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_SLOTS:
         raise _invalid(value, CAP_HELP)
     return value
 

@@ -11,7 +11,7 @@ from fleetgate.core.entities import Rule, Spec, Ticket
 
 
 class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
-    """Ask for seats. With `wait` it takes a place in line if it cannot enter now; without, it is deferred."""
+    """Ask for slots. With `wait` it takes a place in the queue if it cannot enter now; without, it is deferred."""
 
     id: str
     spec: Spec
@@ -122,7 +122,7 @@ class Renew(Struct, tag="renew", omit_defaults=True):
 
 
 class Release(Struct, tag="release", omit_defaults=True, gc=False):
-    """Give the seats back. Harmless when the lease is gone (SPEC L1).
+    """Give the slots back. Harmless when the lease is gone (SPEC L1).
 
     `keeps`: not yet. The agent was refused and calls again by itself: only others are held back by what it met.
     """
@@ -152,7 +152,7 @@ class Reclaim(Struct, tag="reclaim", omit_defaults=True):
 
 
 class Cancel(Struct, tag="cancel", omit_defaults=True):
-    """Leave the line. Of a grant that was not claimed yet, give it back too."""
+    """Leave the queue. Of a grant that was not claimed yet, give it back too."""
 
     id: str
     by: str = ""

@@ -25,7 +25,7 @@ CLAIM_MS: Final = 10_000  # a grant that nobody claims for so long goes back to 
 KEEP_MS: Final = 300_000
 _MANY: Final = 4096  # timers kept apart; beyond this, those that mean nothing any more are dropped now and then
 
-# What a timer is for. At the same moment pools come first: a seat may free up for a ticket about to expire.
+# What a timer is for. At the same moment pools come first: a slot may free up for a ticket about to expire.
 POOL: Final = 0
 USAGE: Final = 1
 BACKOFF: Final = 2
@@ -130,7 +130,7 @@ class Timers:
             heappush(self.heap, timer)
 
     def first_to_act(self) -> Ticket | None:
-        """The ticket whose holder should see to the next deadline: the head of the line at the pool it is about."""
+        """The ticket whose holder should see to the next deadline: the head of the queue at the pool it is about."""
         timer = self.first()
         if timer is None:
             return None
@@ -144,7 +144,7 @@ class Timers:
         return next((queue.first() for queue in self._state.standing.values()), None)
 
     def who_can_ask(self, pool: Pool) -> Ticket | None:
-        """The first in line whose process can ask a pool's provider."""
+        """The first in the queue whose process can ask a pool's provider."""
         ident = next(iter(self._state.roster.askers.get(pool.account, ())), "")
         return self._state.tickets.get(ident)
 

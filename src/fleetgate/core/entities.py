@@ -1,6 +1,6 @@
 """What the engine keeps: specs, tickets and leases. Times are integer milliseconds of the log's clock.
 
-One id follows a request all its life: the ticket in line, the lease that it becomes, and the ticket again if
+One id follows a request all its life: the ticket in the queue, the lease that it becomes, and the ticket again if
 the lease is not claimed. A process is named by one string, `host|boot|pidns|pid|start`: enough to tell, on the
 same host, whether that very process still lives (see gate/liveness/process_identity.py).
 """
@@ -13,18 +13,18 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
 
     models: tuple[str, ...] = ()  # candidates in order of preference, as str(Model)
     kind: str = "agents"
-    seats: int = 1
+    slots: int = 1
     host: str = ""
     project: str = "default"
     any: bool = False  # move on to the next candidate also when pools are full
-    supervisor: bool = False  # takes no host seat (SPEC R8)
+    supervisor: bool = False  # takes no host slot (SPEC R8)
     caps: tuple[tuple[str, int], ...] = ()  # caps from the requester's environment, by selector
     family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)
     user: str = ""  # of a job: only workers of this user run it
 
 
 class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A request's durable place in line."""
+    """A request's durable place in the queue."""
 
     id: str
     spec: Spec
@@ -55,7 +55,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Lease(Struct, omit_defaults=True, gc=False):
-    """Seats lent to a ticket's process."""
+    """Slots lent to a ticket's process."""
 
     ticket: Ticket
     model: str  # the candidate that was chosen; "" when the request names none
@@ -63,7 +63,7 @@ class Lease(Struct, omit_defaults=True, gc=False):
     granted_seq: int
     claimed: bool = True
     child: str = ""  # the agent's process; the lease lives as long as it does
-    charge_ms: int = 0  # what the flow was charged for the seat, put right at release
+    charge_ms: int = 0  # what the project was charged for the slot, put right at release
     ends_at: int = 0  # longest hold; 0 is none
     waited_ms: int = 0
 
@@ -90,7 +90,7 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     on_429: str | None = None  # "adapt", "step", "pause", "fixed"
     max_hold_ms: int | None = None
     name: str | None = None
-    usage_gate: bool | None = None  # ask the provider before someone in line is let in
+    usage_gate: bool | None = None  # ask the provider before someone in the queue is let in
     explore: bool | None = None  # `adapt` may go above the cap
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
 

@@ -10,7 +10,7 @@ from fleetgate.core.entities import Reason, Rule, Spec, Ticket
 
 
 class Queued(Struct, tag="queued", omit_defaults=True, gc=False):
-    """A request took its place in line, for this reason."""
+    """A request took its place in the queue, for this reason."""
 
     ticket: Ticket
     reason: Reason
@@ -27,7 +27,7 @@ class Deferred(Struct, tag="deferred", omit_defaults=True):
 
 
 class Granted(Struct, tag="granted", omit_defaults=True, gc=False):
-    """Seats were lent. `ticket` is there when the request never stood in line."""
+    """Slots were lent. `ticket` is there when the request never waited in the queue."""
 
     id: str
     model: str
@@ -84,13 +84,13 @@ class Returned(Struct, tag="returned"):
 
 
 class Asked(Struct, tag="asked"):
-    """A ticket that was passed over stands in line again."""
+    """A ticket that was passed over waits in the queue again."""
 
     id: str
 
 
 class Offered(Struct, tag="offered", omit_defaults=True):
-    """A worker would run this job: its ticket stands in line, in the worker's name and for its host."""
+    """A worker would run this job: its ticket waits in the queue, in the worker's name and for its host."""
 
     id: str
     holder: str
@@ -106,7 +106,7 @@ class Withdrawn(Struct, tag="withdrawn"):
 
 
 class Held(Struct, tag="held", omit_defaults=True):
-    """The turn of a job has come that somebody must approve first; it takes no seat until then."""
+    """The turn of a job has come that somebody must approve first; it takes no slot until then."""
 
     id: str
     command: str = ""
@@ -164,7 +164,7 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
-    """A ticket left the line at somebody's wish."""
+    """A ticket left the queue at somebody's wish."""
 
     id: str
     by: str = ""
@@ -175,7 +175,7 @@ class Cancelled(Struct, tag="cancelled", omit_defaults=True):
 
 
 class Expired(Struct, tag="expired", omit_defaults=True):
-    """A ticket waited too long and left the line."""
+    """A ticket waited too long and left the queue."""
 
     id: str
     after_ms: int
@@ -186,14 +186,14 @@ class Expired(Struct, tag="expired", omit_defaults=True):
 
 
 class Dropped(Struct, tag="dropped", omit_defaults=True):
-    """A ticket left the line because the process or client that waited is gone."""
+    """A ticket left the queue because the process or client that waited is gone."""
 
     id: str
     why: str = ""  # unrenewed: its client was not heard of; silent: its host was not
 
 
 class Bumped(Struct, tag="bumped", omit_defaults=True):
-    """A ticket was moved in line."""
+    """A ticket was moved in the queue."""
 
     id: str
     order: int

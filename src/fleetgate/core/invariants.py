@@ -18,12 +18,12 @@ def check_invariants(state: State) -> None:
     used: dict[str, int] = {}
     for ident, lease in state.leases.items():
         for pool, _ in state.held[ident].needs:
-            _require(state.pools.get(pool.key) is pool, f"{ident} holds seats of {pool.id}, which is not there")
-            used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.seats
+            _require(state.pools.get(pool.key) is pool, f"{ident} holds slots of {pool.id}, which is not there")
+            used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.slots
     for key, pool in state.pools.items():
         _require(pool.used == used.get(key, 0), f"{key}: counted {pool.used}, lent {used.get(key, 0)}")
-        cooling = sum(seats for _, seats in pool.cooling)
-        _require(pool.cooling_seats == cooling, f"{key}: counted {pool.cooling_seats} cooling, are {cooling}")
+        cooling = sum(slots for _, slots in pool.cooling)
+        _require(pool.cooling_slots == cooling, f"{key}: counted {pool.cooling_slots} cooling, are {cooling}")
         _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
         _require(pool.reduced >= 0, f"{key}: reduced to {pool.reduced}")
     _check_line(state)
@@ -31,8 +31,8 @@ def check_invariants(state: State) -> None:
 
 def _check_ids(state: State) -> None:
     both = state.tickets.keys() & state.leases.keys()
-    _require(not both, f"both in line and lent: {both}")
-    _require(state.held.keys() == state.leases.keys(), "seats are held without a lease, or a lease without seats")
+    _require(not both, f"both in the queue and lent: {both}")
+    _require(state.held.keys() == state.leases.keys(), "slots are held without a lease, or a lease without slots")
     for key, ident in state.keys.items():
         ticket = _ticket(state, ident)
         _require(ticket is not None and ticket.key == key, f"the key {key!r} names {ident}, which does not have it")
@@ -59,16 +59,16 @@ def _check_line(state: State) -> None:
         assert queue is not None
         asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
         for pool in queue.pools:
-            waiting[pool.key, queue.flow] = waiting.get((pool.key, queue.flow), 0) + 1
+            waiting[pool.key, queue.project] = waiting.get((pool.key, queue.project), 0) + 1
             if pool.account in ticket.asks:
                 askers[pool.key] = askers.get(pool.key, 0) + 1
     _check_indexes(state)
     for spec, queue in state.queues.items():
         _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
     for pool in state.pools.values():
-        for flow, share in pool.shares.items():
-            expected = waiting.get((pool.key, flow), 0)
-            _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {flow} counted, {expected} wait")
+        for project, share in pool.shares.items():
+            expected = waiting.get((pool.key, project), 0)
+            _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {project} counted, {expected} wait")
         can_ask = askers.get(pool.key, 0)
         _require(pool.upstream.askers == can_ask, f"{pool.key}: {pool.upstream.askers} askers counted, are {can_ask}")
         _require(not pool.upstream.room, f"{pool.key}: an old answer still lets somebody in")
@@ -112,9 +112,9 @@ def check_settled(state: State, now: int) -> None:
         if head is None:
             continue
         for candidate in state.tried(queue, now):
-            seats = queue.spec.seats
-            blocked = any(pool.blocks(seats, own, queue, now) for pool, own in candidate.needs)
-            blocked = blocked or any(pool.awaits_answer(seats, queue, now) for pool in candidate.gates)
+            slots = queue.spec.slots
+            blocked = any(pool.blocks(slots, own, queue, now) for pool, own in candidate.needs)
+            blocked = blocked or any(pool.awaits_answer(slots, queue, now) for pool in candidate.gates)
             _require(blocked, f"{head.id} could enter with {candidate.model or 'no model'} and waits")
 
 

@@ -48,7 +48,7 @@ class Managing:
         await self._ask(cmd.RemoveCap(kind, _canonical(selector)), durable=True)
 
     async def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
-        """How long a released seat stays taken, from the next release on."""
+        """How long a released slot stays taken, from the next release on."""
         cooldown_ms = int(number("cooldown_s", cooldown_s, 0) * 1000)
         await self._ask(cmd.SetRule(Rule(kind, _canonical(selector), cooldown_ms=cooldown_ms)), durable=True)
 
@@ -61,7 +61,7 @@ class Managing:
         await self._ask(cmd.Resume(kind, _canonical(pool)), durable=True)
 
     async def cancel(self, ident: str) -> None:
-        """Take a ticket out of the line."""
+        """Take a ticket out of the queue."""
         await self._ask(cmd.Cancel(ident, "library"))
 
     async def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
@@ -77,7 +77,7 @@ class Managing:
         return pool_views(state, self._now(), self.host)
 
     async def queue(self) -> list[TicketView]:
-        """The whole line, by position."""
+        """The whole queue, by position."""
         state = await self._current()
         return ticket_views(state, self._now())
 

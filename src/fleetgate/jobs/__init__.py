@@ -8,7 +8,7 @@ worker is by (it expired, its worker died) is left in the table `job_ends`, and 
     records.py     what is kept of a job
     store.py       the rows, and a job as it is now: row, ticket and lease together
     reading.py     a specification, as somebody said it, checked
-    submitting.py  from a specification to a place in line
+    submitting.py  from a specification to a place in the queue
     verdicts.py    what a job's end means: done, again, or failed
     settling.py    ends that came when no worker was by
     changing.py    cancel, approve, retry, clean

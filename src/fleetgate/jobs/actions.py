@@ -18,7 +18,7 @@ from fleetgate.jobs.submit import asking, ring
 from fleetgate.log.protocol import SideWrite
 from fleetgate.present.errors import NotNow
 
-_BETWEEN_S = 10.0  # how long a job may have a seat and no process
+_BETWEEN_S = 10.0  # how long a job may have a slot and no process
 _AGAIN_S = 0.05
 
 
@@ -28,7 +28,7 @@ def cancel(gate: DirectGate, ident: str, by: str) -> str:
     while True:
         try:
             return _cancel(gate, ident, by)
-        except NotFound:  # it has left the line, and does not run yet: that is soon over
+        except NotFound:  # it has left the queue, and does not run yet: that is soon over
             if ident not in gate.replica.catch_up().leases or monotonic() > until:
                 raise
         sleep(_AGAIN_S)
@@ -67,7 +67,7 @@ def approve(gate: DirectGate, ident: str, by: str) -> None:
 
 
 def retry(gate: DirectGate, ident: str) -> None:
-    """Run a job anew that has ended, with all its retries; it stands in line behind those who are there."""
+    """Run a job anew that has ended, with all its retries; it waits in the queue behind those who are there."""
     unattended_ends.see_to_ends(gate)
     job = job_store.view(gate, ident).job
     if job.state not in state_machine.FINAL:

@@ -104,7 +104,7 @@ class Attempt:
             self._wishes.wish, self.by = what, by
 
     def look_for_wishes(self) -> None:
-        """Whether somebody has cancelled it, or has taken its seat back."""
+        """Whether somebody has cancelled it, or has taken its slot back."""
         try:
             found = job_store.wish(self._gate.log, self.id)
             self._gate.replica.catch_up()
@@ -283,7 +283,7 @@ class Attempt:
             self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
     def settle(self, release: cmd.Release, ended: Ended, side: list[SideWrite]) -> None:
-        """The attempt is over: give the seat back, and move the job along, in one transaction."""
+        """The attempt is over: give the slot back, and move the job along, in one transaction."""
         gate, job = self._gate, self._job
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
@@ -303,7 +303,7 @@ class Attempt:
 
 
 class _Watch(Watch):
-    """Watches a job's agent; its seat is given back together with what becomes of the job."""
+    """Watches a job's agent; its slot is given back together with what becomes of the job."""
 
     def __init__(self, attempt: Attempt, command: list[str], session: Session | None, credential: Held) -> None:
         spec = attempt.spec

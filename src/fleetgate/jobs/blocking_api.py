@@ -101,7 +101,7 @@ class Desk:
     # Changing.
 
     def submit(self, said: Sequence[dict[str, Any]], by: str) -> list[SubmittedShape]:
-        """Put jobs in line, all or none; a relative folder is below the home of the service's user."""
+        """Put jobs in the queue, all or none; a relative folder is below the home of the service's user."""
         with self._lock:
             gate = self._gate
             reading = Reading(gate.host, self._loaded, os.path.expanduser("~"))

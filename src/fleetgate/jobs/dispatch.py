@@ -75,7 +75,7 @@ def start(open_gate: OpenGate, spec: JobSpec, by: str) -> Answer:
 
 
 def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
-    """What a hand does that was started for one candidate: ask for its seat, tell, and run it."""
+    """What a hand does that was started for one candidate: ask for its slot, tell, and run it."""
     gate = hand.gate
     answer = Answer(error="internal error")
     try:

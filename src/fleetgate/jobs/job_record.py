@@ -38,7 +38,7 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     models: tuple[str, ...] = ()
     any: bool = False
     any_host: bool = False
-    seats: int = 1
+    slots: int = 1
     supervisor: bool = False
     caps: tuple[tuple[str, int], ...] = ()
     family_caps: tuple[tuple[str, int], ...] = ()
@@ -105,7 +105,7 @@ class Job(Struct, omit_defaults=True):
 
     spec: JobSpec
     state: str
-    since: int  # log time: its age in line, kept over all attempts
+    since: int  # log time: its age in the queue, kept over all attempts
     submitted_at: int
     by: str = ""
     attempt: int = 0  # how often it was started

@@ -45,7 +45,7 @@ class JobView(Struct):
 
     @property
     def place(self) -> str:
-        """Where in line; "" where it is in none."""
+        """Where in the queue; "" where it is in none."""
         return "" if self.position is None else place(self.position, self.of, self.pool)
 
 
@@ -141,14 +141,14 @@ def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None
     state = gate.replica.catch_up()
     counts = dict.fromkeys(state_machine.STATES, 0)
     every_one = not (wanted.project or wanted.name or wanted.submitted_since)
-    chosen: set[str] = set()  # of those in line, where not every one is
-    running, in_line, adrift, ended = [], 0, [], []
+    chosen: set[str] = set()  # of those in the queue, where not every one is
+    running, in_queue, adrift, ended = [], 0, [], []
     for ident, value in rows.items():
         ticket = state.tickets.get(ident)
         if ticket is not None and every_one:  # the quick way: most of very many wait
             now = state_machine.HELD if ticket.held else state_machine.QUEUED
             counts[now] += 1
-            in_line += not wanted.states or now in wanted.states
+            in_queue += not wanted.states or now in wanted.states
             continue
         row = _brief(ident, value)
         now = _state_now(state, ident, row, over.get(ident))
@@ -159,13 +159,13 @@ def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None
             continue
         if ticket is not None:
             chosen.add(ident)
-            in_line += 1
+            in_queue += 1
         elif now == state_machine.RUNNING:
             running.append((row.started_at, ident))
         elif now in state_machine.FINAL:
             ended.append((-(row.finished_at or row.submitted_at), ident))
         else:
-            adrift.append(ident)  # it will be in line as soon as somebody sees to its end
+            adrift.append(ident)  # it will be in the queue as soon as somebody sees to its end
 
     def is_listed(ticket: Ticket) -> bool:
         if not every_one:
@@ -173,16 +173,16 @@ def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None
         now = state_machine.HELD if ticket.held else state_machine.QUEUED
         return ticket.job and ticket.id in rows and (not wanted.states or now in wanted.states)
 
-    total = len(running) + in_line + len(adrift) + len(ended)
+    total = len(running) + in_queue + len(adrift) + len(ended)
     end = total if limit is None else min(offset + limit, total)
     found: list[tuple[str, TicketView | None]] = [(ident, None) for _, ident in sorted(running)]
     before = len(found)
     told = 0
-    if in_line and offset < before + in_line and end > before:
-        walk = islice(Line(state, gate.now()).walk(is_listed), min(end - before, in_line))
+    if in_queue and offset < before + in_queue and end > before:
+        walk = islice(Line(state, gate.now()).walk(is_listed), min(end - before, in_queue))
         found += [(view.ticket.id, view) for view in walk]
         told = len(found) - before
-    found += [("", None)] * (in_line - told)  # none of them is told
+    found += [("", None)] * (in_queue - told)  # none of them is told
     found += [(ident, None) for ident in adrift]
     found += [(ident, None) for _, ident in sorted(ended)]
     views = [
@@ -245,7 +245,7 @@ def _state_after(row: Job | _Brief, end: LeftAs) -> str:
 
 
 def why_left(end: LeftAs) -> str:
-    """Why a job that did not run left the line, in words; "" for one that ran."""
+    """Why a job that did not run left the queue, in words; "" for one that ran."""
     if isinstance(end, ev.Expired):
         return f"expired after {format_duration(end.after_ms // 1000 * 1000, 2)}"
     if isinstance(end, ev.Cancelled):

@@ -1,4 +1,4 @@
-"""What a job's end means (SPEC J3): done, back in line at no cost, tried again after a pause, or failed.
+"""What a job's end means (SPEC J3): done, back in the queue at no cost, tried again after a pause, or failed.
 
 Pure: what happened goes in, the edge that the job follows comes out.
 """

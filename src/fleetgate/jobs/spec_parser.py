@@ -65,7 +65,7 @@ class Reading:
             models=wants.models,
             any=read.get("any", False),
             any_host=any_host,
-            seats=read.get("seats", 1),
+            slots=read.get("slots", 1),
             supervisor=read.get("supervisor", False),
             caps=caps,
             family_caps=family_caps,
@@ -233,6 +233,6 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "session": _text,
     "role": _text,
     "classify": _text,
-    "seats": _number(1, 10_000),
+    "slots": _number(1, 10_000),
     "supervisor": _flag,
 }

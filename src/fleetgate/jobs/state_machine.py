@@ -25,18 +25,18 @@ class Edge(NamedTuple):
 
 
 EDGES = {
-    "start": Edge((QUEUED,), RUNNING, "a worker got its seat and started it: one attempt more"),
+    "start": Edge((QUEUED,), RUNNING, "a worker got its slot and started it: one attempt more"),
     "hold": Edge((QUEUED,), HELD, "its turn came, and it was submitted with --confirm"),
     "approve": Edge((HELD,), QUEUED, "somebody approved it"),
     "finish": Edge((RUNNING,), SUCCEEDED, "it ended well"),
-    "limit": Edge((RUNNING,), QUEUED, "a limit ended it: back in line, no retry spent"),
-    "again": Edge((RUNNING,), QUEUED, "it failed and has retries left: back in line after a pause"),
-    "hand_back": Edge((RUNNING,), QUEUED, "its worker was stopped: back in line, no retry spent"),
+    "limit": Edge((RUNNING,), QUEUED, "a limit ended it: back in the queue, no retry spent"),
+    "again": Edge((RUNNING,), QUEUED, "it failed and has retries left: back in the queue after a pause"),
+    "hand_back": Edge((RUNNING,), QUEUED, "its worker was stopped: back in the queue, no retry spent"),
     "requeue": Edge((RUNNING,), QUEUED, "its worker died, and --on-lost is retry"),
     "fail": Edge((RUNNING,), FAILED, "it failed, and no retry is left or would help"),
     "lose": Edge((RUNNING,), LOST, "its worker died, and --on-lost is fail"),
     "cancel": Edge((QUEUED, HELD, RUNNING), CANCELLED, "somebody cancelled it"),
-    "expire": Edge((QUEUED, HELD), EXPIRED, "it stood in line for too long"),
+    "expire": Edge((QUEUED, HELD), EXPIRED, "it waited in the queue for too long"),
     "anew": Edge(FINAL, QUEUED, "somebody wants it run again: fleetgate retry"),
 }
 

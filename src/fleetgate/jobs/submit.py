@@ -1,4 +1,4 @@
-"""From specifications to places in line (SPEC J1, A10). Many are submitted in one transaction, all or none.
+"""From specifications to places in the queue (SPEC J1, A10). Many are submitted in one transaction, all or none.
 
 The commit is on disk before anybody is told an id.
 """
@@ -39,14 +39,14 @@ class Refused(FleetgateError):
 
 
 class Submitted(Struct):
-    """A job in line; `new` is false for one that was there before, by the same key."""
+    """A job in the queue; `new` is false for one that was there before, by the same key."""
 
     id: str
     new: bool = True
 
 
 def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None) -> list[Submitted]:
-    """Put jobs in line, all or none. Raises what is wrong with the first that cannot be."""
+    """Put jobs in the queue, all or none. Raises what is wrong with the first that cannot be."""
     unattended_ends.see_to_ends(gate)
     began = gate.now() if since is None else since
     named = [name_owner(spec, gate.folder, shared_log=gate.log.remote) for spec in specs]
@@ -95,7 +95,7 @@ def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
 
 
 def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
-    """The command that puts a job in line, the first time or again."""
+    """The command that puts a job in the queue, the first time or again."""
     spec = job.spec
     return cmd.Acquire(
         id=ident,
@@ -118,7 +118,7 @@ def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
 def needs(spec: JobSpec) -> Spec:
     return Spec(
         models=spec.models,
-        seats=spec.seats,
+        slots=spec.slots,
         host="" if spec.any_host else spec.host,
         project=spec.project,
         any=spec.any,

@@ -1,4 +1,4 @@
-"""Ends of jobs that came when no worker was by: a ticket expired, a worker died, somebody took a seat back.
+"""Ends of jobs that came when no worker was by: a ticket expired, a worker died, somebody took a slot back.
 
 Whoever decided that may know nothing of jobs; it left a row in the same transaction (gate/replica/replica.py). Every
 command that has to do with jobs, and every worker once a second, sees to such rows: each exactly once, in one
@@ -68,7 +68,7 @@ def _verdict(job: Job, end: LeftAs, cancelled_by: str) -> Verdict:
     if cancelled_by:
         return Verdict("cancel", f"cancelled by {cancelled_by} while it ran")
     if end.cause == "forced":
-        return Verdict("fail", f"its seat was taken back by {end.by or 'somebody'}")
+        return Verdict("fail", f"its slot was taken back by {end.by or 'somebody'}")
     return retry_policy.lost(job)
 
 

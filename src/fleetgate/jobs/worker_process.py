@@ -2,7 +2,7 @@
 
 A hand offers for the first job of each kind at once, as any of them may be let in first; when one is, the other offers
 are withdrawn, and a second grant that came in the same instant goes back to its place. While it runs a job it offers
-nothing. So a job asks for a seat only when somebody is there to run it.
+nothing. So a job asks for a slot only when somebody is there to run it.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Hand:
                 self._attempt.look_for_wishes()
 
     def _see_to_deadlines(self) -> None:
-        """As everyone who waits in line does: act on a deadline, look around, now and then."""
+        """As everyone who waits in the queue does: act on a deadline, look around, now and then."""
         now, gate = monotonic(), self.gate
         if self._alarm is not None and now >= self._alarm:
             self._alarm = None

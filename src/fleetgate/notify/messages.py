@@ -95,7 +95,7 @@ def _message(event: ev.Event, at: int, position_of: Callable[[str], int | None])
 def _queued(event: ev.Queued, at: int, position_of: Callable[[str], int | None]) -> Message | None:
     ticket = event.ticket
     if ticket.spec.kind != "agents" or (ticket.job and ticket.since < ticket.queued_at):
-        return None  # model calls come by the thousand, and a job that is back in line was told when it was new
+        return None  # model calls come by the thousand, and a job that is back in the queue was told when it was new
     position = position_of(ticket.id)
     where = "" if position is None else f", position {position}"
     return Message("queued", sentence(event, at) + where)

@@ -139,7 +139,7 @@ def quoted(selector: str) -> str:
 
 
 def cooldown(state: State, key: tuple[str, str]) -> tuple[int, str]:
-    """How long a released seat stays taken, and what says so."""
+    """How long a released slot stays taken, and what says so."""
     cap = state.rules.caps.get(key)
     if cap is None:
         return COOLDOWN_MS[key[0]], cooldown_source(state, key)
@@ -150,7 +150,7 @@ def cooldown(state: State, key: tuple[str, str]) -> tuple[int, str]:
 
 
 def cooldown_source(state: State, key: tuple[str, str]) -> str:
-    """What says how long a released seat stays taken."""
+    """What says how long a released slot stays taken."""
     for source, rules in (("run time", state.rules.runtime), ("file", state.rules.file)):
         rule = rules.get(key)
         if rule is not None and rule.cooldown_ms is not None:

@@ -126,7 +126,7 @@ def sentence(event: ev.Event, at: int) -> str:
 
 
 def _queued(event: ev.Queued) -> str:
-    models = ", ".join(event.ticket.spec.models) or "a seat"
+    models = ", ".join(event.ticket.spec.models) or "a slot"
     return f"{event.ticket.id} waits for {models}: {_brief(event.reason)}{_quoted(event.ticket.command)}"
 
 
@@ -135,12 +135,12 @@ def _deferred(event: ev.Deferred) -> str:
 
 
 def _granted(event: ev.Granted) -> str:
-    waited = f" after {span(event.waited_ms)} in line" if event.waited_ms else ""
+    waited = f" after {span(event.waited_ms)} in the queue" if event.waited_ms else ""
     command = _quoted(event.ticket.command) if event.ticket is not None else ""
     if event.adopted:
         why = _ADOPTED.get(event.adopted, event.adopted)
         return f"{event.id} runs already and is counted from now on ({why}){command}"
-    return f"{event.id} got {event.model or 'a seat'}{waited}{command}"
+    return f"{event.id} got {event.model or 'a slot'}{waited}{command}"
 
 
 _ADOPTED = {
@@ -151,7 +151,7 @@ _ADOPTED = {
 
 
 def _claimed(event: ev.Claimed) -> str:
-    return f"{event.id} runs as {_process(event.child)}" if event.child else f"{event.id} took its seat"
+    return f"{event.id} runs as {_process(event.child)}" if event.child else f"{event.id} took its slot"
 
 
 def _renewed(event: ev.Renewed) -> str:
@@ -162,7 +162,7 @@ def _renewed(event: ev.Renewed) -> str:
 def _released(event: ev.Released) -> str:
     end = f"signal {event.signal}" if event.signal else f"exit {event.exit_code}" if event.exit_code is not None else ""
     what = ", ".join(part for part in (event.outcome, end, event.evidence) if part)
-    return f"{event.id} ended: {what}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+    return f"{event.id} ended: {what}; held {event.model or 'a slot'} for {span(event.held_ms)}"
 
 
 def _job_ended(event: ev.JobEnded) -> str:
@@ -183,21 +183,21 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     what = causes.get(event.cause, event.cause)
     if event.silent:
         what = f"its host {event.silent} was not heard of for too long, where it may still run"
-    return f"{event.id} was taken back, {what}{by}; held {event.model or 'a seat'} for {span(event.held_ms)}"
+    return f"{event.id} was taken back, {what}{by}; held {event.model or 'a slot'} for {span(event.held_ms)}"
 
 
 def _dropped(event: ev.Dropped) -> str:
     causes = {"unrenewed": "its client is gone", "silent": "its host was not heard of for too long"}
-    return f"{event.id} left the line: {causes.get(event.why, 'its process is gone')}"
+    return f"{event.id} left the queue: {causes.get(event.why, 'its process is gone')}"
 
 
 def _cancelled(event: ev.Cancelled) -> str:
     by = f" by {event.by}" if event.by else ""
-    return f"{event.id} left the line, cancelled{by}{_quoted(event.command)}"
+    return f"{event.id} left the queue, cancelled{by}{_quoted(event.command)}"
 
 
 def _expired(event: ev.Expired) -> str:
-    return f"{event.id} left the line: expired after {span(event.after_ms)}{_quoted(event.command)}"
+    return f"{event.id} left the queue: expired after {span(event.after_ms)}{_quoted(event.command)}"
 
 
 def _bumped(event: ev.Bumped) -> str:
@@ -327,9 +327,9 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Draining: lambda event: f"nobody new starts on {event.host}{f' (by {event.by})' if event.by else ''}",
     ev.DrainEnded: lambda event: f"{event.host} takes new ones again{f' (by {event.by})' if event.by else ''}",
     ev.Renewed: _renewed,
-    ev.Returned: lambda event: f"{event.id} did not take its seat: passed over until its process speaks",
-    ev.Asked: lambda event: f"{event.id} stands in line again",
-    ev.Offered: lambda event: f"{_process(event.holder)} would run {event.id}: it stands in line",
+    ev.Returned: lambda event: f"{event.id} did not take its slot: passed over until its process speaks",
+    ev.Asked: lambda event: f"{event.id} waits in the queue again",
+    ev.Offered: lambda event: f"{_process(event.holder)} would run {event.id}: it waits in the queue",
     ev.Withdrawn: lambda event: f"nobody offers to run {event.id} any more: it keeps its place",
     ev.Held: lambda event: f"{event.id} is held until it is approved{_quoted(event.command)}",
     ev.Approved: lambda event: f"{event.id} was approved{f' by {event.by}' if event.by else ''}",

@@ -129,7 +129,7 @@ def _no_pool(state: State, kind: str, target: str, host: str) -> str:
         return f"no cap makes a pool {shown(target)} of kind {kind}; there is one with --kind {other}"
     found = [f"{pool} ({each})" for each in (kind, other) for pool in _pools_of_model(state, each, target, host)]
     if found:
-        return f"{target} is a model, not a pool; it takes seats of: {', '.join(found)}"
+        return f"{target} is a model, not a pool; it takes slots of: {', '.join(found)}"
     meant = not_a_provider(target)
     if meant:
         return meant
@@ -172,7 +172,7 @@ def succeeded(decided: Iterable[Decided]) -> list[ev.Event]:
 
 
 def entered(events: Iterable[ev.Event]) -> int:
-    """How many left the line for a seat."""
+    """How many left the queue for a slot."""
     return len([event for event in events if isinstance(event, ev.Granted)])
 
 

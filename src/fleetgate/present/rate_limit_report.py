@@ -35,7 +35,7 @@ def of_lease(state: State, lease: str, target: str | None, kind: str | None) -> 
     ident = find_id(state, lease)
     held = state.leases.get(ident)
     if held is None:
-        raise BadRequest(f"{ident} is still in line: nothing of it can have been refused")
+        raise BadRequest(f"{ident} is still in the queue: nothing of it can have been refused")
     if kind is not None and kind != held.ticket.spec.kind:
         raise BadRequest(f"--kind {kind}: the lease {ident} is of kind {held.ticket.spec.kind}")
     return cmd.Report(id=ident, target=(target or "").replace("@default", "", 1))

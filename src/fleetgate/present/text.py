@@ -45,12 +45,12 @@ def spans(low_ms: int, high_ms: int) -> str:
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """`1 seat`, `2 seats`."""
+    """`1 slot`, `2 slots`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def place(position: int, of: int, pool: str) -> str:
-    """`2 of 5 for host:vm`: where in line."""
+    """`2 of 5 for host:vm`: where in the queue."""
     if not of:
         return str(position)
     return f"{position} of {of} for {pool}" if pool else f"{position} of {of}"

@@ -1,6 +1,6 @@
 """The ASGI entry: one request from its first byte to its line in the access log.
 
-The rule: whatever happens, by whichever door a request ends, its seat is given back and its connection to the provider
+The rule: whatever happens, by whichever door a request ends, its slot is given back and its connection to the provider
 is closed or free for the next one.
 """
 
@@ -131,7 +131,7 @@ class Proxy:
         return True
 
     def ahead(self, scope: Scope, body: bytearray) -> bool:
-        """Take a request that is here as a whole: it gets in line before its task begins. Whether that was done."""
+        """Take a request that is here as a whole: it gets into the queue before its task begins. Whether that was done."""
         if len(body) >= SURELY_READ_BYTES or "fleetgate.route" not in scope:
             return False
         x = self._begin(scope)

@@ -1,9 +1,9 @@
-"""The line and the attempts (SPEC X2, X3): a request waits for a seat, is sent, and when the provider says "too many"
-before the first byte of an answer, it goes back in line with the age that it has.
+"""The line and the attempts (SPEC X2, X3): a request waits for a slot, is sent, and when the provider says "too many"
+before the first byte of an answer, it goes back in the queue with the age that it has.
 
 The rules kept here:
 
-- A seat is held while a request is at the provider, and at no other time.
+- A slot is held while a request is at the provider, and at no other time.
 - Every attempt passes the gate, and is counted.
 - What cannot end within the request's time is passed on at once: a plan that is used up until tomorrow is told today.
 """
@@ -123,7 +123,7 @@ class Holding:
             x.place = None
 
     def leave(self, x: Exchange) -> None:
-        """Give the seat back, if one is held, with what became of it."""
+        """Give the slot back, if one is held, with what became of it."""
         self.leave_place(x)
         if x.asking is not None:
             self._take(x)
@@ -139,7 +139,7 @@ class Holding:
     # The line.
 
     def ask(self, x: Exchange, models: tuple[str, ...] = ()) -> Asking:
-        """Get in line. NotInTime at once where every model is known to be closed for longer than the request waits."""
+        """Get in the queue. NotInTime at once where every model is known to be closed for longer than the request waits."""
         models = models or tuple(x.candidates)
         anyone = len(models) > 1 and self._calls.is_paused(models[0])
         spec = self._calls.spec(models, x.project, anyone)
@@ -155,7 +155,7 @@ class Holding:
         return x.asking
 
     def give_up(self, x: Exchange) -> None:
-        """Leave the line, where nobody has waited yet."""
+        """Leave the queue, where nobody has waited yet."""
         if x.asking is not None:
             self._calls.give_up(x.asking)
             x.asking = None
@@ -167,7 +167,7 @@ class Holding:
             x.outcome = None
             return x.candidates[x.model]
         try:
-            lease = await self._seat(x)
+            lease = await self._slot(x)
         except NotInTime as error:
             raise _refusal(error) from None
         finally:
@@ -196,7 +196,7 @@ class Holding:
         if not x.apart:
             self.leave_place(x)
 
-    async def _seat(self, x: Exchange) -> Lease:
+    async def _slot(self, x: Exchange) -> Lease:
         """Wait for one. While the store cannot be used, that is waited for too. NotInTime, StoreError."""
         times = 0
         while True:
@@ -335,7 +335,7 @@ def _refusal(error: NotInTime) -> Refusal:
     if reason.code == "backoff" and reason.cause in _NEEDS_A_PERSON:
         sentence = f"{reason.text}. A person must see to it; then `fleetgate backoff clear` ends it at once"
         return Refusal(_NEEDS_A_PERSON[reason.cause], reason.code, sentence, retry_s)
-    refusal = Refusal(429, reason.code, f"no seat in time: {reason.text}", retry_s or 1)
+    refusal = Refusal(429, reason.code, f"no slot in time: {reason.text}", retry_s or 1)
     refusal.outlasts = error.outlasts
     refusal.window = error.held if reason.cause == "usage_window" else ""
     return refusal

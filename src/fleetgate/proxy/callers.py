@@ -75,7 +75,7 @@ class Callers:
     # The account.
 
     def choose(self, x: Exchange, key: str) -> None:
-        """The models that may answer it; none where no model is called, and no seat is needed. Refusal."""
+        """The models that may answer it; none where no model is called, and no slot is needed. Refusal."""
         provider, named = x.route.provider, x.route.account
         known = self._accounts.find(provider, key) if key else None
         if named and not x.trusted and (known is None or known != (named, True)):

@@ -104,12 +104,12 @@ class Exchange:
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0
-        self.asking: Asking | None = None  # in line, and nobody waits for it yet
+        self.asking: Asking | None = None  # in the queue, and nobody waits for it yet
         self.asked_at = 0.0
         self.lease = ""  # held now
         self.model = ""  # as the gate knows it
         self.attempts = 0
-        self.line_s = 0.0  # waited in line or for a rate limit to end
+        self.line_s = 0.0  # waited in the queue or for a rate limit to end
         self.upstream_s = 0.0  # from the last attempt to the head of its answer
         self.first_byte_s = 0.0
         self.waiting_since = 0.0  # for the provider's next byte, or for the client to take one; 0: for neither

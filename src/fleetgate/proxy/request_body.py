@@ -2,7 +2,7 @@
 
 A body is kept in memory, so that it can be sent again, up to HELD_BYTES, and all bodies together up to ALL_BYTES; of a
 larger one the beginning is kept, the rest goes straight through, and it is sent once. A client that sends slowly holds
-no seat meanwhile: a body that is kept is complete before the request gets in line.
+no slot meanwhile: a body that is kept is complete before the request gets into the queue.
 """
 
 from __future__ import annotations

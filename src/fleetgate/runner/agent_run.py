@@ -17,7 +17,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.model_names import account_of, parse_model
 from fleetgate.gate.liveness.host_beats import CUT_OFF_MS
 from fleetgate.gate.providers.credentials import Held
-from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
 from fleetgate.present.wall_time import local_and_utc, utc
 from fleetgate.runner.early_stop import Ending
@@ -47,7 +47,7 @@ class Watch:
 
     def __init__(
         self,
-        gate: SeatGate,
+        gate: SlotGate,
         lease: Lease,
         argv: list[str],
         *,
@@ -58,7 +58,7 @@ class Watch:
         say: Callable[[str], None],
         credential: Held,
         session: Session | None = None,
-        follow: Callable[[StoreMoved], SeatGate] | None = None,
+        follow: Callable[[StoreMoved], SlotGate] | None = None,
         proxied: bool = False,
     ) -> None:
         self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
@@ -92,7 +92,7 @@ class Watch:
         self._tied = False
 
     @property
-    def gate(self) -> SeatGate:
+    def gate(self) -> SlotGate:
         """Where its lease is by now."""
         return self._gate
 
@@ -200,7 +200,7 @@ class Watch:
             self.ending.stood_still((now - before) * 1000)
 
     def lingers(self) -> None:
-        """The agent that we end is dead, and others of its group are not: as long, its seat lives with us (SPEC R5)."""
+        """The agent that we end is dead, and others of its group are not: as long, its slot lives with us (SPEC R5)."""
         if self._tied:
             return
         try:
@@ -211,7 +211,7 @@ class Watch:
     # Its end.
 
     def ended(self, end: End) -> None:
-        """The agent is gone: judge how, and give its seat back."""
+        """The agent is gone: judge how, and give its slot back."""
         if self.outcome is not None:
             return
         self.outcome = self._judge(end)
@@ -231,7 +231,7 @@ class Watch:
                 self._gate = self._follow(moved)
                 self.give_back(release, end, side, durable=durable)
         except StoreError as error:  # the agent has run, and its code is what counts
-            self._say(f"its seat will be found free by whoever asks next, as now {error}")
+            self._say(f"its slot will be found free by whoever asks next, as now {error}")
 
     def _could_tell(self, release: cmd.Release) -> bool:
         """Whether the store is there after all: who was ended for the want of it does not wait for it."""

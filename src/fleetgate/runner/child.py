@@ -2,7 +2,7 @@
 
 The wrapper forks, commits the child's pid to the log, and only then lets it go: one byte through a pipe whose
 other end nobody else has. If the wrapper is killed before that byte, the child reads the end of the pipe and
-leaves; if after, it runs on. So no agent ever runs whose pid is not committed, and no committed seat is kept by
+leaves; if after, it runs on. So no agent ever runs whose pid is not committed, and no committed slot is kept by
 anything but a live process (SPEC L2).
 
 The rule: what the child executes finds everything as if the wrapper had not been there: argv, environment,

@@ -13,7 +13,7 @@ from fleetgate.signals.agents.detect import find_program
 
 if TYPE_CHECKING:
     from fleetgate.core.entities import Lease
-    from fleetgate.gate.slots.slot_gate import SeatGate
+    from fleetgate.gate.slots.slot_gate import SlotGate
     from fleetgate.log.protocol import SideWrite
     from fleetgate.runner.supervisor import End
     from fleetgate.signals.agents.agent import Agent
@@ -27,7 +27,7 @@ _PRINTED = {"claude": "--output-format json", "opencode": "--format json", "code
 class Session:
     """The session of one agent under one lease."""
 
-    def __init__(self, gate: SeatGate, lease: Lease, agent: Agent, *, fresh: bool) -> None:
+    def __init__(self, gate: SlotGate, lease: Lease, agent: Agent, *, fresh: bool) -> None:
         self.resumed = ""  # the id that the agent was told to resume
         self.stale = False  # it said that there is no such session
         self.changed = False  # another one is remembered now than before, or none any more

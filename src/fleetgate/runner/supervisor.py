@@ -13,7 +13,7 @@ Rules:
   signalled only before it is reaped.
 - Deadlines are on the boot clock: a laptop that slept is on time when it wakes.
 - A child that we end is ended with its whole group, if it has one of its own, and is gone when that is: nobody who
-  ignores TERM keeps working without a seat (SPEC R5). In a group that it shares with us only the child is ended.
+  ignores TERM keeps working without a slot (SPEC R5). In a group that it shares with us only the child is ended.
 
 Orphans of a child that ends by itself are not waited for.
 """

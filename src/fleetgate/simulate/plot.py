@@ -19,7 +19,7 @@ _STYLE = (
 )
 
 
-_LEGEND = "area: seats in use; line: limit; dashed: what the provider allows; red: rate limits"
+_LEGEND = "area: slots in use; line: limit; dashed: what the provider allows; red: rate limits"
 
 
 def svg(panels: list[tuple[Scenario, Result]]) -> str:
@@ -45,11 +45,11 @@ def _panel(scenario: Scenario, result: Result) -> str:
     def x(at: int) -> str:
         return f"{min(at / end, 1) * wide:.1f}"
 
-    def y(seats: float) -> str:
-        return f"{PANEL - 16 - seats / most * (PANEL - 16):.1f}"
+    def y(slots: float) -> str:
+        return f"{PANEL - 16 - slots / most * (PANEL - 16):.1f}"
 
     busy = _busy(result.calls, end)
-    area = " ".join(f"L{x(end * (index + 1) // BUCKETS)} {y(seats)}" for index, seats in enumerate(busy))
+    area = " ".join(f"L{x(end * (index + 1) // BUCKETS)} {y(slots)}" for index, slots in enumerate(busy))
     limits = [(at, min(limit, 4 * scenario.cap)) for at, limit in result.limits]
     no = "".join(f'<path class="no" d="M{x(at)} {y(0)}v-14"/>' for at in _thinned(result.refused_at, end))
     marks = "".join(
@@ -69,7 +69,7 @@ def _panel(scenario: Scenario, result: Result) -> str:
 
 
 def _busy(calls: list[tuple[int, int]], end: int) -> list[float]:
-    """Mean seats in use in each bucket."""
+    """Mean slots in use in each bucket."""
     sums = [0] * (BUCKETS + 1)
     for began, ended in calls:
         first, last = began * BUCKETS // end, min(ended, end) * BUCKETS // end

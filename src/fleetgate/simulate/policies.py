@@ -20,7 +20,7 @@ class Plan(Struct, forbid_unknown_fields=True):
     usage_gate: bool = False
     explore: bool = False
     client_retries: bool = False  # a refused call waits as client libraries do, and asks anew
-    sees_lag: bool = False  # a seat is free when the provider stops counting it, and not before
+    sees_lag: bool = False  # a slot is free when the provider stops counting it, and not before
     strict_priority: bool = False
 
     def rule(self, cap: int) -> Rule:
@@ -51,7 +51,7 @@ def plan(name: str) -> Plan:
 
 
 class Aimd:
-    """Additive increase, multiplicative decrease, in thousandths of a seat."""
+    """Additive increase, multiplicative decrease, in thousandths of a slot."""
 
     def __init__(self, cap: int) -> None:
         self.most = cap * 1000

@@ -18,7 +18,7 @@ class Upstream:
         self.counted: list[int] = []  # heap: until when each call is counted
         self.slowed_until = 0
         self._others = _others(about, until)
-        self.changes = _room(about, self._others, until)  # (when, seats that are there for us)
+        self.changes = _room(about, self._others, until)  # (when, slots that are there for us)
         self.room = self.changes[0][1]
 
     def count(self, now: int) -> int:
@@ -45,8 +45,8 @@ class Upstream:
         """How long a call takes while refusals make all of them slower."""
         return int(service_ms * self.about.slowed)
 
-    def seat_ms(self, until: int) -> int:
-        """Seats times milliseconds that were there for us up to then."""
+    def slot_ms(self, until: int) -> int:
+        """Slots times milliseconds that were there for us up to then."""
         total = 0
         ends = [at for at, _ in self.changes[1:]] + [until]
         for (at, room), end in zip(self.changes, ends, strict=True):
@@ -55,18 +55,18 @@ class Upstream:
 
 
 def _others(about: Provider, until: int) -> list[tuple[int, int]]:
-    """When the seats change that others on the account take, from 0 on."""
+    """When the slots change that others on the account take, from 0 on."""
     others = [(0, 0)]
     every = int(about.others_every_min * MINUTE)
     start = 0
     while about.others and start <= until:
-        others += [(start + int(minute * MINUTE), seats) for minute, seats in about.others]
+        others += [(start + int(minute * MINUTE), slots) for minute, slots in about.others]
         start += every or until + 1
     return others
 
 
 def _room(about: Provider, others: list[tuple[int, int]], until: int) -> list[tuple[int, int]]:
-    """When the seats that are there for us change, from 0 on."""
+    """When the slots that are there for us change, from 0 on."""
     limits = [(int(minute * MINUTE), limit) for minute, limit in about.limit]
     moments = sorted({at for at, _ in [*limits, *others] if at <= until})
     return [(at, max(_at(limits, at) - _at(others, at), 0)) for at in moments]

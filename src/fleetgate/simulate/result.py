@@ -12,7 +12,7 @@ class Result(Struct):
     policy: str
     seed: int
     horizon_ms: int
-    utilisation: float  # nominal work done per seat that was there, in percent
+    utilisation: float  # nominal work done per slot that was there, in percent
     refusals: int  # 429s
     requests: int  # calls that the provider took
     wait_p50_s: float

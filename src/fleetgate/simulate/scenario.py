@@ -16,7 +16,7 @@ class Provider(Struct, forbid_unknown_fields=True):
 
     limit: list[tuple[float, int]]  # from minute -> limit
     lag_ms: tuple[int, int] = (200, 500)
-    others: list[tuple[float, int]] = field(default_factory=list)  # from minute -> seats that others take
+    others: list[tuple[float, int]] = field(default_factory=list)  # from minute -> slots that others take
     others_every_min: float = 0  # repeats after so long; 0: never
     retry_after_s: float | None = None
     slowed: float = 1.0  # each refusal makes calls so much slower...

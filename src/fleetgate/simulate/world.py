@@ -123,7 +123,7 @@ class World:
             project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
             for project in self.scenario.project
         }
-        lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who stands in line, in order of queueing
+        lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who waits in the queue, in order of queueing
         for project in self.scenario.project:
             name = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
             group = self.groups.setdefault(name, Group())
@@ -320,13 +320,13 @@ class World:
         horizon = self.now - START
         waits = sorted(wait for group in self.groups.values() for wait in group.waits)
         total = sum(group.done for group in self.groups.values())
-        seat_ms = self.upstream.seat_ms(horizon)
+        slot_ms = self.upstream.slot_ms(horizon)
         return Result(
             scenario=self.scenario.id,
             policy=policy,
             seed=seed,
             horizon_ms=horizon,
-            utilisation=round(100 * total / seat_ms, 3) if seat_ms else 0.0,
+            utilisation=round(100 * total / slot_ms, 3) if slot_ms else 0.0,
             refusals=len(self.refused_at),
             requests=len(self.calls),
             wait_p50_s=_part(waits, 0.5),

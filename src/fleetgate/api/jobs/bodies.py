@@ -37,7 +37,7 @@ class JobBody(Struct, forbid_unknown_fields=True):
     session: Word = ""
     role: Word = ""
     classify: Word = ""
-    seats: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    slots: Annotated[int, Meta(ge=1, le=10_000)] = 1
     supervisor: bool = False
     confirm: bool = False
     any_host: bool = False
@@ -58,7 +58,7 @@ class JobBody(Struct, forbid_unknown_fields=True):
 
 _AS_THEY_ARE = (
     *("command", "any", "name", "project", "priority", "retry_on", "on_lost", "key", "cwd", "env", "session", "role"),
-    *("classify", "seats", "supervisor", "confirm", "any_host"),
+    *("classify", "slots", "supervisor", "confirm", "any_host"),
 )
 
 

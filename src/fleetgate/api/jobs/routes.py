@@ -104,7 +104,7 @@ def _check_may_submit(service: Service) -> None:
         )
 
 
-@post("/v1/jobs/{ident:str}/cancel", summary="Take a job out of the line, or end it", status_code=200)
+@post("/v1/jobs/{ident:str}/cancel", summary="Take a job out of the queue, or end it", status_code=200)
 async def cancel(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.cancel(ident, by))

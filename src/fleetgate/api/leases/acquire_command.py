@@ -1,4 +1,4 @@
-"""From the body of a request for a seat to the engine's command."""
+"""From the body of a request for a slot to the engine's command."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Asking:
         )
 
     def _spec(self, body: AskBody) -> Spec:
-        key = (tuple(body.models), body.kind, body.seats, body.project, body.any)
+        key = (tuple(body.models), body.kind, body.slots, body.project, body.any)
         spec = self._specs.get(key)
         if spec is None:
             models = tuple(str(read_model(model)) for model in body.models) or self._gate.settings.models
             project = body.project or "default"
             if not all(char.isprintable() for char in project) or project != project.strip():
                 raise BadRequest(f"project {shown(project)}: valid is up to 100 printable characters")
-            spec = checked(Spec(models, body.kind, body.seats, self._gate.host, project, body.any))
+            spec = checked(Spec(models, body.kind, body.slots, self._gate.host, project, body.any))
             if len(self._specs) >= _MOST_SPECS:
                 self._specs.clear()
             if body.models:  # else it is the config's to say, which may change

@@ -1,4 +1,4 @@
-"""Asking for a seat, renewing and giving it back. Plain functions: the routes and the quick path both call them."""
+"""Asking for a slot, renewing and giving it back. Plain functions: the routes and the quick path both call them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "s
 
 
 async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> tuple[int, LeaseAnswer | DeferredAnswer]:
-    """SPEC H2: a lease, a place in line, or a refusal; with the status that goes with it."""
+    """SPEC H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
         service.check_room_to_wait()
     command = service.asking.command(body, client)
@@ -35,13 +35,13 @@ async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> t
     if isinstance(answer, Deferred):
         moments = Moments(service.gate)
         return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
-    told = await _in_line(service, answer, body.queue is not False)
+    told = await _in_the_queue(service, answer, body.queue is not False)
     if body.queue is False:
         await service.gate.decide(cmd.Cancel(answer.id, "its client, who did not want to wait longer"))
     return told
 
 
-async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+async def _in_the_queue(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
     state, moments = await service.look()
     ticket = state.tickets.get(answer.id)
     places: dict[str, TicketView] = {}
@@ -53,7 +53,7 @@ async def _in_line(service: Service, answer: InLine, stays: bool) -> tuple[int, 
         return 201, lease_answer(lease, service)  # in the last moment
     view = places.get(answer.id)
     if view is None or answer.id not in state.tickets:
-        raise NotFound(f"{answer.id} has left the line")
+        raise NotFound(f"{answer.id} has left the queue")
     reason, estimate = reason_json(view.reason, moments), seconds(view.estimate_ms)
     if not stays:
         return 200, DeferredAnswer(
@@ -135,5 +135,5 @@ async def _find(service: Service, given: str) -> str | None:
             return None
     ident = find_id(state, given)
     if ident in state.tickets:
-        raise conflict(f"{ident} is still in line and holds no seat: DELETE /v1/tickets/{ident} takes it out")
+        raise conflict(f"{ident} is still in the queue and holds no slot: DELETE /v1/tickets/{ident} takes it out")
     return ident

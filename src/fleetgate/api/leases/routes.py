@@ -20,10 +20,10 @@ from fleetgate.gate.serving.client_renewals import Stop, Watch
 
 @post(
     "/v1/leases",
-    summary="Ask for a seat: at once, or waiting in line by long-poll",
+    summary="Ask for a slot: at once, or waiting in the queue by long-poll",
     responses={
         200: ResponseSpec(DeferredAnswer, description="Refused at once", generate_examples=False),
-        202: ResponseSpec(DeferredAnswer, description="In line: ask again with `id`", generate_examples=False),
+        202: ResponseSpec(DeferredAnswer, description="In the queue: ask again with `id`", generate_examples=False),
     },
 )
 async def acquire(service: Service, request: Request[Any, Any, Any], data: AskBody) -> Response[LeaseAnswer]:

@@ -27,26 +27,26 @@ Labels = tuple[tuple[str, str], ...]
 
 # Name -> type and help; in the order in which they are told.
 METRICS: dict[str, tuple[str, str]] = {
-    "fleetgate_in_flight": ("gauge", "Seats lent, by pool."),
-    "fleetgate_cooling": ("gauge", "Seats that were released and cool down, by pool."),
-    "fleetgate_foreign": ("gauge", "Seats taken by agents that were started outside Fleetgate, by pool."),
-    "fleetgate_limit": ("gauge", "The most seats in force now, by pool."),
-    "fleetgate_cap": ("gauge", "The configured most seats, by pool."),
-    "fleetgate_queued": ("gauge", "Tickets that need a seat of the pool and wait."),
+    "fleetgate_in_flight": ("gauge", "Slots lent, by pool."),
+    "fleetgate_cooling": ("gauge", "Slots that were released and cool down, by pool."),
+    "fleetgate_foreign": ("gauge", "Slots taken by agents that were started outside Fleetgate, by pool."),
+    "fleetgate_limit": ("gauge", "The most slots in force now, by pool."),
+    "fleetgate_cap": ("gauge", "The configured most slots, by pool."),
+    "fleetgate_queued": ("gauge", "Tickets that need a slot of the pool and wait."),
     "fleetgate_paused": ("gauge", "1 while nobody new enters the pool."),
     "fleetgate_leases": ("gauge", "Leases in all."),
-    "fleetgate_tickets": ("gauge", "Tickets in line in all."),
+    "fleetgate_tickets": ("gauge", "Tickets in the queue in all."),
     "fleetgate_backoffs": ("gauge", "Backoffs in force, by reason."),
-    "fleetgate_grants_total": ("counter", "Seats that were lent, by kind."),
+    "fleetgate_grants_total": ("counter", "Slots that were lent, by kind."),
     "fleetgate_releases_total": ("counter", "Leases that ended, by kind and outcome."),
     "fleetgate_deferrals_total": ("counter", "Requests that were told no, by reason."),
-    "fleetgate_queued_total": ("counter", "Requests that took a place in line, by reason."),
-    "fleetgate_left_total": ("counter", "Tickets that left the line without a seat, by how."),
+    "fleetgate_queued_total": ("counter", "Requests that took a place in the queue, by reason."),
+    "fleetgate_left_total": ("counter", "Tickets that left the queue without a slot, by how."),
     "fleetgate_rate_limits_total": ("counter", "Incidents of rate limiting (429), by pool."),
     "fleetgate_reductions_total": ("counter", "Limits lowered after a rate limit, by pool."),
     "fleetgate_reclaims_total": ("counter", "Leases taken back, by cause."),
-    "fleetgate_wait_seconds": ("histogram", "How long requests stood in line before they got a seat, by kind."),
-    "fleetgate_hold_seconds": ("histogram", "How long seats were held, by kind."),
+    "fleetgate_wait_seconds": ("histogram", "How long requests waited in the queue before they got a slot, by kind."),
+    "fleetgate_hold_seconds": ("histogram", "How long slots were held, by kind."),
     "fleetgate_log_commits_total": ("counter", "Transactions of this service with commands in them."),
     "fleetgate_log_batch_size": ("histogram", "Commands that shared one transaction of this service."),
     "fleetgate_log_seq": ("counter", "The sequence number of the log's last event."),
@@ -88,7 +88,7 @@ class Counters:
         }
         self._waits: dict[str, Histogram] = {}
         self._holds: dict[str, Histogram] = {}
-        self._kinds: dict[str, str] = {}  # of what stood in line: its grant does not name it
+        self._kinds: dict[str, str] = {}  # of what waited in the queue: its grant does not name it
         self._batches = Histogram(BATCH_BUCKETS)
         self._lags = Histogram(LAG_BUCKETS)
 

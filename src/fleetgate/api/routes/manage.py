@@ -92,12 +92,12 @@ async def _change(service: Service, *commands: cmd.Command, durable: bool = True
 # The line.
 
 
-@delete("/v1/tickets/{ident:str}", summary="Take a ticket out of the line", status_code=200)
+@delete("/v1/tickets/{ident:str}", summary="Take a ticket out of the queue", status_code=200)
 async def cancel_one(service: Service, request: Request[Any, Any, Any], ident: str) -> CancelAnswer:
     return await _cancel(service, [ident], client_of(request))
 
 
-@post("/v1/tickets/cancel", summary="Take tickets out of the line, all or none", status_code=200)
+@post("/v1/tickets/cancel", summary="Take tickets out of the queue, all or none", status_code=200)
 async def cancel(service: Service, request: Request[Any, Any, Any], data: CancelBody) -> CancelAnswer:
     return await _cancel(service, data.ids, client_of(request))
 
@@ -119,7 +119,7 @@ def _ticket(state: State, given: str) -> Ticket:
         return state.tickets[ident]
     if not lease.claimed:
         return lease.ticket
-    raise conflict(f"{ident} is not in line, it holds a seat: {whose(lease)}; release it with force to take it back")
+    raise conflict(f"{ident} is not in the queue, it holds a slot: {whose(lease)}; release it with force to take it back")
 
 
 @post("/v1/tickets/{ident:str}/bump", summary="Move a ticket to the front, or give it a priority", status_code=200)
@@ -127,7 +127,7 @@ async def bump(service: Service, ident: str, data: BumpBody | None = None) -> Bu
     state, _ = await service.look()
     found = find_id(state, ident)
     if found in state.leases:
-        raise conflict(f"{found} is not in line: it has a seat already, {whose(state.leases[found])}")
+        raise conflict(f"{found} is not in the queue: it has a slot already, {whose(state.leases[found])}")
     priority = data.priority if data is not None else None
     level = state.tickets[found].priority if priority is None else priority
     await _change(service, cmd.Bump(found, priority), durable=False)
@@ -225,7 +225,7 @@ async def import_caps(service: Service, data: ImportBody) -> ImportAnswer:
     return ImportAnswer([ImportedCap(selector, "agents", cap) for selector, cap in found], entered(events))
 
 
-@put("/v1/cooldown", summary="Set how long a released seat stays taken")
+@put("/v1/cooldown", summary="Set how long a released slot stays taken")
 async def set_cooldown(service: Service, data: CooldownBody) -> CooldownAnswer:
     state, _ = await service.look()
     check_selector(data.selector, state, service.gate.settings)

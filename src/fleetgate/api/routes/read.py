@@ -121,7 +121,7 @@ async def ticket(service: Service, ident: str) -> TicketShape:
     state, moments = await service.look()
     view = ticket_view(state, find_id(state, ident), moments.now)
     if view is None:
-        raise NotFound(f"{ident} is not in line: it has a seat")
+        raise NotFound(f"{ident} is not in the queue: it has a slot")
     return ticket_json(view, moments)
 
 
@@ -141,7 +141,7 @@ async def lease(service: Service, ident: str) -> LeaseShape:
     found = find_id(state, ident)
     view = next((view for view in lease_views(state, moments.now) if view.lease.id == found), None)
     if view is None:
-        raise NotFound(f"{ident} is still in line and holds no seat")
+        raise NotFound(f"{ident} is still in the queue and holds no slot")
     return lease_json(view, moments)
 
 
@@ -152,7 +152,7 @@ async def holders(service: Service) -> HoldersAnswer:
     for each in state.leases.values():
         shape = _holder(found, each.ticket, each.lives_with)
         shape.leases.append(each.id)
-        shape.seats += each.ticket.spec.seats
+        shape.slots += each.ticket.spec.slots
     for waiting in state.tickets.values():
         _holder(found, waiting, "" if waiting.renew_ms else waiting.bound or waiting.holder).tickets.append(waiting.id)
     return HoldersAnswer(list(found.values()))
@@ -198,7 +198,7 @@ async def get_caps(service: Service) -> CapsAnswer:
     return CapsAnswer(cap_listing.lines(state, Environment()))
 
 
-@get("/v1/cooldown", summary="How long a released seat stays taken")
+@get("/v1/cooldown", summary="How long a released slot stays taken")
 async def get_cooldown(service: Service, selector: Selector, kind: Kind | None = None) -> CooldownAnswer:
     selector = canonical(selector)
     state, _ = await service.look()

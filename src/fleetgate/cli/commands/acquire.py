@@ -1,4 +1,4 @@
-"""`fleetgate acquire`: a seat for a script. The lease lives as long as the process it is tied to (SPEC L4, O5)."""
+"""`fleetgate acquire`: a slot for a script. The lease lives as long as the process it is tied to (SPEC L4, O5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.acquire_slot import Asked, Request, ask, bound_process, read_request
-from fleetgate.cli.click_helpers import opened_gate, opened_seat_gate
+from fleetgate.cli.click_helpers import opened_gate, opened_slot_gate
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
 from fleetgate.cli.read_only_gate import json_text, note
@@ -21,11 +21,11 @@ from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import KINDS
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.request_ids import new_id
-from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.protocol import StoreError
 
 _SHARED = (
-    "model", "any", "no_wait", "wait", "expires", "priority", "since", "project", "seats", "key", "json", "quiet"
+    "model", "any", "no_wait", "wait", "expires", "priority", "since", "project", "slots", "key", "json", "quiet"
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
     request.command = process_identity.describe(process_identity.pid_of(request.bound) or 0)
     if environment.bypass:
         return _bypass(request, options)
-    asked = ask(opened_seat_gate(loaded, request.outage()), request)
+    asked = ask(opened_slot_gate(loaded, request.outage()), request)
     if isinstance(asked.lease, int):
         return 128 + asked.lease
     if isinstance(asked.lease, Reason):
@@ -58,7 +58,7 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
     return exit_codes.OK
 
 
-def _keep_heard(gate: SeatGate) -> None:
+def _keep_heard(gate: SlotGate) -> None:
     """Where hosts are judged by their beats, somebody must beat for a script that has a lease and nothing of ours."""
     from fleetgate.gate.slots.direct_gate import DirectGate
 
@@ -75,8 +75,8 @@ def _parent() -> str:
     return process
 
 
-def _hand_over(gate: SeatGate, asked: Asked, lease: Lease, options: RunOptions) -> None:
-    """Print the id. What nobody could read is given back: its owner would hold a seat and not know it."""
+def _hand_over(gate: SlotGate, asked: Asked, lease: Lease, options: RunOptions) -> None:
+    """Print the id. What nobody could read is given back: its owner would hold a slot and not know it."""
     document: dict[str, object] = {"lease": lease.id, "model": lease.model or None, "waited_s": asked.waited_s}
     try:
         read, why = say(_shown(document, options)), "nobody reads it"
@@ -131,8 +131,8 @@ command = click.Command(
         ),
         click.Option(["--json", "json"], is_flag=True, help="Print the lease, or a refusal, as JSON."),
     ],
-    short_help="Wait in line and print a lease's id, for scripts.",
-    help="""Wait in line for a seat and print the lease's id, for scripts.
+    short_help="Wait in the queue and print a lease's id, for scripts.",
+    help="""Wait in the queue for a slot and print the lease's id, for scripts.
 
     The lease ends with `fleetgate release ID`, or when the process that it is tied to is gone: --pid, by default the
     parent of fleetgate, which is the calling shell. Where something stands between the two (a pipe inside $(…),
@@ -142,5 +142,5 @@ command = click.Command(
     id=$(fleetgate acquire -m anthropic/claude-opus-4-6 --pid $$) || exit
     my-agent; fleetgate release "$id"
 
-    Exit: 0 with a lease; 75 not admitted, 128+n for a signal in line, 69 store unreachable, 64 usage, 78 config.""",
+    Exit: 0 with a lease; 75 not admitted, 128+n for a signal in the queue, 69 store unreachable, 64 usage, 78 config.""",
 )

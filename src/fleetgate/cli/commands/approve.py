@@ -27,7 +27,7 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     for ident in found:
         actions.approve(gate, ident, whoami(gate.host))
         if not as_json:
-            tell(f"{ident} is approved: it runs when a worker has a seat for it")
+            tell(f"{ident} is approved: it runs when a worker has a slot for it")
     if as_json:
         say_json({"approved": found})
     return exit_codes.OK

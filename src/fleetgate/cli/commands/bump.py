@@ -1,4 +1,4 @@
-"""`fleetgate bump`: move a ticket in line (SPEC A9)."""
+"""`fleetgate bump`: move a ticket in the queue (SPEC A9)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fleetgate.present.name_lookup import find_id, whose
 from fleetgate.present.text import place
 
 
-@click.command(short_help="Move a ticket to the front of the line.")
+@click.command(short_help="Move a ticket to the front of the queue.")
 @click.argument("ident", metavar="ID")
 @click.option("--priority", metavar="N", help="Give it this priority instead, -100 to 100; a point is worth 12 s.")
 @json_option
 def command(ident: str, priority: str | None, as_json: bool) -> int:
-    """Move a ticket to the front of the line, or give it another priority.
+    """Move a ticket to the front of the queue, or give it another priority.
 
-    The beginning of an id is enough; `fleetgate queue` lists them. Moving to the front takes no seat from anybody: the
+    The beginning of an id is enough; `fleetgate queue` lists them. Moving to the front takes no slot from anybody: the
     ticket enters with the next one that frees up.
 
     \b
     fleetgate bump 7kq2m9x4ab
     fleetgate bump 7kq --priority 10
 
-    Exit: 0; 64 when the id is not in line.
+    Exit: 0; 64 when the id is not in the queue.
     """
     number = None if priority is None else _priority(priority)
     gate = opened_gate(configured=False)
@@ -38,7 +38,7 @@ def command(ident: str, priority: str | None, as_json: bool) -> int:
     found = find_id(state, ident)
     lease = state.leases.get(found)
     if lease is not None:
-        raise BadRequest(f"{found} is not in line: it has a seat already, {whose(lease)}")
+        raise BadRequest(f"{found} is not in the queue: it has a slot already, {whose(lease)}")
     ticket = state.tickets[found]
     gate.one(cmd.Bump(found, number))
     view = ticket_view(gate.state, found, gate.now())

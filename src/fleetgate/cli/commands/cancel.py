@@ -1,4 +1,4 @@
-"""`fleetgate cancel`: take tickets out of the line, and end jobs (SPEC A9, J4)."""
+"""`fleetgate cancel`: take tickets out of the queue, and end jobs (SPEC A9, J4)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fleetgate.jobs import actions, job_store
 from fleetgate.present.name_lookup import find_id, whose
 
 
-@click.command(short_help="Take tickets out of the line; end jobs.")
+@click.command(short_help="Take tickets out of the queue; end jobs.")
 @click.argument("idents", metavar="ID…", nargs=-1, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
-    """Take tickets out of the line, and end jobs. Whoever waits with a ticket is told, and exits 75.
+    """Take tickets out of the queue, and end jobs. Whoever waits with a ticket is told, and exits 75.
 
-    The beginning of an id is enough; `fleetgate queue` lists them. If one of several is not in line, none is cancelled.
+    The beginning of an id is enough; `fleetgate queue` lists them. If one of several is not in the queue, none is cancelled.
 
     \b
     fleetgate cancel 7kq2m9x4ab
     fleetgate cancel 7kq b3d
 
-    Exit: 0; 64 when an id is not in line.
+    Exit: 0; 64 when an id is not in the queue.
     """
     gate = opened_gate(configured=False)
     state = gate.read()
@@ -49,7 +49,7 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
             continue
         cancelled.append(ticket.id)
         if not as_json:
-            tell(f"cancelled {ticket.id}: {whose(ticket)} left the line{entered_text(each.events)}")
+            tell(f"cancelled {ticket.id}: {whose(ticket)} left the queue{entered_text(each.events)}")
     if as_json:
         say_json({"cancelled": cancelled})
     return code
@@ -73,7 +73,7 @@ def _ticket(state: State, prefix: str) -> Ticket:
     if lease is None:
         return state.tickets[ident]
     if not lease.claimed:
-        return lease.ticket  # a seat was offered and nobody has taken it yet
+        return lease.ticket  # a slot was offered and nobody has taken it yet
     raise BadRequest(
-        f"{ident} is not in line, it holds a seat: {whose(lease)}; `fleetgate release {ident} --force` takes it back"
+        f"{ident} is not in the queue, it holds a slot: {whose(lease)}; `fleetgate release {ident} --force` takes it back"
     )

@@ -64,15 +64,15 @@ def command() -> None:
 @click.argument("selector", type=NAME)
 @click.argument("cap", metavar="N|auto")
 @click.option(
-    "--cooldown", metavar="DURATION", help="How long a released seat stays taken, e.g. 350ms; 0 is not at all."
+    "--cooldown", metavar="DURATION", help="How long a released slot stays taken, e.g. 350ms; 0 is not at all."
 )
 @click.option("--on-429", metavar="RULE", help="What a rate limit does: adapt, step, pause or fixed.")
 @click.option("--explore/--no-explore", default=None, help="With adapt: let the limit grow above the cap.")
-@click.option("--max-hold", metavar="DURATION", help="Take a seat back after this long; 0 is no limit.")
+@click.option("--max-hold", metavar="DURATION", help="Take a slot back after this long; 0 is no limit.")
 @click.option(
     "--usage-gate/--no-usage-gate",
     default=None,
-    help="Ask the provider for its own count before someone in line is let in.",
+    help="Ask the provider for its own count before someone in the queue is let in.",
 )
 @click.option("--name", metavar="NAME", help="Reasons are then called NAME_concurrency_cap.")
 @kind_option
@@ -89,7 +89,7 @@ def set_(
     kind: str | None,
     as_json: bool,
 ) -> int:
-    """Set the most seats of a selector's pools, and their options; options that are not named stay as they are.
+    """Set the most slots of a selector's pools, and their options; options that are not named stay as they are.
 
     SELECTOR is host, project, provider, provider/model, or either with @account and * globs. Without an account the cap
     is for each account. A cap counts agents, unless --kind requests says that it counts model calls. `host auto`
@@ -129,7 +129,7 @@ def set_(
         tell(f"restored after rate limits: {some(reduced)}")
     for pool in _pools(gate.state, rule):
         if pool.used > pool.limit:
-            tell(f"{pool.id}: {pool.used} seats are lent: nobody new enters until it fits")
+            tell(f"{pool.id}: {pool.used} slots are lent: nobody new enters until it fits")
     if kind is None and parse_selector(selector).scope == "model":
         tell(_other_kind(rule.kind))
     if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
@@ -142,13 +142,13 @@ def _read_rule(
     selector: str, cap: str, cooldown: str | None, on_429: str | None, max_hold: str | None, name: str | None
 ) -> Rule:
     """What was typed, checked; the kind is still to be found."""
-    seats, auto = _seats(selector, cap)
+    slots, auto = _slots(selector, cap)
     if on_429 is not None and parse_selector(selector).scope != "model":
         raise BadRequest(f"--on-429: a rate limit never acts on {selector}; valid for providers and models")
     return Rule(
         kind="",
         selector=selector,
-        cap=seats,
+        cap=slots,
         auto=auto,
         cooldown_ms=read_cooldown_ms("--cooldown", cooldown),
         on_429=_value("--on-429", read_on_429, on_429),
@@ -185,7 +185,7 @@ def _pools(state: State, rule: Rule) -> list[Pool]:
     return [pool for pool in pools if pool.kind == rule.kind and pool.cap.selector.text == rule.selector]
 
 
-def _seats(selector: str, cap: str) -> tuple[int | None, bool]:
+def _slots(selector: str, cap: str) -> tuple[int | None, bool]:
     """The cap as a number, or whether it is automatic."""
     if cap == "auto":
         if selector != "host":

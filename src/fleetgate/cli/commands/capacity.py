@@ -33,7 +33,7 @@ from fleetgate.present.text import count, spans
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, kind: str, project: str, as_json: bool) -> int:
-    """Say whether a request would enter: green (room and no line), yellow (one seat, or a short wait), red.
+    """Say whether a request would enter: green (room and no line), yellow (one slot, or a short wait), red.
 
     Nothing is reserved by asking. Without -m the models of the config count; else only host and project caps.
 
@@ -46,7 +46,7 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
     with opened() as gate:
         spec = _spec(model, kind, project_name(project), gate.host, environment, gate.loaded)
         found = _capacity(current(gate), spec, gate.now())
-        if found.level != "green":  # before any refusal, the dead are looked for, as when a seat is asked for
+        if found.level != "green":  # before any refusal, the dead are looked for, as when a slot is asked for
             found = _capacity(current(gate, reap=True), spec, gate.now())
         moments = Moments(gate)
         if as_json:
@@ -90,7 +90,7 @@ def _draw(found: Capacity, spec: Spec) -> None:
 def _room(found: Capacity) -> str:
     if found.free is None:
         return "nothing is capped"
-    return f"{count(found.free, 'seat')} free" if found.free else "no seat is free"
+    return f"{count(found.free, 'slot')} free" if found.free else "no slot is free"
 
 
 def _line(found: Capacity) -> str:

@@ -1,4 +1,4 @@
-"""`fleetgate cooldown`: how long a released seat stays taken (SPEC K)."""
+"""`fleetgate cooldown`: how long a released slot stays taken (SPEC K)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fleetgate.present.cap_listing import cooldown
 from fleetgate.present.name_lookup import check_selector, kind_for
 
 
-@click.command(short_help="Show or set how long a released seat stays taken.")
+@click.command(short_help="Show or set how long a released slot stays taken.")
 @click.argument("selector", type=NAME)
 @click.argument("duration", required=False)
 @kind_option
 @json_option
 def command(selector: str, duration: str | None, kind: str | None, as_json: bool) -> int:
-    """Show or set how long a released seat stays taken before it is lent again.
+    """Show or set how long a released slot stays taken before it is lent again.
 
-    Providers count a finished call for a while; a seat that cools down for as long is never one too many. Say the
-    unit (350ms, 2s); a bare number up to 30 is seconds, 0 is not at all. Seats that are cooling already keep theirs.
+    Providers count a finished call for a while; a slot that cools down for as long is never one too many. Say the
+    unit (350ms, 2s); a bare number up to 30 is seconds, 0 is not at all. Slots that are cooling already keep theirs.
     Without a cap it is remembered, and applies when a cap is set.
 
     \b

@@ -35,7 +35,7 @@ _COLUMNS = (
 def command(hours: str, as_json: bool) -> int:
     """Sum up the last hours by model: runs, how they ended, refusals, rate limits, waiting and holding times.
 
-    P50 and P95: half of the runs, and 95 of 100, waited (held their seats) no longer than that.
+    P50 and P95: half of the runs, and 95 of 100, waited (held their slots) no longer than that.
 
     \b
     fleetgate metrics --hours 168

@@ -22,7 +22,7 @@ from fleetgate.present.wall_time import utc
 @kind_option
 @json_option
 def command(target: str, duration: str | None, kind: str | None, as_json: bool) -> int:
-    """Let nobody new into a pool. Seats already lent go on; whoever waits keeps its place.
+    """Let nobody new into a pool. Slots already lent go on; whoever waits keeps its place.
 
     TARGET is a pool as `fleetgate status` lists it, `host` for this machine, or a selector for all of its pools.
 

@@ -57,20 +57,20 @@ def _draw(views: list[LeaseView]) -> None:
         screen.line()
     if "gone" in states:
         screen.prose(
-            "gone: its process has ended; the next request takes the seat back. Now: `fleetgate release ID --force`"
+            "gone: its process has ended; the next request takes the slot back. Now: `fleetgate release ID --force`"
         )
     if "unclaimed" in states:
-        screen.prose("unclaimed: offered a moment ago; if it is not taken within 10s, the next in line gets the seat")
+        screen.prose("unclaimed: offered a moment ago; if it is not taken within 10s, the next in the queue gets the slot")
     screen.show()
 
 
 def _row(view: LeaseView) -> list[str | Cell]:
     lease = view.lease
     state = lease_state(lease)
-    seats = lease.ticket.spec.seats
+    slots = lease.ticket.spec.slots
     return [
         Cell(lease.id, "bold"),
-        f"{lease.model or '-'} x{seats}" if seats > 1 else lease.model or "-",
+        f"{lease.model or '-'} x{slots}" if slots > 1 else lease.model or "-",
         ", ".join(view.pools) or "-",
         span(view.age_ms),
         "-" if lease.ticket.renew_ms else pid_shown(lease.lives_with),

@@ -79,7 +79,7 @@ def _draw(state: State, views: list[TicketView], moments: Moments, host: str, pa
     if len(reasons) > _MOST_REASONS:
         screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: fleetgate queue --json")
     if len(waiting) < len(views):
-        screen.prose("gone: its process has ended; the next request drops it from the line", "  ")
+        screen.prose("gone: its process has ended; the next request drops it from the queue", "  ")
     backoffs = _awaited(state, views)
     if backoffs:
         screen.line()
@@ -89,7 +89,7 @@ def _draw(state: State, views: list[TicketView], moments: Moments, host: str, pa
 
 
 def _awaited(state: State, views: list[TicketView]) -> list[Backoff]:
-    """The backoffs whose end somebody in line waits for."""
+    """The backoffs whose end somebody in the queue waits for."""
     models = {model for view in views if view.reason.code == "backoff" for model in view.ticket.spec.models}
     names = [parse_model(model) for model in models]
     return [each for key, each in sorted(state.backoffs.items()) if any(concerns(key, name) for name in names)]

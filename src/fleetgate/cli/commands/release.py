@@ -44,7 +44,7 @@ _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "
 @click.option("--force", is_flag=True, help="Take the slot of an agent that still runs. It is not ended.")
 @json_option
 def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> int:
-    """Give a lease back: whoever waits for its seats enters.
+    """Give a lease back: whoever waits for its slots enters.
 
     The beginning of an id is enough. Releasing twice is harmless. The slot of an agent that still runs is given back
     only by that agent, or what runs under it. With --force anyone may take it: it is written down who did, and the
@@ -88,7 +88,7 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
 
 
 def _config_for(outcome: str | None) -> Loaded | None:
-    """The config says where the credential is that was refused; a bad one is no reason to keep a seat."""
+    """The config says where the credential is that was refused; a bad one is no reason to keep a slot."""
     try:
         return load_config() if outcome in _WITH_A_WAIT else None
     except ConfigError:
@@ -113,7 +113,7 @@ def _lease(state: State, ident: str) -> Lease | None:
             return None
         raise
     if found in state.tickets:
-        raise BadRequest(f"{found} is still in line and holds no seat: `fleetgate cancel {found}` takes it out")
+        raise BadRequest(f"{found} is still in the queue and holds no slot: `fleetgate cancel {found}` takes it out")
     return state.leases[found]
 
 

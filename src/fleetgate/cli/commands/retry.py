@@ -14,7 +14,7 @@ from fleetgate.jobs import actions, job_store
 @click.argument("idents", metavar="ID…", nargs=-1, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
-    """Put jobs that have ended in line anew, under the same id and with all their retries.
+    """Put jobs that have ended in the queue anew, under the same id and with all their retries.
 
     \b
     fleetgate retry 7kq

@@ -1,4 +1,4 @@
-"""`fleetgate run`: wait in line, run an agent under a lease, return as it returns (SPEC R1-R8).
+"""`fleetgate run`: wait in the queue, run an agent under a lease, return as it returns (SPEC R1-R8).
 
 On this path nothing slow is imported: no click, no asyncio, no rich.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.acquire_slot import Asked, Request, ask, read_request
-from fleetgate.cli.open_gate import follow, load_config, open_gate, open_patiently, open_seat_gate
+from fleetgate.cli.open_gate import follow, load_config, open_gate, open_patiently, open_slot_gate
 from fleetgate.cli.run_options import RunOptions
 from fleetgate.cli.status_file import Status
 from fleetgate.cli.wait_progress import say
@@ -25,7 +25,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.slots.slot_gate import SeatGate
+from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError
 from fleetgate.present.request_fields import current_folder
@@ -47,7 +47,7 @@ _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most s
 _SILENT = {
     "no_record": "no record within 3 minutes of its start",
     "silent": "it printed no record for too long",
-    "cut_off": 'this host cannot reach the store, and its seat would be lent to another (run.on_cutoff = "end")',
+    "cut_off": 'this host cannot reach the store, and its slot would be lent to another (run.on_cutoff = "end")',
 }
 
 
@@ -106,10 +106,10 @@ def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> Aske
     except StoreError as error:
         if not options.fail_open:
             raise
-        say(f"{error}; going ahead without a seat (--fail-open)")
+        say(f"{error}; going ahead without a slot (--fail-open)")
     from fleetgate.gate.slots.fail_open_gate import LateGate
 
-    late = LateGate(loaded, lambda: open_seat_gate(loaded), say)
+    late = LateGate(loaded, lambda: open_slot_gate(loaded), say)
     return ask(late, msgspec.structs.replace(request, wait_s=0.0))
 
 
@@ -138,7 +138,7 @@ def _in_shared_slot(
     return end.code
 
 
-def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
+def _finished(gate: SlotGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
     code = end.code
     watch.tell()
     if end.overstayed:
@@ -155,13 +155,13 @@ def _finished(gate: SeatGate, lease: Lease, end: End, watch: Watch, status: Stat
     return code
 
 
-def _other_candidate(gate: SeatGate, lease: Lease) -> bool:
+def _other_candidate(gate: SlotGate, lease: Lease) -> bool:
     """Whether another model than the one that was refused may be used now."""
     return gate.has_other_candidate(lease)
 
 
 def _check_watching(options: RunOptions) -> None:
-    """What is wrong with these options is said before anybody waits for a seat."""
+    """What is wrong with these options is said before anybody waits for a slot."""
     if options.classify:
         from fleetgate.signals.agents import agent_for
 
@@ -193,7 +193,7 @@ def _patience_s(options: RunOptions, configured_ms: int) -> float:
 
 
 def _under_lease(
-    gate: SeatGate,
+    gate: SlotGate,
     options: RunOptions,
     environment: Environment,
     lease: Lease,
@@ -204,7 +204,7 @@ def _under_lease(
     """Start the agent and stay with it. None when the lease was gone before it could start.
 
     The child waits until its pid is committed with the lease: killing this process at any instant neither frees the
-    seat of a child that runs nor leaks the seat of a dead one.
+    slot of a child that runs nor leaks the slot of a dead one.
     """
     child = session = None
     try:
@@ -271,7 +271,7 @@ def _under_lease(
     return end, watch
 
 
-def _claimed(gate: SeatGate, lease: Lease, child: str, outage: Outage) -> Lease | None:
+def _claimed(gate: SlotGate, lease: Lease, child: str, outage: Outage) -> Lease | None:
     """The lease with its child, which waits meanwhile, if need be for the server's restart. None when it is gone."""
     while True:
         try:
@@ -283,7 +283,7 @@ def _claimed(gate: SeatGate, lease: Lease, child: str, outage: Outage) -> Lease 
 
 
 def _proxying(loaded: Loaded | None, command: list[str], models: tuple[str, ...]) -> Proxying:
-    """The proxy that the agent is to use; raises before anybody waits for a seat."""
+    """The proxy that the agent is to use; raises before anybody waits for a slot."""
     from fleetgate.cli.proxy_environment import Proxying
 
     return Proxying(loaded.settings if loaded is not None else Settings(), command, models)

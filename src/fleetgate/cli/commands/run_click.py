@@ -26,8 +26,8 @@ command = click.Command(
         click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…"),
     ],
     context_settings={"allow_interspersed_args": False},
-    short_help="Wait in line, run an agent under a lease, return as it returns.",
-    help="""Wait in line, run an agent under a lease, return as it returns.
+    short_help="Wait in the queue, run an agent under a lease, return as it returns.",
+    help="""Wait in the queue, run an agent under a lease, return as it returns.
 
     The command is run as it is, never through a shell. {model}, {provider}, {account} and {name} in its arguments are
     replaced by the chosen model's. Without -m the model is read from a known agent's own flags and environment, else

@@ -25,7 +25,7 @@ from fleetgate.signals.redaction import redact_words
 @click.argument("ident", metavar="ID")
 @json_option
 def command(ident: str, as_json: bool) -> int:
-    """Show one job: what it runs, its state, its place in line and why it waits, its attempts and how it ended.
+    """Show one job: what it runs, its state, its place in the queue and why it waits, its attempts and how it ended.
 
     The beginning of an id is enough, and a name that only one job has. Of the environment only names are shown.
 

@@ -27,7 +27,7 @@ _COLUMNS = (
 @click.command(short_help="How full every pool is, and what holds people up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Show every capped pool: seats in use, its limit, who waits, pauses and reductions.
+    """Show every capped pool: slots in use, its limit, who waits, pauses and reductions.
 
     \b
     fleetgate status

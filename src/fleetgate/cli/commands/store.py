@@ -141,7 +141,7 @@ def copy(source: str, target: str, as_json: bool) -> int:
     """Move the gate FROM (a SQLite folder or URL, or a PostgreSQL URL) into the empty PostgreSQL namespace TO.
 
     It may be in use: everything that was committed is in TO, then FROM is closed for good, and only then TO is opened.
-    Agents that run go on; those that wait in line must be started anew with FLEETGATE_STORE set to TO.
+    Agents that run go on; those that wait in the queue must be started anew with FLEETGATE_STORE set to TO.
 
     \b
     fleetgate store copy ~/.local/state/fleetgate 'postgresql://user@host/database?namespace=team-a'

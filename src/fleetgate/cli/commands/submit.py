@@ -36,7 +36,7 @@ _AT_ONCE = 1000
 @click.option("--name", metavar="NAME", help="What to call it.")
 @click.option("--project", metavar="NAME", help="Fairness group (default: $FLEETGATE_PROJECT, else `default`).")
 @click.option("--priority", metavar="N", help="-100 to 100; each point is worth 12 s of waiting.")
-@click.option("--expires", metavar="DURATION", help="Leave the line after this long (default 24h).")
+@click.option("--expires", metavar="DURATION", help="Leave the queue after this long (default 24h).")
 @click.option("--retries", metavar="N", help="How often to try again after a failure (default 3).")
 @click.option("--retry-on", metavar="CODE,…", help="Try again only after these exit codes or outcomes.")
 @click.option("--on-lost", metavar="retry|fail", help="When its worker dies: queue it again (default), or give it up.")
@@ -48,8 +48,8 @@ _AT_ONCE = 1000
 @click.option("--session", metavar="KEY", help="Resume the agent's session of the last attempt or run with this key.")
 @click.option("--role", metavar="NAME", help="What this agent is for; kept in the history.")
 @click.option("--classify", metavar="AGENT", help="Whose output this is, if not guessed: claude, codex, …, none.")
-@click.option("--seats", metavar="N", help="Seats to take in every pool (default 1).")
-@click.option("--supervisor", is_flag=True, help="An agent that only delegates: takes no host seat.")
+@click.option("--slots", metavar="N", help="Slots to take in every pool (default 1).")
+@click.option("--supervisor", is_flag=True, help="An agent that only delegates: takes no host slot.")
 @click.option("--confirm", is_flag=True, help="Hold it when its turn comes, until `fleetgate approve`.")
 @click.option("--any-host", is_flag=True, help="Any machine's worker may run it (default: this machine's).")
 @click.option("--batch", metavar="FILE", help="Submit many: one JSON object on each line; - is stdin.")
@@ -63,7 +63,7 @@ def command(
     env: tuple[str, ...],
     **options: str | bool | None,
 ) -> int:
-    """Leave work in the line. It is run by `fleetgate worker` when there is a seat, and survives restarts and limits.
+    """Leave work in the line. It is run by `fleetgate worker` when there is a slot, and survives restarts and limits.
 
     The id is printed when the job is on disk. The command is run as it is, never through a shell.
 

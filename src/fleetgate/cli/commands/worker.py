@@ -1,4 +1,4 @@
-"""`fleetgate worker`: run the jobs that wait, as seats free up (SPEC J2)."""
+"""`fleetgate worker`: run the jobs that wait, as slots free up (SPEC J2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HANDS = 3
 _MOST = 1000
 
 
-@click.command(short_help="Run the jobs that wait, as seats free up.")
+@click.command(short_help="Run the jobs that wait, as slots free up.")
 @click.option("-n", "--hands", metavar="N", help=f"How many jobs to run at once at most (default {_HANDS}).")
 @click.option("--project", "projects", metavar="NAME", multiple=True, help="Only jobs of these projects.")
 @click.option("--models", metavar="GLOB", multiple=True, help="Only jobs that name such a model.")
@@ -38,7 +38,7 @@ def command(
     now: bool,
     with_stdin: bool,
 ) -> int:
-    """Run the jobs that `fleetgate submit` left, each in its own process under a lease, as everyone else in line.
+    """Run the jobs that `fleetgate submit` left, each in its own process under a lease, as everyone else in the queue.
 
     A worker runs the jobs of its own user; with --user NAME those of the users that you name, with this user's rights.
     Any number of workers share one queue. SIGTERM or Ctrl-C lets what runs finish; a second one hands it back.

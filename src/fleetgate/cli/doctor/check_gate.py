@@ -222,7 +222,7 @@ def _stopped(holders: set[str]) -> Findings:
         if process_identity.is_gone(holder) is False and (pid := process_identity.local_pid(holder))
     }
     for pid in sorted(pid for pid in pids if is_stopped(pid)):
-        text = f"process {pid} ({process_identity.describe(pid)}) is stopped, and keeps its seats or its place"
+        text = f"process {pid} ({process_identity.describe(pid)}) is stopped, and keeps its slots or its place"
         yield Finding("holders", "warn", text, f"kill -CONT {pid}")
 
 

@@ -86,7 +86,7 @@ class Screen:
             self._lines.append(self._row(row, columns, widths))
 
     def bar(self, taken: int, limit: int, longest: int = 8) -> str:
-        """How full a pool is; one block for each seat of a small one. Nothing where there is no terminal."""
+        """How full a pool is; one block for each slot of a small one. Nothing where there is no terminal."""
         if not self.terminal or limit < 1:
             return ""
         length = min(limit, longest)

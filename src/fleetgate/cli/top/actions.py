@@ -57,17 +57,17 @@ def _cancel(gate: DirectGate, view: TicketView) -> str:
     state = gate.replica.catch_up()
     lease = state.leases.get(ident)
     if lease is not None and lease.claimed:
-        raise BadRequest(f"{ident} has entered meanwhile: fleetgate release {ident} --force takes the seat back")
+        raise BadRequest(f"{ident} has entered meanwhile: fleetgate release {ident} --force takes the slot back")
     if lease is None and ident not in state.tickets:
-        raise NotFound(f"{ident} has left the line meanwhile")
+        raise NotFound(f"{ident} has left the queue meanwhile")
     events = _decide(gate, cmd.Cancel(ident, whoami(gate.host)), durable=False)
-    return f"cancelled {ident}: {whose(view.ticket)} left the line{entered_text(events)}"
+    return f"cancelled {ident}: {whose(view.ticket)} left the queue{entered_text(events)}"
 
 
 def _bump(gate: DirectGate, view: TicketView) -> str:
     ident = view.ticket.id
     if ident not in gate.replica.catch_up().tickets:
-        raise NotFound(f"{ident} is not in line any more")
+        raise NotFound(f"{ident} is not in the queue any more")
     _decide(gate, cmd.Bump(ident), durable=False)
     after = ticket_view(gate.state, ident, gate.now())
     place = "entered" if after is None else f"is now at position {at(after.position, after.of, after.pool)}"
@@ -118,7 +118,7 @@ def _change_cap(gate: DirectGate, view: PoolView, step: int) -> str:
 def _set_cap(gate: DirectGate, view: PoolView, cap: int) -> str:
     events = _decide(gate, cmd.SetRule(Rule(view.kind, view.selector, cap=cap)))
     was = f"auto-reduced to {view.limit} of {view.cap}" if view.auto_reduced else str(view.cap)
-    over = f"; {view.in_flight} seats are lent: nobody new enters until it fits" if view.in_flight > cap else ""
+    over = f"; {view.in_flight} slots are lent: nobody new enters until it fits" if view.in_flight > cap else ""
     return f"{view.selector} ({view.kind}): cap {cap}, was {was}{over}{entered_text(events)}"
 
 

@@ -32,7 +32,7 @@ _HELP = (
     ("r", "POOLS: restore the cap of a pool that rate limits reduced"),
     ("x", "BACKOFFS: clear it"),
     ("", ""),
-    ("█ ▓ ▒ ░", "seats: lent, foreign, cooling, free"),
+    ("█ ▓ ▒ ░", "slots: lent, foreign, cooling, free"),
 )
 _LEAST_OF_A_PANE = 3  # its name, the titles, one line
 _LOW, _LOWER, _LOWEST = 28, 18, 10

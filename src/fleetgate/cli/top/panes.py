@@ -52,7 +52,7 @@ class Pools(Pane[PoolView]):
     columns = (
         Column("POOL", least=14, name=True),
         Column("KIND", spare=True),
-        Column("SEATS"),
+        Column("SLOTS"),
         Column("IN USE", right=True),
         Column("WAIT", right=True),
         Column("NOTES", least=12),
@@ -79,7 +79,7 @@ class Pools(Pane[PoolView]):
         return [
             Cell(printable(item.pool), "bold"),
             item.kind,
-            Cell(seats_bar(item, bar), style),
+            Cell(slots_bar(item, bar), style),
             Cell(f"{taken}/{limit}", style),
             Cell(str(item.queued) if item.queued else "-", "yellow" if item.queued else "dim"),
             Cell(printable("; ".join(notes)), "red" if paused else ""),
@@ -146,7 +146,7 @@ class Tickets(Pane[TicketView]):
     def detail(self, item: TicketView, shot: Snapshot) -> list[str]:
         ticket = item.ticket
         if process_identity.is_gone(ticket.holder):
-            return [f"{ticket.id}: its process has ended; the next request drops it from the line", ticket.command]
+            return [f"{ticket.id}: its process has ended; the next request drops it from the queue", ticket.command]
         who = f"process {pid_shown(ticket.holder)} on {process_identity.host_of(ticket.holder)}"
         return [
             f"{item.reason.code}: {item.reason.text}",
@@ -187,7 +187,7 @@ class Leases(Pane[LeaseView]):
         state = lease_state(lease)
         return [
             Cell(lease.id, "bold"),
-            f"{lease.model or '-'} x{spec.seats}" if spec.seats > 1 else lease.model or "-",
+            f"{lease.model or '-'} x{spec.slots}" if spec.slots > 1 else lease.model or "-",
             ", ".join(item.pools) or "-",
             span(item.age_ms),
             _who(lease.lives_with, shot.host),
@@ -205,7 +205,7 @@ class Leases(Pane[LeaseView]):
             lease.ticket.command,
         ]
         if lease_state(lease) == "gone":
-            said[0] = f"{lease.id}: its process has ended; the next request takes the seat back"
+            said[0] = f"{lease.id}: its process has ended; the next request takes the slot back"
         return said
 
 
@@ -244,17 +244,17 @@ PANES: tuple[Pane[Any], ...] = (Pools(), Tickets(), Leases(), Backoffs())
 POOLS, TICKETS, LEASES, BACKOFFS = range(4)
 
 
-def seats_bar(view: PoolView, longest: int) -> str:
-    """█ lent, ▓ foreign, ▒ cooling, ░ free: one for each seat of a small pool."""
+def slots_bar(view: PoolView, longest: int) -> str:
+    """█ lent, ▓ foreign, ▒ cooling, ░ free: one for each slot of a small pool."""
     limit = view.limit or 0
     if limit < 1:
         return ""
     length = min(limit, longest)
     bar = ""
     upto = 0
-    for char, seats in (("█", view.in_flight), ("▓", view.foreign), ("▒", view.cooling)):
-        upto += seats
-        end = min(max(upto * length // limit, len(bar) + 1 if seats else 0), length)
+    for char, slots in (("█", view.in_flight), ("▓", view.foreign), ("▒", view.cooling)):
+        upto += slots
+        end = min(max(upto * length // limit, len(bar) + 1 if slots else 0), length)
         bar += char * (end - len(bar))
     return bar + "░" * (length - len(bar))
 

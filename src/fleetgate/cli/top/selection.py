@@ -145,7 +145,7 @@ class Ui:
         if self.focus != pane or item is None:
             if what == "cancel" and self.focus == LEASES and item is not None:
                 elsewhere = (
-                    f"it holds a seat and is not in line: fleetgate release {item.lease.id} --force takes it back"
+                    f"it holds a slot and is not in the queue: fleetgate release {item.lease.id} --force takes it back"
                 )
             self.say(elsewhere, failed=True)
             return None

@@ -1,7 +1,7 @@
-"""Asking for seats: a request becomes a lease at once, a ticket in line, or an answer why not.
+"""Asking for slots: a request becomes a lease at once, a ticket in the queue, or an answer why not.
 
 A request that can never be raises before anything is changed. One that finds room and nobody ahead enters; whoever
-comes to the head of the line later enters through the same door (core/queue/admission.py calls it).
+comes to the head of the queue later enters through the same door (core/queue/admission.py calls it).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Entering:
         )
 
     def _bring_forward(self, standing: Ticket, old: Ticket) -> None:
-        """A ticket that stands in line for one who runs already asks, in its name."""
+        """A ticket that waits in the queue for one who runs already asks, in its name."""
         if not standing.job:
             if standing.away:
                 self._emit(ev.Asked(standing.id))
@@ -221,8 +221,8 @@ class Entering:
         """Raise when such a request can never be."""
         if spec.kind not in KINDS:
             raise BadRequest(f"kind {shown(spec.kind)}: valid are {' and '.join(KINDS)}")
-        if not 1 <= spec.seats <= 10_000:
-            raise BadRequest(f"{spec.seats} seats: valid is 1 to 10000")
+        if not 1 <= spec.slots <= 10_000:
+            raise BadRequest(f"{spec.slots} slots: valid is 1 to 10000")
         for text in spec.models:
             parse_model(text)
         for text, cap in spec.caps:
@@ -237,12 +237,12 @@ class Entering:
         too_small: tuple[str, int] | None = None
         for text in spec.models or ("",):
             needs = self._state.rules.needs(spec, parse_model(text) if text else None)
-            too_small = next(((need.pool, need.most) for need in needs if spec.seats > need.most), None)
+            too_small = next(((need.pool, need.most) for need in needs if spec.slots > need.most), None)
             if too_small is None:
                 return
         assert too_small is not None
         pool, most = too_small
-        raise BadRequest(f"needs {spec.seats} seats of {pool}, whose cap is {most}: ask for fewer or raise the cap")
+        raise BadRequest(f"needs {spec.slots} slots of {pool}, whose cap is {most}: ask for fewer or raise the cap")
 
     def _grant(self, ticket: Ticket, candidate: Candidate, now: int, *, from_line: bool = True) -> None:
         state = self._state

@@ -32,7 +32,7 @@ class Ruling:
         if command.room is not None:
             specs = [lease.ticket.spec for lease in state.leases.values()]
             agents = [spec for spec in specs if spec.kind == "agents" and spec.host == command.host]
-            lent = sum(spec.seats for spec in agents if not spec.supervisor)
+            lent = sum(spec.slots for spec in agents if not spec.supervisor)
             auto_cap = max(1, min(lent + command.room, command.most))
         if command.foreign != state.foreign.get(command.host, ()) or auto_cap != state.auto_caps.get(command.host):
             for model, number in command.foreign:

@@ -134,14 +134,14 @@ class Holding:
             self._emit(ev.Returned(command.id))
         ticket = self._state.tickets.get(command.id)
         if ticket is None:
-            raise NotFound(f"no ticket {shown(command.id)} in line: see `fleetgate queue`")
+            raise NotFound(f"no ticket {shown(command.id)} in the queue: see `fleetgate queue`")
         self._emit(ev.Cancelled(ticket.id, command.by, ticket.holder, ticket.wake, ticket.command, ticket.job))
 
     def bump(self, command: cmd.Bump, now: int) -> None:
         state = self._state
         ticket = state.tickets.get(command.id)
         if ticket is None:
-            raise NotFound(f"no ticket {shown(command.id)} in line: see `fleetgate queue`")
+            raise NotFound(f"no ticket {shown(command.id)} in the queue: see `fleetgate queue`")
         if command.priority is None:
             self._emit(ev.Bumped(ticket.id, min(state.front, 0) - 1, ticket.priority))
             return

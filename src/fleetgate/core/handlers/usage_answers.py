@@ -47,7 +47,7 @@ class Gating:
                 self.answered(pool, command.count, command.error, now)
 
     def answered(self, pool: Pool, count: int | None, error: str, now: int) -> None:
-        """SPEC G1, G2, G4: below the limit, one who waits enters; unknown, those for whom there are seats."""
+        """SPEC G1, G2, G4: below the limit, one who waits enters; unknown, those for whom there are slots."""
         self._emit(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return

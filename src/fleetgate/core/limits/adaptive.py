@@ -3,7 +3,7 @@
 The idea: at most one call above the proven level is in flight. However long the line, finding the limit then costs
 about one refusal. The rules, in the words of limits/belief.py:
 
-- An admission brings the pool to a *level*: seats in flight, seats released less than the lag ago, and its own.
+- An admission brings the pool to a *level*: slots in flight, slots released less than the lag ago, and its own.
 - Up to the proven level everybody within the limit enters. Above it one at a time, at a quiet moment.
 - Where calls are short there is none. There the pool climbs in *rounds*: while it climbs, everybody waits until nothing
   cools down, and then as many as are proven are sent at once, and one more.
@@ -31,7 +31,7 @@ GRACE_MS: Final = 2_000  # a call that was not refused for so long was accepted
 REORDER_MS: Final = 300  # calls sent closer together may arrive in another order
 CALM_MS: Final = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
 SPACING_MS: Final = 250  # between calls at the edge...
-SELDOM_MS: Final = 1_000  # ...where seats are released no more often
+SELDOM_MS: Final = 1_000  # ...where slots are released no more often
 HASTE_MS: Final = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
 SHORT_MS: Final = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
 SHORT_HASTE_MS: Final = 2_000  # the same wait where calls are short; and four calls more
@@ -41,7 +41,7 @@ MOST_HOLD_MS: Final = 10_000  # of one call in the mean: a single long one does 
 BLAME_MS: Final = 1_000  # an unproven call sent so recently may be why another was refused
 PROOF_MS: Final = 15 * 60_000
 HELD_MS: Final = 5 * 60_000
-CLEAN: Final = 20  # seats lent again without trouble: the lag is long enough
+CLEAN: Final = 20  # slots lent again without trouble: the lag is long enough
 DROP: Final = (1, 2)  # what is left of a level that was refused though it had been proven
 BUSY_DROP: Final = (19, 20)
 CLIMB: Final = (3, 4)  # how far up to climb again at once; from there on by probes
@@ -56,7 +56,7 @@ ALONE_WAIT_MS: Final = 2_000  # half of it and more: see `_wait_ms`
 MOST_ALONE_WAIT_MS: Final = 30 * 60_000
 MOST_CEILING: Final = 1_000_000
 NEVER: Final = 1 << 60
-_ANY: Final = 1 << 60  # more seats than any release has: to look in `freed` by its time alone
+_ANY: Final = 1 << 60  # more slots than any release has: to look in `freed` by its time alone
 
 
 class Adapt:
@@ -99,7 +99,7 @@ class Adapt:
 
     @property
     def busy(self) -> bool:
-        """Whether on average more than two seats were released within the lag: then there is never a quiet moment.
+        """Whether on average more than two slots were released within the lag: then there is never a quiet moment.
 
         A shorter lag that was set by hand makes no moment quieter: what was sent may still be on its way.
         """
@@ -193,7 +193,7 @@ class Adapt:
 
     @property
     def lag_is_learned(self) -> bool:
-        """Whether experience speaks for the lag: it was lengthened, or seats were lent again without trouble."""
+        """Whether experience speaks for the lag: it was lengthened, or slots were lent again without trouble."""
         return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
 
     @property
@@ -250,7 +250,7 @@ class Adapt:
         belief = self.belief
         if self.fixed_lag_ms is not None or belief.lag_ms >= MOST_LAG_MS or belief.lag_was:
             return False
-        # Short calls come to so many soon. If the limit was found while seats may have been counted, they prove little.
+        # Short calls come to so many soon. If the limit was found while slots may have been counted, they prove little.
         return belief.clean < CLEAN or (belief.ghost_age > 0 and self.short)
 
     def _wait_ms(self, first: int, most: int) -> int:
@@ -277,15 +277,15 @@ class Adapt:
         belief.sent_at = now
 
     def _ghosts(self, now: int) -> tuple[int, int]:
-        """Seats and age of the last release that no longer counts here and may still count there."""
+        """Slots and age of the last release that no longer counts here and may still count there."""
         freed = self.belief.freed
         lag_ms = self.lag_ms
         last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
         if last >= 0:
-            at, seats = freed[last]
+            at, slots = freed[last]
             age = now - at
             if age < MOST_LAG_MS or age < lag_ms + 1_000:
-                return seats, age
+                return slots, age
         return 0, 0
 
     def accepted(self, ident: str, now: int) -> None:
@@ -414,7 +414,7 @@ class Adapt:
         belief.interval_ms = min(max(interval_ms, REPROBE_MS), max(MOST_REPROBE_MS, belief.interval_ms))
         belief.next_probe = now + belief.interval_ms
 
-    def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
+    def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         belief = self.belief
         call = belief.calls.pop(ident, None)
         if call is not None and not call.decided and outcome == "ok":
@@ -431,7 +431,7 @@ class Adapt:
             belief.gap_ms += ((gap_ms if gap_ms < 60_000 else 60_000) * 16 - belief.gap_ms) // 16
         belief.freed_at = now
         freed, old = belief.freed, now - KEPT_MS
-        freed.append((now, seats))
+        freed.append((now, slots))
         if freed[0][0] <= old:
             if freed[1][0] > old:
                 del freed[0]
@@ -439,13 +439,13 @@ class Adapt:
                 del freed[: bisect_right(freed, (old, _ANY))]
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:
-        """After a cut: does the provider count as many as were allowed? Then a neighbour took the seat: no cut."""
+        """After a cut: does the provider count as many as were allowed? Then a neighbour took the slot: no cut."""
         belief = self.belief
         limit, proven = belief.before
         if not limit or count is None or asked_at < belief.last_at:
             return
         belief.before = (0, 0)
-        ours = len(belief.calls) + sum(seats for at, seats in belief.freed if at > now - KEPT_MS)
+        ours = len(belief.calls) + sum(slots for at, slots in belief.freed if at > now - KEPT_MS)
         if count >= limit and count > ours and now < belief.last_at + LOOK_MS:
             belief.limit, belief.proven = limit, proven
             belief.failed, belief.next_probe = belief.failed_before, belief.probe_before
@@ -455,7 +455,7 @@ class Adapt:
             self._derive()
 
     def know(self, live: dict[str, int], now: int) -> None:
-        """The leases that are there now, and their seats: some came before this policy, some need the pool no more."""
+        """The leases that are there now, and their slots: some came before this policy, some need the pool no more."""
         belief = self.belief
         if live.keys() != belief.calls.keys():
             level = sum(live.values())

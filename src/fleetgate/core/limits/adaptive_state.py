@@ -29,14 +29,14 @@ class Call:
         live: int = 0,
     ) -> None:
         self.epoch = epoch
-        self.level = level  # seats in flight or cooling with it
+        self.level = level  # slots in flight or cooling with it
         self.at = at
         self.bold = bold  # above what was proven then
-        self.ghosts = ghosts  # seats of the last release a little longer ago than the lag; 0: none
+        self.ghosts = ghosts  # slots of the last release a little longer ago than the lag; 0: none
         self.ghost_age = ghost_age
         self.decided = decided  # known to be accepted or refused
         self.refused = refused
-        self.live = live  # seats in flight with it, without those that cool down
+        self.live = live  # slots in flight with it, without those that cool down
 
 
 class Belief:
@@ -44,14 +44,14 @@ class Belief:
 
     limit: int = 0  # 0: as far as the cap goes
     proven: int = 0  # the highest level seen accepted
-    firm: int = 0  # the most seats in flight of them, without those that cooled down
+    firm: int = 0  # the most slots in flight of them, without those that cooled down
     proven_at: int = 0  # when it was last seen
     held_at: int = 0  # since when the limit is what is proven
     failed: int = 0  # the lowest level seen refused; 0: none
     good: int = 0  # the level that held before the last drop; 0: none
     lag_ms: int = LAG_MS
     lag_was: int = 0  # the lag before a guess that is not confirmed yet; 0: no guess
-    clean: int = 0  # seats lent again at the edge without a refusal
+    clean: int = 0  # slots lent again at the edge without a refusal
     epoch: int = 1
     in_a_row: int = 0  # incidents with nothing accepted between
     next_probe: int = 0  # 0: none is planned
@@ -74,6 +74,6 @@ class Belief:
 
     def __init__(self) -> None:
         self.before = (0, 0)  # limit and proven level before the last cut, until the provider's count is seen
-        self.freed: list[tuple[int, int]] = []  # (when, seats) of the last seconds
+        self.freed: list[tuple[int, int]] = []  # (when, slots) of the last seconds
         self.rejected: list[int] = []  # when the calls were sent that this incident refused
         self.calls: dict[str, Call] = {}

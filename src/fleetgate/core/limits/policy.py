@@ -1,4 +1,4 @@
-"""What a policy is asked and told. Times are log times in milliseconds, levels are seats."""
+"""What a policy is asked and told. Times are log times in milliseconds, levels are slots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Policy(Protocol):
         """Whether an admission that brings the pool to `level` may be made now. Changes nothing."""
 
     def admitted(self, ident: str, level: int, now: int) -> None:
-        """Seats were lent; with them the pool is at `level`."""
+        """Slots were lent; with them the pool is at `level`."""
 
     def accepted(self, ident: str, now: int) -> None:
         """The provider took the call."""
@@ -36,7 +36,7 @@ class Policy(Protocol):
     def refused(self, ident: str, verdict: Verdict, now: int) -> None:
         """The provider refused the call, and this is what it means."""
 
-    def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
+    def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         """A call is over."""
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:
@@ -58,7 +58,7 @@ class Plain:
     def refused(self, ident: str, verdict: Verdict, now: int) -> None:
         """Nothing to learn: a lower limit is the pool's."""
 
-    def released(self, ident: str, seats: int, outcome: str, now: int) -> None:
+    def released(self, ident: str, slots: int, outcome: str, now: int) -> None:
         """Nothing to learn."""
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:

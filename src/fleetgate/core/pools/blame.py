@@ -72,7 +72,7 @@ def _by_lease(state: State, lease: Lease, target: str, now: int) -> Pool | Model
         return pools[target]
     if target not in ("", lease.model):
         acts = f"its pools are {', '.join(pools)}" if pools else f"only its model {lease.model} can be named"
-        raise BadRequest(f"the lease {lease.id} takes no seat of {shown(target)}: {acts}")
+        raise BadRequest(f"the lease {lease.id} takes no slot of {shown(target)}: {acts}")
     return blamed(state, held, lease.id, now) or held.name
 
 

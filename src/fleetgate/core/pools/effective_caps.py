@@ -78,7 +78,7 @@ class Need(Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """The most seats that the request could ever have here as things are set."""
+        """The most slots that the request could ever have here as things are set."""
         return self.limit or (UNLIMITED if self.cap.cap is None else self.cap.cap)
 
 
@@ -121,7 +121,7 @@ class Rules:
         )
 
     def counts(self, kind: str, selector: str) -> bool:
-        """Whether everybody's seats are counted for this selector, whether or not it is capped."""
+        """Whether everybody's slots are counted for this selector, whether or not it is capped."""
         return (kind, selector) in self.seen
 
     def needs(self, spec: Spec, model: Model | None) -> list[Need]:

@@ -42,20 +42,20 @@ class Upstream:
     )
 
     def __init__(self) -> None:
-        self.askers = 0  # tickets in line whose process can ask
+        self.askers = 0  # tickets in the queue whose process can ask
         self.asked_by = ""  # the process whose answer is awaited
         self.asked_at = 0
-        self.prompt_at = 0  # a seat was released, and nobody has asked since; 0: not so
-        self.cooled_at = 0  # when the seat that was released last has cooled down
+        self.prompt_at = 0  # a slot was released, and nobody has asked since; 0: not so
+        self.cooled_at = 0  # when the slot that was released last has cooled down
         self.count: int | None = None  # the last answer; None: unknown
         self.error = ""  # why it is unknown
         self.answered_at = 0  # 0: never
-        self.lent = 0  # seats since the question was asked that was answered last, or that is under way
+        self.lent = 0  # slots since the question was asked that was answered last, or that is under way
         self.apart_ms = 0  # the least time between two questions
-        self.room = 0  # how many seats the answer that is being acted on allows
+        self.room = 0  # how many slots the answer that is being acted on allows
 
     def joined(self, now: int) -> None:
-        """Somebody who can ask stands in line."""
+        """Somebody who can ask waits in the queue."""
         self.askers += 1
         if self.askers == 1:
             self.begin(now)
@@ -69,7 +69,7 @@ class Upstream:
             self.prompt_at = 0
 
     def left(self) -> None:
-        """Somebody who can ask stands in line no more."""
+        """Somebody who can ask waits in the queue no more."""
         self.askers -= 1
         if not self.askers:
             self.prompt_at = self.cooled_at = 0  # nobody waits: no questions
@@ -84,7 +84,7 @@ class Upstream:
         self.askers = askers
 
     def freed(self, now: int, cooldown_ms: int) -> None:
-        """A seat was released: ask at once, and again when it can be lent."""
+        """A slot was released: ask at once, and again when it can be lent."""
         if self.askers:
             self.prompt_at = self.prompt_at or now
             self.cooled_at = now + cooldown_ms

@@ -1,7 +1,7 @@
 """Settling the line: whoever can enter does, in order; everybody else is left where the right change finds them.
 
 After `settle` nobody who could enter is left standing (core/invariants.py checks it). A queue that cannot enter is
-parked on pools that block it. A head that others keep overtaking has seats kept for it, one pool after the other.
+parked on pools that block it. A head that others keep overtaking has slots kept for it, one pool after the other.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import State
 
-RESERVE_AFTER_MS: Final = 30_000  # whoever is still overtaken after so long has seats kept for it
+RESERVE_AFTER_MS: Final = 30_000  # whoever is still overtaken after so long has slots kept for it
 FOREVER: Final = 1 << 53  # a pause without an end; fits every JSON reader
 
 
 class Settling:
-    """The line of one state. `grant` lends seats to a head; `emit` makes an event happen."""
+    """The line of one state. `grant` lends slots to a head; `emit` makes an event happen."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class Settling:
     def choose(self, queue: Queue, now: int, open_pool: Pool | None = None) -> Candidate | None:
         """The candidate that the head of this queue can enter with now. `open_pool` is known to have room for it."""
         state = self._state
-        seats = queue.seats
+        slots = queue.slots
         self._obstacles = obstacles = []
         plain = not queue.others and not state.backoffs and not state.draining and now >= state.recovers_until
         for candidate in queue.usable if plain else state.tried(queue, now):
             for need in candidate.needs:
                 pool, own_limit = need
-                if pool is not open_pool and pool.opens_at(seats, own_limit, queue, now) > now:
+                if pool is not open_pool and pool.opens_at(slots, own_limit, queue, now) > now:
                     obstacles.append(need)
                     break
             else:
                 if not candidate.gates:
                     return candidate
                 for need in candidate.needs:
-                    if need[0].awaits_answer(seats, queue, now):
+                    if need[0].awaits_answer(slots, queue, now):
                         obstacles.append(need)
                         break
                 else:
@@ -132,20 +132,20 @@ class Settling:
         return self._oldest(best, now)
 
     def _oldest(self, best: Queue, now: int) -> Queue:
-        """The oldest of a flow whose turn it is: shares differ from pool to pool, and must not change its order."""
-        flow = best.flow
+        """The oldest of a project whose turn it is: shares differ from pool to pool, and must not change its order."""
+        project = best.project
         for queue in self._state.fresh.values():
-            if queue.flow == flow and _before(queue, best):
+            if queue.project == project and _before(queue, best):
                 best = queue
         for pool in self._state.dirty.values():
-            top = self._top(pool, now, flow)
+            top = self._top(pool, now, project)
             if top is not None and _before(top, best):
                 best = top
         return best
 
-    def _top(self, pool: Pool, now: int, flow: str | None = None) -> Queue | None:
-        """The first queue (of a flow) parked here that can enter; those that something else blocks move there."""
-        while (queue := pool.top(now) if flow is None else pool.top_of(flow, now)) is not None:
+    def _top(self, pool: Pool, now: int, project: str | None = None) -> Queue | None:
+        """The first queue (of a project) parked here that can enter; those that something else blocks move there."""
+        while (queue := pool.top(now) if project is None else pool.top_of(project, now)) is not None:
             if self.choose(queue, now, pool if len(queue.candidates) == 1 else None) is not None:
                 return queue
             self._park(queue, now)
@@ -178,7 +178,7 @@ class Settling:
             pool.timer_at = due
             heappush(self._timers.heap, (due, POOL, pool.key))
 
-    # Keeping seats for those who are overtaken.
+    # Keeping slots for those who are overtaken.
 
     def consider_reserving(self, ticket: Ticket, now: int) -> None:
         """A head has waited for a while: if others overtake it, keep for it what frees up."""
@@ -199,17 +199,17 @@ class Settling:
         """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
         passed = False
         for pool, own_limit in queue.preferred.needs:
-            share = pool.share(queue.flow)
+            share = pool.share(queue.project)
             if pool.reserved_for is not None:
                 return False
-            if pool.blocks(queue.spec.seats, own_limit, queue, now):
+            if pool.blocks(queue.spec.slots, own_limit, queue, now):
                 passed = share.start < pool.virtual or (share.latest > head.order and share.latest_at > head.queued_at)
                 if not passed:
                     return False
         return passed
 
     def _reserve(self, queue: Queue, head: Ticket, now: int) -> None:
-        """Keep the seats of one more pool for a ticket, once those kept so far are free; the slowest first."""
+        """Keep the slots of one more pool for a ticket, once those kept so far are free; the slowest first."""
         kept = self._state.reserved.get(head.id, ())
         blocking = self._blocking(queue, now)
         if not blocking or any(pool.key in kept for pool in blocking):
@@ -219,7 +219,7 @@ class Settling:
             self._emit(ev.Reserved(head.id, (*kept, slowest.key)))
 
     def _keep_only_what_is_full(self, queue: Queue, head: Ticket, now: int) -> None:
-        """A pool that stays full must not leave seats of another idle: let those go, and begin with the full one.
+        """A pool that stays full must not leave slots of another idle: let those go, and begin with the full one.
 
         Done at growing intervals, so that in the end they are long enough to see both free.
         """
@@ -230,20 +230,20 @@ class Settling:
 
     def _blocking(self, queue: Queue, now: int) -> list[Pool]:
         """The pools that keep the head from the candidate it prefers."""
-        return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.seats, own, queue, now)]
+        return [pool for pool, own in queue.preferred.needs if pool.blocks(queue.spec.slots, own, queue, now)]
 
 
 def _first_obstacle(pool: Pool, queue: Queue, now: int) -> Pool:
     """The first pool that keeps a queue out, given that this one does."""
     needs = queue.usable[0].needs
-    return next(other for other, own in needs if other is pool or other.blocks(queue.seats, own, queue, now))
+    return next(other for other, own in needs if other is pool or other.blocks(queue.slots, own, queue, now))
 
 
 def _before(one: Queue, other: Queue) -> bool:
-    """Which of two heads enters first: by age within a flow, by fair share in the first pool that both need."""
+    """Which of two heads enters first: by age within a project, by fair share in the first pool that both need."""
     a, b = one.first(), other.first()
     by_age = (a.order, a.arrival) < (b.order, b.arrival)
-    if one.flow == other.flow or a.order < 0 or b.order < 0:
+    if one.project == other.project or a.order < 0 or b.order < 0:
         return by_age
     keys = {pool.key for pool in other.pools}
     for pool in one.pools:

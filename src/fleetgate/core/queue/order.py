@@ -1,8 +1,8 @@
-"""The order of the line inside a flow (CONTROLLER.md, "The line"; SPEC A4).
+"""The order of the queue inside a project (CONTROLLER.md, "The line"; SPEC A4).
 
 One static key: K = since - 12 s x priority, smallest first, ties by arrival. The oldest prompt goes first, and each
 point of priority is worth 12 s of waiting. Ageing is built in: nothing is ever sorted again, and a ticket that goes
-back in line keeps its key. With `seniority`, a `since` counts at most that much before the queueing; then nothing
+back in the queue keeps its key. With `seniority`, a `since` counts at most that much before the queueing; then nothing
 queued later than seniority + 12 s x (difference in priority) after a ticket can overtake it.
 """
 

@@ -1,4 +1,4 @@
-"""Who stands where in line (SPEC A5). Reads only.
+"""Who stands where in the queue (SPEC A5). Reads only.
 
 A position is n of m for a pool: of the m who would enter the pool that blocks a ticket if it gave way, n - 1 would do
 so first. Those whom something else holds back, which does not block this ticket, do not count. It can rise. Who waits
@@ -29,7 +29,7 @@ from fleetgate.core.state.state import DEFAULT_HOLD_MS, State
 from fleetgate.core.views.wait_reasons import of_job_aside, reason_for, reason_of_job
 
 _ENDLESS_MS = 10**11  # a pause until somebody resumes
-_PASSED_OVER = Reason("passed_over", "a seat was offered and not taken; it keeps its place until its process speaks")
+_PASSED_OVER = Reason("passed_over", "a slot was offered and not taken; it keeps its place until its process speaks")
 
 
 class TicketView(Struct):
@@ -110,7 +110,7 @@ class Line:
         return merge(*(self._of_row(row) for row in self._rows), sorted(away))
 
     def view(self, ticket: Ticket) -> TicketView:
-        """One ticket of the line."""
+        """One ticket of the queue."""
         if ticket.id in self._away:
             return self._view(ticket, self._away[ticket.id][0])
         served = self._served(self._stands[ticket.spec].row)
@@ -132,31 +132,31 @@ class Line:
                 yield Placed(wait_ms + place * each_ms // limit, place, ticket.order, ticket.arrival, ticket)
 
     def _served(self, row: Row) -> Iterator[Ticket]:
-        """All who stand in a row, as its pool would serve them: fair between flows, by age within."""
-        flows: dict[str, list[_Stand]] = {}
+        """All who stand in a row, as its pool would serve them: fair between projects, by age within."""
+        projects: dict[str, list[_Stand]] = {}
         for stand in self._stands.values():
             if stand.is_in(row):
-                flows.setdefault(stand.flow, []).append(stand)
+                projects.setdefault(stand.project, []).append(stand)
         starts, new = self._rows[row].shares
         heads: list[tuple[int, int, int, str, Ticket]] = []
-        walks = {flow: merge(*(stand.tickets() for stand in stands), key=_age) for flow, stands in flows.items()}
-        served = {flow: starts.get(flow, new) for flow in flows}
+        walks = {project: merge(*(stand.tickets() for stand in stands), key=_age) for project, stands in projects.items()}
+        served = {project: starts.get(project, new) for project in projects}
 
-        def head(flow: str, ticket: Ticket) -> tuple[int, int, int, str, Ticket]:
-            return (-1 if ticket.order < 0 else served[flow], ticket.order, ticket.arrival, flow, ticket)
+        def head(project: str, ticket: Ticket) -> tuple[int, int, int, str, Ticket]:
+            return (-1 if ticket.order < 0 else served[project], ticket.order, ticket.arrival, project, ticket)
 
-        for flow, walk in walks.items():
-            heads += [head(flow, ticket) for ticket in islice(walk, 1)]
+        for project, walk in walks.items():
+            heads += [head(project, ticket) for ticket in islice(walk, 1)]
         heapify(heads)
         while heads:
-            _, _, _, flow, ticket = heads[0]
+            _, _, _, project, ticket = heads[0]
             yield ticket
-            served[flow] += self._stands[ticket.spec].hold_ms
-            after = next(walks[flow], None)
+            served[project] += self._stands[ticket.spec].hold_ms
+            after = next(walks[project], None)
             if after is None:
                 heappop(heads)
             else:
-                heapreplace(heads, head(flow, after))
+                heapreplace(heads, head(project, after))
 
 
 def row_of(state: State, spec: Spec, now: int) -> Row:
@@ -170,19 +170,19 @@ class _Stand:
     def __init__(self, state: State, queue: Queue, now: int, number: int, jobs: list[Entry]) -> None:
         held_by = blocking(queue, now)
         at = held_by[0] if held_by else next(iter(queue.pools), None)
-        self.flow = queue.flow
+        self.project = queue.project
         self.pools = frozenset(pool.key for pool in queue.pools)
         self.blocks = frozenset(pool.key for pool in held_by)
         self.size = queue.waiting + number
         self.reason = reason_for(state, queue, now)
         # Of those that no worker offers to run.
         self.of_jobs = reason_of_job(state, queue, now) if number else self.reason
-        self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.seats
+        self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.slots
         self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # that is not up to us
         if at is not None and at.key in self.pools:
             self.name = at.id
             self.row = Row(at.key, self.blocks)
-            self.shares = ({flow: share.start for flow, share in at.shares.items()}, at.virtual)
+            self.shares = ({project: share.start for project, share in at.shares.items()}, at.virtual)
             self.start = _start_of(at, now)
         else:
             self.name = _model_of(queue)
@@ -190,7 +190,7 @@ class _Stand:
             self.shares = ({}, 0)
             until = self.reason.until
             self.start = (0 if self.reason.code != "backoff" else _ENDLESS_MS if until is None else until - now, 0, 1)
-            self.hold_ms = 0  # the oldest is first, whatever its flow
+            self.hold_ms = 0  # the oldest is first, whatever its project
         self._queue = queue
         self._entries = queue.entries()
         self._shelf, self._jobs = state.shelf, jobs
@@ -240,8 +240,8 @@ def _age(ticket: Ticket) -> tuple[int, int]:
 
 def blocking(queue: Queue, now: int) -> list[Pool]:
     """The pools that hold this queue back, by its preferred candidate; the narrowest first."""
-    seats = queue.spec.seats
-    return [pool for pool, own in queue.preferred.needs if pool.blocks(seats, own, queue, now)]
+    slots = queue.spec.slots
+    return [pool for pool, own in queue.preferred.needs if pool.blocks(slots, own, queue, now)]
 
 
 def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
@@ -280,7 +280,7 @@ def _jobs_of(queue: Queue, aside: dict[Spec, list[Ticket]]) -> int:
 
 
 class Pace(NamedTuple):
-    """How quickly a pool's seats come free, by what was observed."""
+    """How quickly a pool's slots come free, by what was observed."""
 
     paused_ms: int
     low_ms: int

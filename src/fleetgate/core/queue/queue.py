@@ -1,8 +1,8 @@
 """The line: one ordered queue for each distinct set of needs, parked on what blocks it.
 
-All tickets of a queue need the same seats of the same pools, so only its head matters. A queue whose head is
+All tickets of a queue need the same slots of the same pools, so only its head matters. A queue whose head is
 blocked is parked on one pool that blocks each candidate, and looked at again only when such a pool changes. The
-cost of a decision therefore depends neither on the length of the line nor on how many hosts stand in it.
+cost of a decision therefore depends neither on the length of the queue nor on how many hosts stand in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Candidate:
 
     def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str) -> None:
         self.name = name  # None: only host and project count
-        self.hold_key = hold_key  # under which it is known how long the request's flow holds a seat
+        self.hold_key = hold_key  # under which it is known how long the request's project holds a slot
         self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
         self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
@@ -47,12 +47,12 @@ class Queue:
         "_tickets",
         "by_model",
         "candidates",
-        "flow",
+        "project",
         "members",
         "others",
         "parking",
         "pools",
-        "seats",
+        "slots",
         "sole",
         "spec",
         "timer_at",
@@ -70,8 +70,8 @@ class Queue:
         tickets: dict[str, Ticket],
     ) -> None:
         self.spec = spec
-        self.flow = spec.project
-        self.seats = spec.seats
+        self.project = spec.project
+        self.slots = spec.slots
         self.members: dict[str, None] = {}  # all tickets that need this, also those that ask for nothing now
         self.waiting = 0  # tickets that ask
         self.bind(candidates, usable)
@@ -82,7 +82,7 @@ class Queue:
         self._tickets = tickets
 
     def __repr__(self) -> str:
-        return f"<Queue {'|'.join(self.by_model)} for {self.flow}: {self.waiting} waiting>"
+        return f"<Queue {'|'.join(self.by_model)} for {self.project}: {self.waiting} waiting>"
 
     def bind(self, candidates: tuple[Candidate, ...], usable: tuple[Candidate, ...]) -> None:
         """Its tickets enter with one of these from now on."""
@@ -174,7 +174,7 @@ class Queue:
             last = entry
 
     def can_keep(self, now: int) -> bool:
-        """Whether seats that are kept for the head will let it in with the candidate it prefers."""
+        """Whether slots that are kept for the head will let it in with the candidate it prefers."""
         if not self.usable:
             return False
-        return all(pool.can_keep(self.spec.seats, own, now) for pool, own in self.usable[0].needs)
+        return all(pool.can_keep(self.spec.slots, own, now) for pool, own in self.usable[0].needs)

@@ -49,7 +49,7 @@ class Shelf:
                 self.put(ticket, at)
 
     def heads(self, now: int) -> list[Ticket]:
-        """The first of each kind, in the order of the line."""
+        """The first of each kind, in the order of the queue."""
         self._take_in(now)
         found = [head for spec in list(self._heaps) if (head := self._head(spec)) is not None]
         return sorted(found, key=lambda ticket: (ticket.order, ticket.arrival))

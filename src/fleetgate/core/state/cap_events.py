@@ -83,19 +83,19 @@ class RuleEvents:
         state.review_reservations(at)
 
     def _count_foreign(self) -> set[str]:
-        """Foreign agents count in every pool they match, as if each had asked for a seat on its host.
+        """Foreign agents count in every pool they match, as if each had asked for a slot on its host.
 
         The pools of agents in which others do now than before.
         """
         state = self._state
-        before, state.foreign_seats = state.foreign_seats, {}
+        before, state.foreign_slots = state.foreign_slots, {}
         for host, seen in state.foreign.items():
             for model, number in seen:
                 spec = Spec(models=(model,) if model else (), host=host)
                 for need in state.rules.needs(spec, parse_model(model) if model else None):
                     if need.cap.selector.scope != "project":  # nobody knows theirs
-                        state.foreign_seats[need.pool] = state.foreign_seats.get(need.pool, 0) + number
-        return {pool for pool in (*before, *state.foreign_seats) if before.get(pool) != state.foreign_seats.get(pool)}
+                        state.foreign_slots[need.pool] = state.foreign_slots.get(need.pool, 0) + number
+        return {pool for pool in (*before, *state.foreign_slots) if before.get(pool) != state.foreign_slots.get(pool)}
 
     # What follows from the rules.
 
@@ -192,16 +192,16 @@ class RuleEvents:
         return kept
 
     def _count_out(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Those who stand in a queue are no longer counted in its pools. Its flow `waited` there."""
+        """Those who stand in a queue are no longer counted in its pools. Its project `waited` there."""
         for pool in queue.pools if queue.waiting else ():
-            waited.add((pool.key, queue.flow))
-            pool.shares[queue.flow].waiting -= queue.waiting
+            waited.add((pool.key, queue.project))
+            pool.shares[queue.project].waiting -= queue.waiting
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Those who stand in a queue are counted in its pools; a flow that `waited` there keeps its share as it is."""
+        """Those who stand in a queue are counted in its pools; a project that `waited` there keeps its share as it is."""
         for pool in queue.pools if queue.waiting else ():
-            known = (pool.key, queue.flow) in waited
-            share = pool.share(queue.flow) if known else pool.settled(queue.flow)
+            known = (pool.key, queue.project) in waited
+            share = pool.share(queue.project) if known else pool.settled(queue.project)
             share.waiting += queue.waiting
 
     def _count_askers(self, pools: list[Pool]) -> None:
@@ -215,7 +215,7 @@ class RuleEvents:
 
     def _count_lease(self, ident: str, sign: int) -> None:
         for pool, _ in self._state.held[ident].needs:
-            pool.used += sign * self._state.leases[ident].ticket.spec.seats
+            pool.used += sign * self._state.leases[ident].ticket.spec.slots
 
     def _follow(self, pool: Pool) -> None:
         """A pool has the cap that the rules make for it now, or is gone."""
@@ -260,7 +260,7 @@ class RuleEvents:
         for spec, tickets in by_spec.items():
             queue = state.standing[spec] = state.queue(spec)
             queue.fill(tickets)
-            self._count_in(queue, {(pool.key, queue.flow) for pool in queue.pools})
+            self._count_in(queue, {(pool.key, queue.project) for pool in queue.pools})
             state.look_at(queue)
         self._count_askers(list(state.pools.values()))
 
@@ -272,7 +272,7 @@ class RuleEvents:
             for ident, lease in state.leases.items():
                 for pool, _ in state.held[ident].needs:
                     if pool.key in live:
-                        live[pool.key][ident] = lease.ticket.spec.seats
+                        live[pool.key][ident] = lease.ticket.spec.slots
         for key, calls in live.items():
             adapt = state.pools[key].adapt
             assert adapt is not None

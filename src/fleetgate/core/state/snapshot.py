@@ -88,11 +88,11 @@ def _restore_pool(state: State, record: PoolRecord) -> None:
     if pool is None:
         return  # nothing caps it any more
     pool.cooling = list(record.cooling)  # sorted, so a heap
-    pool.cooling_seats = sum(seats for _, seats in pool.cooling)
+    pool.cooling_slots = sum(slots for _, slots in pool.cooling)
     pool.paused_until, pool.pause_cause = record.paused_until, record.pause_cause
     pool.incident_seq, pool.reduced, pool.virtual = record.incident_seq, record.reduced, record.virtual
-    for flow, share in record.shares.items():
-        own = pool.share(flow)
+    for project, share in record.shares.items():
+        own = pool.share(project)
         own.start, own.debit = share.start, share.debit
         own.latest, own.latest_at = share.latest, share.latest_at
     pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
@@ -113,10 +113,10 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
     pool.occupied(now)
     paused = pool.paused_until > now
     shares = {
-        flow: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
+        project: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
         if share.waiting
         else ShareRecord(share.start, share.debit, 0, 0)
-        for flow, share in sorted(pool.shares.items())
+        for project, share in sorted(pool.shares.items())
         if share.waiting or share.debit or share.start > pool.virtual
     }
     record = PoolRecord(

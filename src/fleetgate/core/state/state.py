@@ -31,7 +31,7 @@ from fleetgate.core.state.snapshot import exported, fill
 from fleetgate.core.state.snapshot_format import Snapshot
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
-DEFAULT_HOLD_MS: Final = 10_000  # what a flow is charged for a seat before anything was observed
+DEFAULT_HOLD_MS: Final = 10_000  # what a project is charged for a slot before anything was observed
 
 
 class State:
@@ -47,7 +47,7 @@ class State:
         self.seniority_ms: int | None = None
         self.tickets: dict[str, Ticket] = {}
         self.leases: dict[str, Lease] = {}
-        self.held: dict[str, Candidate] = {}  # what each lease takes seats of
+        self.held: dict[str, Candidate] = {}  # what each lease takes slots of
         self.keys: dict[str, str] = {}  # idempotency key -> id
         self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
         self.pools: dict[str, Pool] = {}
@@ -60,9 +60,9 @@ class State:
         self.remade: list[Pool] = []  # those that a changed rule is about
         self.arrivals = 0
         self.front = 0  # the order given to the last ticket that was moved to the front
-        self.holds: dict[str, int] = {}  # expected hold of a flow, by "kind flow"
+        self.holds: dict[str, int] = {}  # expected hold of a project, by "kind project"
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}  # by host
-        self.foreign_seats: dict[str, int] = {}  # what they take, by pool of agents
+        self.foreign_slots: dict[str, int] = {}  # what they take, by pool of agents
         self.auto_caps: dict[str, int] = {}  # by host
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
         self.backoffs: dict[str, Backoff] = {}
@@ -120,7 +120,7 @@ class State:
         }
 
     def __repr__(self) -> str:
-        return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} in line, {len(self.pools)} pools>"
+        return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} in the queue, {len(self.pools)} pools>"
 
     def apply(self, event: ev.Event, at: int) -> None:
         """Make an event part of the state."""
@@ -215,7 +215,7 @@ class State:
     def see(self, pool: Pool) -> None:
         """What was observed of a pool's host and of foreign agents."""
         pool.auto_cap = self.auto_caps.get(pool.host, 1)
-        pool.foreign = self.foreign_seats.get(pool.id, 0) if pool.kind == "agents" else 0
+        pool.foreign = self.foreign_slots.get(pool.id, 0) if pool.kind == "agents" else 0
         pool.refresh()
 
     def named(self, kind: str, pool: str) -> Pool | None:
@@ -275,9 +275,9 @@ class State:
     def _stand(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask."""
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
-        flow, asks = queue.flow, ticket.asks
+        project, asks = queue.project, ticket.asks
         for pool in queue.pools:
-            pool.settled(flow).waiting += 1
+            pool.settled(project).waiting += 1
             if asks and pool.account in asks:
                 pool.upstream.joined(self.at)
         if queue.push(ticket):
@@ -293,13 +293,13 @@ class State:
             self.look_at(queue)
         if not queue.waiting:
             del self.standing[queue.spec]
-        flow, asks = queue.flow, ticket.asks
+        project, asks = queue.project, ticket.asks
         for pool in queue.pools:
-            pool.shares[flow].waiting -= 1
+            pool.shares[project].waiting -= 1
             if asks and pool.account in asks:
                 pool.upstream.left()
                 if pool.cap.usage_gate and not pool.upstream.askers:
-                    self.touch(pool)  # nobody can ask any more: the others go by the seats that are free
+                    self.touch(pool)  # nobody can ask any more: the others go by the slots that are free
         if ticket.id in self.reserved:
             self.unreserve(ticket.id)
 
@@ -387,7 +387,7 @@ class State:
             ticket, model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
         )
         for pool, _ in candidate.needs:
-            pool.lend(ident, queue.seats, queue.flow, charge_ms, ticket.order, at)
+            pool.lend(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
         if new is None:
             self._step_back(ticket, queue)
         else:
@@ -442,7 +442,7 @@ class State:
         if ticket.job:
             self.shelf.put(ticket, at)
         for pool, _ in candidate.needs:
-            pool.give_back(event.id, spec.seats, spec.project, -lease.charge_ms * spec.seats, at)
+            pool.give_back(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
             pool.upstream.freed(at, 0)
             self.touch(pool)
 
@@ -455,12 +455,12 @@ class State:
             self._forget_keys(ticket)
         if self.backoffs:
             self._of_backoffs.probe_over(ident)
-        seats, flow = spec.seats, spec.project
-        settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * seats
+        slots, project = spec.slots, spec.project
+        settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * slots
         outcome = event.outcome if type(event) is Released else "reclaimed"
         candidate = self.held.pop(ident)
         for pool, _ in candidate.needs:
-            pool.take_back(ident, seats, flow, settle_ms, held_ms, outcome, at)
+            pool.take_back(ident, slots, project, settle_ms, held_ms, outcome, at)
             if (pool.parked or pool.reserved_for is not None) and not pool.stays_full(at):
                 self.touch(pool)
         holds, key = self.holds, candidate.hold_key
@@ -488,7 +488,7 @@ class State:
         needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
         for pool, own_limit in needs:
             pool.reserved_for = queue
-            pool.reserved_seats = ticket.spec.seats
+            pool.reserved_slots = ticket.spec.slots
             pool.reserved_own = own_limit
         if needs:
             self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
@@ -538,7 +538,7 @@ class State:
 
 
 def _hold_key(spec: Spec) -> str:
-    """Under which `holds` knows how long a flow's seats are held."""
+    """Under which `holds` knows how long a project's slots are held."""
     return f"{spec.kind} {spec.project}"
 
 

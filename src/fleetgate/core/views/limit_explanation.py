@@ -44,7 +44,7 @@ def explain(pool: Pool, now: int) -> Explanation:
         cap=pool.auto_cap if pool.cap.auto else pool.cap.cap,
         limit=None if pool.limit >= UNLIMITED else pool.limit,
         in_flight=pool.used,
-        cooling=pool.cooling_seats,
+        cooling=pool.cooling_slots,
     )
     if pool.adapt is None:
         said.sentences = [_not_learned(pool)]
@@ -88,7 +88,7 @@ def _learned(said: Explanation, adapt: Adapt, pool: Pool, now: int) -> None:
     if pool.gated:
         count = "unknown" if pool.upstream.count is None else str(pool.upstream.count)
         said.sentences.append(
-            f"Who waits in line is let in by the provider's own count, not by ours; it is {count} now."
+            f"Who waits in the queue is let in by the provider's own count, not by ours; it is {count} now."
         )
 
 
@@ -123,8 +123,8 @@ def _of_refusal(adapt: Adapt, now: int) -> str:
         "exact": f"{belief.last_level} were one more than it allows",
         "drop": f"{belief.last_level} at once had worked before, so its limit has sunk",
         "probe": f"{belief.last_level}, one above the limit, are still too many",
-        "lag": "it still counted calls that were over, so seats now cool down for longer",
-        "neighbour": "others on the account had taken the seat, so the limit stays",
+        "lag": "it still counted calls that were over, so slots now cool down for longer",
+        "neighbour": "others on the account had taken the slot, so the limit stays",
         "alone": "nothing else was in flight, so it was not about how many at once",
     }[belief.last_why]
     return f"The last refusal, {_ago(now - belief.last_at)} ago, was taken to mean: {meaning}."
@@ -133,7 +133,7 @@ def _of_refusal(adapt: Adapt, now: int) -> str:
 def _of_lag(adapt: Adapt) -> str:
     seconds = f"{adapt.lag_ms / 1000:g} s"
     if adapt.fixed_lag_ms is not None:
-        return f"A released seat cools down for {seconds}, as it was set."
+        return f"A released slot cools down for {seconds}, as it was set."
     if adapt.lag_is_learned:
         return f"The provider counts a finished call for up to {seconds}, as far as we have learned."
     most = f"{MOST_LAG_MS // 1000} s"

@@ -118,7 +118,7 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         cap=cap,
         limit=None if pool.limit >= UNLIMITED else pool.limit,
         in_flight=pool.used,
-        cooling=pool.cooling_seats,
+        cooling=pool.cooling_slots,
         foreign=pool.foreign,
         queued=sum(share.waiting for share in pool.shares.values()),
         paused_until=pool.paused_until if pool.paused_until > now else None,
@@ -150,12 +150,12 @@ def lease_views(state: State, now: int) -> list[LeaseView]:
 
 
 def ticket_views(state: State, now: int) -> list[TicketView]:
-    """The whole line, by position."""
+    """The whole queue, by position."""
     return Line(state, now).page()
 
 
 def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
-    """One ticket's place; None when it is not in line."""
+    """One ticket's place; None when it is not in the queue."""
     ticket = state.tickets.get(ident)
     return None if ticket is None else Line(state, now, ticket.spec).view(ticket)
 
@@ -177,7 +177,7 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         room = 0 if now < pool.paused_until else max(limit - pool.occupied(now), 0)
         free = room if free is None else min(free, room)
         ample = ample and (room >= 2 or (room == 1 and limit == 1))
-    held_by = [pool for pool, own in needs if pool.blocks(spec.seats, own, queue, now)]
+    held_by = [pool for pool, own in needs if pool.blocks(spec.slots, own, queue, now)]
     # The line that counts is of those who would enter first: not of those whom something else holds back (SPEC A3).
     blocks = frozenset(pool.key for pool in held_by)
     queued = max((standing_at(state, pool, blocks, now) for pool, _ in needs), default=0)

@@ -14,23 +14,23 @@ from fleetgate.core.state.state import State
 CODES = {
     "concurrency_cap": "a pool is full",
     "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
-    "cooling": "a seat is free but still cooling down",
-    "proving": "a seat is free, but whether the provider allows so many at once is tried by one call at a time",
+    "cooling": "a slot is free but still cooling down",
+    "proving": "a slot is free, but whether the provider allows so many at once is tried by one call at a time",
     "paused": "a pool is paused",
     "draining": "the host is drained: nobody new starts there until `fleetgate drain HOST --end`",
     "recovering": "the log may have lost its last commits; for a few seconds only those who run already are counted",
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
-    "usage_gate": "a seat is free, but the provider's own count is not below the limit, or it is being asked",
+    "usage_gate": "a slot is free, but the provider's own count is not below the limit, or it is being asked",
     "nested": "it is inside a run whose slot it would need, and which waits for it",
-    "behind": "there is room, but others are ahead in line",
+    "behind": "there is room, but others are ahead in the queue",
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
     "no_worker": "a job, and no worker runs that could take it: `fleetgate worker` starts one",
     "no_hand": "a job, and every hand of the workers is busy",
     "held": "a job whose turn came, and that somebody must approve: `fleetgate approve`",
     "retry_pause": "a job that failed, and is tried again in a while",
-    "passed_over": "a seat was offered and nobody took it; the ticket keeps its place until its process speaks",
+    "passed_over": "a slot was offered and nobody took it; the ticket keeps its place until its process speaks",
 }
 
 # What a person must do, by the cause of a backoff.
@@ -44,10 +44,10 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     tried = queue.usable or state.tried(queue, now)
     if not tried:
         return backed_off(state, queue, now)
-    candidate, seats = tried[0], queue.seats
+    candidate, slots = tried[0], queue.slots
     blocking, until = [], 0
     for need in candidate.needs:
-        opens_at = need[0].opens_at(seats, need[1], queue, now)
+        opens_at = need[0].opens_at(slots, need[1], queue, now)
         if opens_at > now:
             blocking.append(need)
             until = until or opens_at
@@ -57,17 +57,17 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         if gate is not None:
             return _of_usage(gate, model)
         ahead = queue.waiting
-        return Reason("behind", f"{ahead} ahead in line" if ahead else "others are ahead in line", model=model)
+        return Reason("behind", f"{ahead} ahead in the queue" if ahead else "others are ahead in the queue", model=model)
     pool, own_limit = blocking[0]
     limit = pool.limit_for(own_limit) if own_limit else pool.limit
-    code, text, known_until = _of_pool(pool, own_limit, limit, seats, until, now)
+    code, text, known_until = _of_pool(pool, own_limit, limit, slots, until, now)
     pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
     shown = None if limit >= UNLIMITED else limit
     return Reason(code, text, pool.id, pools, known_until, pool.used + pool.foreign, shown, model)
 
 
 def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
-    return next((pool for pool in candidate.gates if pool.awaits_answer(queue.seats, queue, now)), None)
+    return next((pool for pool in candidate.gates if pool.awaits_answer(queue.slots, queue, now)), None)
 
 
 def _closed(state: State, queue: Queue, now: int) -> Reason:
@@ -150,25 +150,25 @@ def limit_of(pool: Pool, own_limit: int) -> int | None:
     return None if limit >= UNLIMITED else limit
 
 
-def _of_pool(pool: Pool, own_limit: int, limit: int, seats: int, until: int, now: int) -> tuple[str, str, int | None]:
+def _of_pool(pool: Pool, own_limit: int, limit: int, slots: int, until: int, now: int) -> tuple[str, str, int | None]:
     """Code, text and end of a reason, of a pool that may be worth a look again at `until`."""
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else ""
         return "paused", f"{pool.id} is paused{why}", pool.paused_until
     in_use = pool.used + pool.foreign
-    if in_use + seats > limit:
+    if in_use + slots > limit:
         return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
-    level = in_use + pool.cooling_seats + seats
+    level = in_use + pool.cooling_slots + slots
     if level > limit:
-        return "cooling", f"{pool.id}: a seat is cooling down", until if until < NEVER else None
-    if pool.adapt is not None and not pool.adapt.admits(level, limit, now, pool.used, pool.cooling_seats):
+        return "cooling", f"{pool.id}: a slot is cooling down", until if until < NEVER else None
+    if pool.adapt is not None and not pool.adapt.admits(level, limit, now, pool.used, pool.cooling_slots):
         text = f"{pool.id}: {pool.adapt.belief.proven} of {limit} at once are proven; one call at a time tries one more"
         return "proving", text, None
     return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
 
 
 def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
-    text = f"{in_use} of {limit} seats of {pool.id} are taken"
+    text = f"{in_use} of {limit} slots of {pool.id} are taken"
     if pool.foreign:
         text += f" ({pool.foreign} by agents started outside Fleetgate)"
     if pool.cap.source == "built-in" and not own_limit:
@@ -189,7 +189,7 @@ def _whose(state: State, ident: str) -> str:
     lease = state.leases.get(ident)
     holder = lease.lives_with if lease is not None else state.tickets[ident].holder
     who = f"process {_pid(holder)}" if holder else "a job"
-    return f"{'running' if lease is not None else 'in line'} as {ident} ({who})"
+    return f"{'running' if lease is not None else 'in the queue'} as {ident} ({who})"
 
 
 def _pid(process: str) -> str:

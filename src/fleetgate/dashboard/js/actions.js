@@ -30,7 +30,7 @@ export const titled = (pool) => `${pool.pool} (${pool.kind})`;
 
 export async function cancel(ticket) {
   const sure = await confirm({
-    title: "Take it out of the line?",
+    title: "Take it out of the queue?",
     text: `${who(ticket.holder, ticket.client)} waits at position ${place(ticket)}. It is told that it was cancelled, and loses its place.`,
     detail: named(ticket),
     yes: "Cancel the ticket",
@@ -68,7 +68,7 @@ export function setPriority(ticket, priority, undoable = true) {
 export async function release(lease) {
   const sure = await confirm({
     title: "Take the lease back?",
-    text: `${who(lease.holder, lease.client, lease.child_pid)} keeps running, but its ${some(lease.seats, "seat")} can be lent to somebody else at once, so more may run than the limit allows.`,
+    text: `${who(lease.holder, lease.client, lease.child_pid)} keeps running, but its ${some(lease.slots, "slot")} can be lent to somebody else at once, so more may run than the limit allows.`,
     detail: named(lease),
     yes: "Take it back",
   });
@@ -157,7 +157,7 @@ export function setCooldown(pool, cooldownMs, undoable = true) {
     const was = answer.was_ms;
     const undo = undoable && was !== null ? () => setCooldown(pool, was, false) : undefined;
     const before = was === null ? "" : `, it was ${setting(was)}`;
-    say(`A seat of ${pool.selector} (${pool.kind}) now cools down for ${setting(answer.cooldown_ms)}${before}.`, { undo });
+    say(`A slot of ${pool.selector} (${pool.kind}) now cools down for ${setting(answer.cooldown_ms)}${before}.`, { undo });
   });
 }
 

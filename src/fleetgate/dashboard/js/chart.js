@@ -1,5 +1,5 @@
-// The history: seats in flight under their limit, below them the line, and every rate limit as a mark. The line has a
-// scale of its own: it may be a thousand times longer than there are seats.
+// The history: slots in flight under their limit, below them the line, and every rate limit as a mark. The line has a
+// scale of its own: it may be a thousand times longer than there are slots.
 import { attr, byId, h, reconcile, s, show, text } from "./dom.js";
 import { clock, count, some } from "./format.js";
 import { now } from "./clock.js";
@@ -169,11 +169,11 @@ function point(place) {
   const rows = !at ? [] : [
     ["used", "In flight", count(at.used)],
     ["limit", "Limit", at.limit === null ? null : count(at.limit)],
-    ["queued", "In line", count(at.queued)],
+    ["queued", "In the queue", count(at.queued)],
     ["hit", "429s", count(at.hits)],
     ["when", when, ""],
   ].filter(([, , value]) => value !== null);
-  attr(plot, "aria-valuetext", at ? `${when}: ${at.used} in flight${at.limit === null ? "" : `, limit ${at.limit}`}, ${at.queued} in line, ${some(at.hits, "rate limit")}` : "no data yet");
+  attr(plot, "aria-valuetext", at ? `${when}: ${at.used} in flight${at.limit === null ? "" : `, limit ${at.limit}`}, ${at.queued} in the queue, ${some(at.hits, "rate limit")}` : "no data yet");
   reconcile(legend, rows, ([kind]) => kind, ([kind]) => h("li", { class: `key ${kind}` }, h("span", {}), h("b", {})), (node, [, label, value]) => {
     text(node.children[0], label);
     text(node.children[1], value);

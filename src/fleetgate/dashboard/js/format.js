@@ -9,7 +9,7 @@ const withSeconds = new Intl.DateTimeFormat(undefined, {
 
 export const count = (n) => whole.format(n);
 
-/** "1 seat", "3 seats" */
+/** "1 slot", "3 slots" */
 export const some = (n, word, plural = `${word}s`) => `${count(n)} ${n === 1 ? word : plural}`;
 
 /** A moment in full, in the reader's own zone. */
@@ -69,7 +69,7 @@ export function reasonName(code) {
   return { usage_gate: "usage gate", passed_over: "not answering", key_taken: "key taken" }[code] ?? words(code);
 }
 
-// Where in line: "2 of 5 for host:vm".
+// Where in the queue: "2 of 5 for host:vm".
 export function place({ position, of, pool }) {
   if (!of) return count(position);
   return pool ? `${count(position)} of ${count(of)} for ${pool}` : `${count(position)} of ${count(of)}`;

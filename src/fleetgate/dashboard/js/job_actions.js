@@ -26,7 +26,7 @@ function doing(act) {
 export async function cancelJob(job) {
   const runs = job.state === "running";
   const sure = await confirm({
-    title: runs ? "End this job?" : "Take this job out of the line?",
+    title: runs ? "End this job?" : "Take this job out of the queue?",
     text: runs
       ? "Its agent is told to end, and killed after 10 seconds. It is not tried again."
       : "It loses its place and does not run. It can be run anew later.",
@@ -44,14 +44,14 @@ async function cancelNow(job) {
 export function retryJob(job) {
   return doing(async () => {
     await ask(job, "retry");
-    say(`In line anew: ${short(job)}`, { undo: () => doing(() => cancelNow(job)) });
+    say(`In the queue anew: ${short(job)}`, { undo: () => doing(() => cancelNow(job)) });
   });
 }
 
 export async function approveJob(job) {
   const sure = await confirm({
     title: "Let this job run?",
-    text: `It was submitted to be confirmed first${job.by ? `, by ${job.by}` : ""}. It runs in ${job.cwd} as soon as there is a seat.`,
+    text: `It was submitted to be confirmed first${job.by ? `, by ${job.by}` : ""}. It runs in ${job.cwd} as soon as there is a slot.`,
     detail: job.command.join(" "),
     yes: "Approve",
     no: "Not yet",

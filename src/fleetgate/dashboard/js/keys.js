@@ -6,7 +6,7 @@ import { icon } from "./icons.js";
 const JUMPS = { 1: "pools", 2: "line", 3: "backoffs", 4: "holders", 5: "events", 6: "jobs" };
 const HELP = [
   ["/", "search the line"],
-  ["1 … 6", "go to pools, line, backoffs, seats held, events, jobs"],
+  ["1 … 6", "go to pools, line, backoffs, slots held, events, jobs"],
   ["↑ ↓ Home End", "from row to row in a list"],
   ["Enter", "all about the row"],
   ["Tab", "the row's buttons, then on"],

@@ -20,7 +20,7 @@ const pager = makePager("the leases", (to) => {
   page = to;
   draw();
 });
-const empty = nothing("Nobody holds a seat", "Agents under `fleetgate run` and calls by the library are listed here.");
+const empty = nothing("Nobody holds a slot", "Agents under `fleetgate run` and calls by the library are listed here.");
 
 export function setUpLeases() {
   byId("lease-list").append(table, empty, pager.node);
@@ -71,10 +71,10 @@ function change(node, lease) {
   attr(node, "data-state", lease.gone ? "gone" : null);
 }
 
-function extras({ flow, seats, claimed, gone, kind }) {
+function extras({ project, slots, claimed, gone, kind }) {
   const parts = kind === "agents" ? [] : [kind];
-  if (flow !== "default") parts.push(flow);
-  if (seats > 1) parts.push(some(seats, "seat"));
+  if (project !== "default") parts.push(project);
+  if (slots > 1) parts.push(some(slots, "slot"));
   if (!claimed) parts.push("woken, not yet here");
   if (gone) parts.push("its process is gone");
   return parts.join(" · ");

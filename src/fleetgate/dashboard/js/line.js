@@ -8,7 +8,7 @@ import { icon } from "./icons.js";
 import { makePager } from "./pager.js";
 import { look, PAGE, SEARCHED } from "./refresh.js";
 import { keepOneStop } from "./roving.js";
-import { inTheWay } from "./seats.js";
+import { inTheWay } from "./slots.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
@@ -16,13 +16,13 @@ import { makeRow, makeTable, nothing } from "./table.js";
 const COLUMNS = [["pos", "#"], ["what", "Command"], ["why", "Why it waits"], ["age", "Waiting"], ["do", "(Actions)"]];
 const TYPING_MS = 180;
 
-const { table, body } = makeTable("Tickets in line", COLUMNS);
+const { table, body } = makeTable("Tickets in the queue", COLUMNS);
 const pager = makePager("the line", async (page) => {
   await look({ page });
   byId("line").scrollIntoView({ block: "nearest" });
 });
-const empty = nothing("Nobody waits", "Whoever asks for a seat now gets one, or stands here with the reason.");
-const unmatched = nothing("Nothing in line matches", "Search looks at commands, models, projects, hosts, ids and reasons.");
+const empty = nothing("Nobody waits", "Whoever asks for a slot now gets one, or stands here with the reason.");
+const unmatched = nothing("Nothing in the queue matches", "Search looks at commands, models, projects, hosts, ids and reasons.");
 const partly = h("p", { class: "list-note", hidden: true });
 
 export function setUpLine() {
@@ -64,7 +64,7 @@ function draw() {
   show(empty, !filtered && tickets.length === 0);
   show(unmatched, filtered && tickets.length === 0);
   show(partly, filtered && store.waiting > SEARCHED);
-  text(partly, `Only the first ${count(searched)} in line were searched.`);
+  text(partly, `Only the first ${count(searched)} in the queue were searched.`);
   reconcile(body, tickets, (ticket) => ticket.id, make, change);
   keepOneStop(body);
   pager.draw(store.view.page, PAGE, matching);
@@ -119,11 +119,11 @@ function change(node, ticket) {
   attr(p.cancel, "aria-label", `Cancel: ${name}`);
 }
 
-function extras({ flow, priority, seats, gone }) {
+function extras({ project, priority, slots, gone }) {
   const parts = [];
-  if (flow !== "default") parts.push(flow);
+  if (project !== "default") parts.push(project);
   if (priority) parts.push(`priority ${priority > 0 ? "+" : "−"}${Math.abs(priority)}`);
-  if (seats > 1) parts.push(`${seats} seats`);
+  if (slots > 1) parts.push(`${slots} slots`);
   if (gone) parts.push("its process is gone");
   return parts.join(" · ");
 }

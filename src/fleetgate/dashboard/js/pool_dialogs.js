@@ -37,9 +37,9 @@ function form(pool, close) {
   if (pool.source === "run time") others.append(plain("Back to the config file", () => close({ act: "reset" })));
   const lowered = pool.auto_reduced ? ` It was reduced to ${pool.limit} after rate limits; setting a cap ends that.` : "";
   return h("form", { method: "dialog", on: { submit } },
-    field("Cap: the most seats at once", cap,
-      `${some(taken, "seat")} taken now. Lowering it lets those go on; nobody new enters until it fits.${lowered}`),
-    field("Cooldown in milliseconds", cooldown, "How long a released seat stays taken. It applies to later releases."),
+    field("Cap: the most slots at once", cap,
+      `${some(taken, "slot")} taken now. Lowering it lets those go on; nobody new enters until it fits.${lowered}`),
+    field("Cooldown in milliseconds", cooldown, "How long a released slot stays taken. It applies to later releases."),
     others,
     h("div", { class: "dialog-foot" },
       h("button", { type: "button", class: "button", text: "Leave it", on: { click: () => close(null) } }),
@@ -68,7 +68,7 @@ export async function pausePool(pool) {
         close({ forS: chosen === "null" ? null : Number(chosen) });
       };
       return [
-        h("p", { text: `Nobody new enters (${pool.kind}). Whoever holds a seat goes on, and whoever waits keeps the place.` }),
+        h("p", { text: `Nobody new enters (${pool.kind}). Whoever holds a slot goes on, and whoever waits keeps the place.` }),
         h("form", { method: "dialog", on: { submit } },
           h("fieldset", { class: "choices" }, h("legend", { class: "sr", text: "For how long" }), ...choices),
           h("div", { class: "dialog-foot" },

@@ -1,4 +1,4 @@
-// The pools: one card each, with its seats, its line and what stands in the way.
+// The pools: one card each, with its slots, its line and what stands in the way.
 import * as actions from "./actions.js";
 import { now, setTime, timeNode } from "./clock.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
@@ -6,7 +6,7 @@ import { count, setting, some } from "./format.js";
 import { icon } from "./icons.js";
 import { editPool, pausePool } from "./pool_dialogs.js";
 import { look } from "./refresh.js";
-import { drawSeats, inTheWay, KINDS, seatsOf } from "./seats.js";
+import { drawSlots, inTheWay, KINDS, slotsOf } from "./slots.js";
 import { drawSpark } from "./spark.js";
 import { mayChange, onChange, poolKey, store, update } from "./store.js";
 
@@ -15,8 +15,8 @@ const GAP = 16;
 let width = 1200;
 
 export function setUpPools() {
-  byId("seat-legend").append(
-    ...Object.entries(KINDS).map(([kind, name]) => h("span", {}, h("i", { class: `seat ${kind}` }), name)),
+  byId("slot-legend").append(
+    ...Object.entries(KINDS).map(([kind, name]) => h("span", {}, h("i", { class: `slot ${kind}` }), name)),
   );
   new ResizeObserver(([entry]) => {
     width = entry.contentRect.width;
@@ -49,7 +49,7 @@ function make() {
     label: h("span", {}),
     taken: h("span", { class: "pool-taken" }),
     limit: h("span", { class: "pool-limit" }),
-    seats: h("div", { class: "seats", role: "img" }),
+    slots: h("div", { class: "slots", role: "img" }),
     queue: h("button", { type: "button", class: "pool-queue", on: { click: () => look({ pool: poolKey(node.pool), query: "" }) } }),
     idle: h("span", { class: "pool-queue none" }),
     until: timeNode(null, "left"),
@@ -69,7 +69,7 @@ function make() {
       h("div", { class: "pool-actions" }, parts.pause, parts.edit)),
     h("div", { class: "pool-main" },
       h("p", { class: "pool-number" }, parts.taken, parts.limit), parts.spark),
-    parts.seats,
+    parts.slots,
     h("div", { class: "pool-facts" }, parts.state, parts.queue, parts.idle),
     parts.rules,
     parts.upstream,
@@ -84,8 +84,8 @@ function pausing(pool) {
 function change(node, pool) {
   node.pool = pool;
   const p = node.parts;
-  const seats = seatsOf(pool);
-  const [state, label] = stateOf(pool, seats);
+  const slots = slotsOf(pool);
+  const [state, label] = stateOf(pool, slots);
   attr(node, "data-state", state);
   text(p.name, pool.pool);
   attr(p.name, "title", pool.pool);
@@ -93,11 +93,11 @@ function change(node, pool) {
   text(p.label, label);
   attr(p.state, "class", `chip ${state}`);
   setTime(p.until, pool.paused ? pool.paused_until : null);
-  text(p.taken, count(seats.taken));
+  text(p.taken, count(slots.taken));
   text(p.limit, pool.limit === null ? "no limit" : `/ ${count(pool.limit)}`);
-  drawSeats(p.seats, pool);
-  text(p.queue, `${count(pool.queued)} in line`);
-  attr(p.queue, "aria-label", `${count(pool.queued)} in line for ${pool.pool}: show them`);
+  drawSlots(p.slots, pool);
+  text(p.queue, `${count(pool.queued)} in the queue`);
+  attr(p.queue, "aria-label", `${count(pool.queued)} in the queue for ${pool.pool}: show them`);
   show(p.queue, inTheWay(pool));
   show(p.idle, !inTheWay(pool));
   text(p.idle, pool.queued ? `${count(pool.queued)} wait for other pools` : "nobody waits");
@@ -121,17 +121,17 @@ function change(node, pool) {
 }
 
 /** What stands out about a pool, the most pressing first. */
-function stateOf(pool, seats) {
+function stateOf(pool, slots) {
   if (pool.paused) {
     const why = pool.pause_cause === "rate_limited" ? "rate limited" : "paused";
     return ["paused", pool.paused_until ? `${why}, goes on in` : `${why} until resumed`];
   }
-  if (seats.over) return ["over", `${seats.over} over the limit`];
+  if (slots.over) return ["over", `${slots.over} over the limit`];
   if (pool.reserved) return ["full", "kept for one that waited long"];
-  if (pool.limit !== null && seats.taken >= pool.limit) return ["full", "full"];
-  if (seats.cooling && !seats.free) return ["cooling", "cooling"];
+  if (pool.limit !== null && slots.taken >= pool.limit) return ["full", "full"];
+  if (slots.cooling && !slots.free) return ["cooling", "cooling"];
   if (pool.auto_reduced) return ["reduced", "reduced"];
-  return ["open", seats.taken ? `${some(seats.free, "seat")} free` : "idle"];
+  return ["open", slots.taken ? `${some(slots.free, "slot")} free` : "idle"];
 }
 
 function rulesOf(pool) {

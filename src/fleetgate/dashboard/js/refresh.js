@@ -6,10 +6,10 @@ import { refuse, sessionHeaders } from "./session.js";
 import { store, update } from "./store.js";
 
 export const PAGE = 25;
-export const SEARCHED = 10_000; // how many of the line a search looks at
+export const SEARCHED = 10_000; // how many of the queue a search looks at
 const SOONEST_MS = 250;
 const CALM_MS = 5_000; // estimates and cooldowns change without an event
-const SEARCH_MS = 2_000; // the whole line is read at most so often
+const SEARCH_MS = 2_000; // the whole queue is read at most so often
 
 let timer = 0;
 let busy = false;
@@ -106,7 +106,7 @@ async function wholeLine() {
   return whole;
 }
 
-/** Forget the copy of the line that searches use: we changed it ourselves. */
+/** Forget the copy of the queue that searches use: we changed it ourselves. */
 export function forgetLine() {
   whole = null;
 }
@@ -117,8 +117,8 @@ export function matcher({ query, pool }) {
   return (ticket) => {
     if (pool && !ticket.reason.pools.some((name) => `${ticket.kind} ${name}` === pool)) return false;
     if (!wanted.length) return true;
-    const { id, command, models, flow, reason, holder, client, role, key, kind } = ticket;
-    const told = [id, command, ...models, flow, reason.code, reason.text, holder?.host, holder?.pid, client, role, key, kind];
+    const { id, command, models, project, reason, holder, client, role, key, kind } = ticket;
+    const told = [id, command, ...models, project, reason.code, reason.text, holder?.host, holder?.pid, client, role, key, kind];
     const text = told.join("\n").toLowerCase();
     return wanted.every((word) => text.includes(word));
   };

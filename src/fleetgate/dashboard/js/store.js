@@ -16,9 +16,9 @@ export const store = {
   leases: [],
   running: 0,
   waiting: 0,
-  /** One page of the line; `matching` is how many the filter leaves, null while it is looked for. */
+  /** One page of the queue; `matching` is how many the filter leaves, null while it is looked for. */
   line: { tickets: [], matching: 0, searched: 0 },
-  /** What of the line is looked at. */
+  /** What of the queue is looked at. */
   view: { page: 0, query: "", pool: "" },
   /** One page of the jobs. @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], total: number, counts: Record<string, number>}} */
   jobs: { phase: "loading", problem: "", list: [], total: 0, counts: {} },

@@ -7,7 +7,7 @@ import { onChange, store } from "./store.js";
 const figures = {};
 
 export function setUpSummary() {
-  for (const [name, title] of [["running", "Running"], ["waiting", "In line"], ["backoffs", "Backed off"], ["limits", "Rate limits"]]) {
+  for (const [name, title] of [["running", "Running"], ["waiting", "In the queue"], ["backoffs", "Backed off"], ["limits", "Rate limits"]]) {
     const value = h("span", { class: "figure-value" });
     const note = h("span", { class: "figure-note" });
     const node = h("div", { class: "figure card" }, h("dt", { text: title }), h("dd", {}, value, note));

@@ -1,6 +1,6 @@
 """The gate for asyncio programs: many requests in one process share its transactions (SPEC Y1).
 
-Leaving a `lease` block by any door releases: an exception, a cancellation, also one that comes before the seat does.
+Leaving a `lease` block by any door releases: an exception, a cancellation, also one that comes before the slot does.
 """
 
 from __future__ import annotations
@@ -189,19 +189,19 @@ class Gate(Managing):
         kind: str = "requests",
         since: Since = None,
         priority: int = 0,
-        flow: str = "default",
-        seats: int = 1,
+        project: str = "default",
+        slots: int = 1,
         any: bool = False,  # the word of the command line
         timeout_s: float | None = None,
         key: str = "",
     ) -> Leased:
-        """A lease, to be entered with `async with`: waits in line for it.
+        """A lease, to be entered with `async with`: waits in the queue for it.
 
         `model` is one model or several candidates in order of preference. `since` is when the prompt started (epoch
-        seconds or an aware datetime; default now): the older goes first. `flow` is the fairness group. Raises
+        seconds or an aware datetime; default now): the older goes first. `project` is the fairness group. Raises
         NotAdmitted when it is not admitted within `timeout_s`, or its ticket is cancelled or expires.
         """
-        spec = self._spec(model, kind, seats, flow, any)
+        spec = self._spec(model, kind, slots, project, any)
         return self._leased(spec, True, since, priority, key, timeout_s)
 
     async def try_lease(
@@ -211,13 +211,13 @@ class Gate(Managing):
         kind: str = "requests",
         since: Since = None,
         priority: int = 0,
-        flow: str = "default",
-        seats: int = 1,
+        project: str = "default",
+        slots: int = 1,
         any: bool = False,
         key: str = "",
     ) -> Leased | Deferred:
         """Answer at once: a lease (release it, or use it with `async with`), or a Deferred with the reason."""
-        spec = self._spec(model, kind, seats, flow, any)
+        spec = self._spec(model, kind, slots, project, any)
         return await self._leased(spec, False, since, priority, key, None).acquire()
 
     def _leased(self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None) -> Leased:
@@ -230,21 +230,21 @@ class Gate(Managing):
             command = checked(command)
         return Leased(self, command, None if timeout_s is None else number("timeout_s", timeout_s))
 
-    def _spec(self, model: str | Sequence[str], kind: str, seats: int, flow: str, any_candidate: bool) -> Spec:
+    def _spec(self, model: str | Sequence[str], kind: str, slots: int, project: str, any_candidate: bool) -> Spec:
         """What decides which pools are needed; checked once for each that is different."""
         try:
             models = (model,) if isinstance(model, str) else tuple(model)
-            spec = self._specs.get((models, kind, seats, flow, any_candidate))
+            spec = self._specs.get((models, kind, slots, project, any_candidate))
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
             named = tuple([canonical(each) if isinstance(each, str) else each for each in models])
-            spec = checked(Spec(named, kind, seats, self.host, flow, any_candidate))
+            spec = checked(Spec(named, kind, slots, self.host, project, any_candidate))
             if self._log.remote:
                 spec = with_own_host_cap(spec, self._loaded)
             if len(self._specs) >= _MOST_SPECS:
                 self._specs.clear()
-            self._specs[models, kind, seats, flow, any_candidate] = spec
+            self._specs[models, kind, slots, project, any_candidate] = spec
         return spec
 
     async def _acquire(self, command: cmd.Acquire, timeout_s: float | None) -> Lease | Deferred:
@@ -275,7 +275,7 @@ class Gate(Managing):
         if not left:
             return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=spec.models[0])
         if told:
-            command.spec = self._spec(left, spec.kind, spec.seats, spec.project, spec.any)
+            command.spec = self._spec(left, spec.kind, spec.slots, spec.project, spec.any)
         return None
 
     async def _wait_for(self, command: cmd.Acquire) -> Lease | Deferred:

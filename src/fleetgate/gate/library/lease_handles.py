@@ -35,7 +35,7 @@ class RateLimited(Struct, frozen=True):
 
 
 class Deferred(Struct, frozen=True):
-    """There is no seat now. It costs nothing to ask again (SPEC A7). False in a condition."""
+    """There is no slot now. It costs nothing to ask again (SPEC A7). False in a condition."""
 
     reason: Reason
 
@@ -44,7 +44,7 @@ class Deferred(Struct, frozen=True):
 
 
 class NotAdmitted(FleetgateError):
-    """The ticket left the line without a seat: timed out, expired or cancelled. `reason` says why it waited."""
+    """The ticket left the queue without a slot: timed out, expired or cancelled. `reason` says why it waited."""
 
     def __init__(self, sentence: str, reason: Reason) -> None:
         super().__init__(sentence)
@@ -52,7 +52,7 @@ class NotAdmitted(FleetgateError):
 
 
 class Leased:
-    """Seats of a gate while the block lasts. `model` is the candidate that was chosen."""
+    """Slots of a gate while the block lasts. `model` is the candidate that was chosen."""
 
     def __init__(self, gate: Gate, command: cmd.Acquire, timeout_s: float | None) -> None:
         self._gate = gate
@@ -75,7 +75,7 @@ class Leased:
         return self._lease.model
 
     async def acquire(self) -> Self | Deferred:
-        """Wait for the seats; a Deferred when there are none to wait for."""
+        """Wait for the slots; a Deferred when there are none to wait for."""
         if self._asked:
             raise _used()
         self._asked = True
@@ -86,7 +86,7 @@ class Leased:
         return self
 
     async def release(self, outcome: str = "ok") -> None:
-        """Give the seats back. Harmless when done twice."""
+        """Give the slots back. Harmless when done twice."""
         if outcome not in OUTCOMES:
             raise BadRequest(f"outcome {shown(str(outcome))}: valid are {', '.join(OUTCOMES)}")
         self._entered = True
@@ -119,7 +119,7 @@ class Leased:
         except FleetgateError:
             if error is None:
                 raise
-            # What left the block is what matters; the gate gives the seats back as soon as the store works.
+            # What left the block is what matters; the gate gives the slots back as soon as the store works.
 
 
 def _used() -> FleetgateError:

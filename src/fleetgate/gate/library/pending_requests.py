@@ -46,7 +46,7 @@ class Requests:
         self.waiting.pop(ident, None)
         self.mine.pop(ident, None)
         if not self._is_closed():
-            self._commits.put(cmd.Cancel(ident))  # a place in line, or a grant that nobody has used yet
+            self._commits.put(cmd.Cancel(ident))  # a place in the queue, or a grant that nobody has used yet
             self._commits.put(cmd.Release(ident, "ok"))
 
     def leave_all(self) -> list[asyncio.Future[Lease | Deferred]]:

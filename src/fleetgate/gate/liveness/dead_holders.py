@@ -28,7 +28,7 @@ _EVERY_S = 0.9  # a little less than the waiters' poll, or one that waits alone 
 class Turns:
     """Whose turn it is to look around: whoever finds that nobody at this gate has for a second.
 
-    Not the head of the line's: it may be stopped, and does not know that it is the head when the line moves fast.
+    Not the head of the queue's: it may be stopped, and does not know that it is the head when the line moves fast.
     """
 
     def __init__(self, path: str, every_s: float = _EVERY_S) -> None:

@@ -12,7 +12,7 @@ characters, and a census that takes too long in all stops, with what it has seen
 Two steps, because they have different needs. `look` reads the command lines of the whole machine, a few
 milliseconds, and its answer is shared by all processes for about a second. `tally` sets that answer against
 the leases of this very moment, and asks of each candidate whether it still lives. So a cached look never makes
-an agent foreign whose lease is younger than the look, nor keeps a seat for one that has ended; provided that
+an agent foreign whose lease is younger than the look, nor keeps a slot for one that has ended; provided that
 the leases are read *after* the look.
 """
 
@@ -43,7 +43,7 @@ _ARGUMENT_CHARS = 256  # a prompt among the arguments is long, and the flags beh
 _LINE_CHARS = 2048
 
 # What follows on a command line (of `timeout`, `sh -c`, `uv run`) is what Fleetgate is asked to run, and is not
-# what the process itself is: a run that waits in line must not count as the agent that it waits to start.
+# what the process itself is: a run that waits in the queue must not count as the agent that it waits to start.
 _REQUEST = r"(?:^|[\s/;&|('\"])fleetgate(?:\s+-\S+)*\s+(?:run|submit)\s"
 
 # Options of the interpreter that take the next argument.

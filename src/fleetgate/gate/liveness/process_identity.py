@@ -4,7 +4,7 @@ A process is one string, `host|boot|pidns|pid|start`. The boot id, the pid names
 ticks together name one process and never another: a reused pid has other ticks, a restarted machine another
 boot id. The host's name is for people, and for telling a machine that was restarted from another machine.
 
-The rule: `is_gone` says True only of what is certainly gone, since its answer frees seats. A stopped process
+The rule: `is_gone` says True only of what is certainly gone, since its answer frees slots. A stopped process
 lives. What cannot be seen from here (another machine, another container, another user's processes under
 hidepid) is None: unknown.
 

@@ -1,6 +1,6 @@
 """A node's connections to the database, lent to the commands and workers of its host, a transaction at a time.
 
-What asks for a seat tells the node what it wants, and the node decides (gate/node/node.py). What does anything else (a
+What asks for a slot tells the node what it wants, and the node decides (gate/node/node.py). What does anything else (a
 listing, a cap, a job) decides itself, as ever, and only its round trips go through the node: a hundred hands of a
 worker are no hundred connections. This is what a pooler in transaction mode does, and the log works behind one.
 

@@ -1,7 +1,7 @@
 """What is said over a node's socket: one frame asks, one answers (docs/node.md).
 
 A frame is four bytes of length and JSON. Each question carries the version of this protocol; a node that does not
-speak it answers with a sentence, and the client does without. Nothing is pushed: who waits in line is woken by a
+speak it answers with a sentence, and the client does without. Nothing is pushed: who waits in the queue is woken by a
 datagram as ever, and asks then.
 
 Every command that a client sends can be sent again: what a request or lease is to become is known by its id.
@@ -26,7 +26,7 @@ _HEAD = 4
 
 
 class Enter(Struct, tag="enter", omit_defaults=True):
-    """Ask for a seat. `first` goes before it: what the client knows of its file and credentials."""
+    """Ask for a slot. `first` goes before it: what the client knows of its file and credentials."""
 
     command: cmd.Acquire
     first: list[cmd.LoadFile | cmd.Credential] = []

@@ -20,7 +20,7 @@ from fleetgate.gate.wakeup import mailbox
 if TYPE_CHECKING:
     from fleetgate.core.engine import Engine
     from fleetgate.core.pools.pool import Pool
-    from fleetgate.gate.slots.slot_gate import SeatGate
+    from fleetgate.gate.slots.slot_gate import SlotGate
 
 # Usage that no HTTP path describes: called with the account's name, gives the number in flight.
 UsageCallable = Callable[[str], Awaitable[float]]
@@ -87,9 +87,9 @@ async def _called(own: UsageCallable, account: str) -> int:
 
 
 class Questions:
-    """Questions of a process without asyncio: each is asked in a thread, while the process waits in line."""
+    """Questions of a process without asyncio: each is asked in a thread, while the process waits in the queue."""
 
-    def __init__(self, gate: SeatGate, usage: Usage, wanted: Callable[[], list[Wanted]]) -> None:
+    def __init__(self, gate: SlotGate, usage: Usage, wanted: Callable[[], list[Wanted]]) -> None:
         self._gate = gate
         self._usage = usage
         self._wanted = wanted  # the pools that the engine wants a question for

@@ -42,7 +42,7 @@ JOB_ENDS = (
     "job_ends"  # beside the log: jobs whose ticket or lease ended by somebody else's hand, until jobs/ sees to it
 )
 KEEP_MS = 30 * 86_400_000
-SOON_MS = 2_000  # the head of the line is told of a deadline so near; of others it learns by its poll
+SOON_MS = 2_000  # the head of the queue is told of a deadline so near; of others it learns by its poll
 _STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
 _FAR_STALE_S = 2.0  # the same where that is a round trip, and the lock brings a short tail along anyhow
 _SNAPSHOT_EVERY = 2_000  # events, or half of what there is to write down, whichever is more
@@ -365,7 +365,7 @@ class Replica:
             self.forget_told(stale)
 
     def forget_told(self, idents: Sequence[str]) -> None:
-        """Delete rows that were read, or that nobody will read: of what is neither in line nor lent."""
+        """Delete rows that were read, or that nobody will read: of what is neither in the queue nor lent."""
 
         def gone(state: State) -> list[SideWrite]:  # as it is now: rows may be newer than what the caller looked at
             left = [ident for ident in idents if ident not in state.leases and ident not in state.tickets]

@@ -34,7 +34,7 @@ Watch = Callable[[Callable[[], None]], Stop]  # has a function called when a cli
 
 
 class InLine:
-    """The answer to a poll that ended before there was a seat: the ticket stands in line."""
+    """The answer to a poll that ended before there was a slot: the ticket waits in the queue."""
 
     def __init__(self, ident: str) -> None:
         self.id = ident
@@ -49,7 +49,7 @@ class Gone(FleetgateError):
 
 
 class _Client:
-    """One request: in line while `asking` is under way, else held, or taken over and not heard of yet."""
+    """One request: in the queue while `asking` is under way, else held, or taken over and not heard of yet."""
 
     __slots__ = ("asking", "deadline", "listening", "renew_s")
 
@@ -98,7 +98,7 @@ class Clients:
     # What clients ask for.
 
     async def ask(self, command: cmd.Acquire, wait_s: float, hung_up: Watch, *, new: bool) -> Lease | Deferred | InLine:
-        """A seat, or a place in line; the same request under the same id goes on where it was, unless it is `new`.
+        """A slot, or a place in the queue; the same request under the same id goes on where it was, unless it is `new`.
 
         `hung_up` tells when the client's connection ends. Raises Gone, and what is wrong with the command.
         """
@@ -331,8 +331,8 @@ _ENDINGS: dict[type, str] = {
 }
 _ENDS = {
     "released": "it was released",
-    "cancelled": "its ticket was taken out of the line",
-    "expired": "its ticket stood in line for too long",
+    "cancelled": "its ticket was taken out of the queue",
+    "expired": "its ticket waited in the queue for too long",
     "dropped": "its client was not heard of",
     "lost": "its process is gone",
     "forced": "somebody took it back",

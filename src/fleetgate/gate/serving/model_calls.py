@@ -1,9 +1,9 @@
-"""Model calls that pass through a service: a seat for each, thousands of times a second (SPEC X2-X6).
+"""Model calls that pass through a service: a slot for each, thousands of times a second (SPEC X2-X6).
 
 The rule: whoever came in leaves once, and `leave` never waits. It goes into the next transaction; if that fails, the
-gate gives the seat back as soon as the store works. A caller that is cancelled while it waits leaves the line.
+gate gives the slot back as soon as the store works. A caller that is cancelled while it waits leaves the queue.
 
-When nobody waits for the seat, its return waits a moment for the next call, to be committed with it.
+When nobody waits for the slot, its return waits a moment for the next call, to be committed with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_S = 1.0  # how often one who waits asks itself whether that is any use
 
 
 class NotInTime(NotAdmitted):
-    """No seat before the caller's time is up. `retry_ms`: when it is worth another try, if that is known.
+    """No slot before the caller's time is up. `retry_ms`: when it is worth another try, if that is known.
 
     `outlasts`: what holds it back lasts longer than its time. `held`: the key of a backoff that does.
     """
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """A call that is in line."""
+    """A call that is in the queue."""
 
     command: cmd.Acquire
     future: asyncio.Future[Lease | Deferred]
@@ -85,7 +85,7 @@ class Calls:
             raise _outlasting(gate, state, spec, wait_ms)
 
     def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> Asking:
-        """Get in line; to be waited for with `enter`, or given up."""
+        """Get in the queue; to be waited for with `enter`, or given up."""
         gate = self._gate
         gate._check_open()
         asks = gate._usage.accounts(spec.models) if gate._usage else ()
@@ -111,7 +111,7 @@ class Calls:
         return Asking(command, future)
 
     def give_up(self, asking: Asking) -> None:
-        """Leave the line, where nobody waits for it."""
+        """Leave the queue, where nobody waits for it."""
         self._gate._requests.leave(asking.command.id)
         if asking.future.done():
             asking.future.exception()  # which is nobody's business now
@@ -135,7 +135,7 @@ class Calls:
         return got
 
     def leave(self, ident: str, outcome: Outcome) -> None:
-        """Give a seat back, and tell what became of the call. Harmless when done twice."""
+        """Give a slot back, and tell what became of the call. Harmless when done twice."""
         gate = self._gate
         lease = gate._requests.mine.pop(ident, None)
         if lease is None or gate._closed:

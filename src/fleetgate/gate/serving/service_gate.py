@@ -83,7 +83,7 @@ class Node(Gate):
     def enter(self, command: cmd.Acquire) -> asyncio.Future[Lease | Deferred]:
         """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes.
 
-        Nobody need wait for it: it goes on without. Who cancels it leaves the line.
+        Nobody need wait for it: it goes on without. Who cancels it leaves the queue.
         """
         self._check_open()
         future: asyncio.Future[Lease | Deferred]

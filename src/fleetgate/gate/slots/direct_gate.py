@@ -1,7 +1,7 @@
 """The gate as `fleetgate run` and the other commands use it: one process, no asyncio, straight to the store.
 
 `DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one that
-the host's node lends (gate/node/pooled_connection.py); nothing here notices. Whoever only asks for a seat has the node
+the host's node lends (gate/node/pooled_connection.py); nothing here notices. Whoever only asks for a slot has the node
 decide instead (gate/slots/node_gate.py).
 """
 
@@ -160,12 +160,12 @@ class DirectGate:
             return []
         return unapplied_caps(self.replica.state, self.loaded.settings.rules)
 
-    # Asking for a seat.
+    # Asking for a slot.
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
-        """Ask once: the lease, the reason of a refusal, or None when the ticket stands in line now.
+        """Ask once: the lease, the reason of a refusal, or None when the ticket waits in the queue now.
 
-        Whoever seems to hold what is asked for is looked at first: the dead do not hold seats (DESIGN.md, "Liveness").
+        Whoever seems to hold what is asked for is looked at first: the dead do not hold slots (DESIGN.md, "Liveness").
         """
         if self.log.remote:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
@@ -262,7 +262,7 @@ class DirectGate:
         return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
-        """Give up whatever an id stands for by now, a place in line or a lease; for a process that is about to end.
+        """Give up whatever an id stands for by now, a place in the queue or a lease; for a process that is about to end.
 
         If somebody keeps the lock, only what would outlive this process is waited for: the rest is taken back anyhow.
         """

@@ -21,7 +21,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage
 from fleetgate.gate.replica.replica import Decided
-from fleetgate.gate.slots.slot_gate import Left, SeatGate, Waits
+from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.protocol import SideWrite, StoreError
 
@@ -34,9 +34,9 @@ _FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store a
 
 
 class LateGate:
-    """A SeatGate that lets everybody in, and tells the real one later. `open_gate` raises while there is none."""
+    """A SlotGate that lets everybody in, and tells the real one later. `open_gate` raises while there is none."""
 
-    def __init__(self, loaded: Loaded | None, open_gate: Callable[[], SeatGate], tell: Callable[[str], None]) -> None:
+    def __init__(self, loaded: Loaded | None, open_gate: Callable[[], SlotGate], tell: Callable[[str], None]) -> None:
         self.loaded = loaded
         self.settings = loaded.settings if loaded is not None else Settings()
         self.folder = ""
@@ -50,7 +50,7 @@ class LateGate:
         self._tell = tell
         self._lease: Lease | None = None
         self._began = monotonic()
-        self._gate: SeatGate | None = None  # once it is back, and knows of us
+        self._gate: SlotGate | None = None  # once it is back, and knows of us
         self._trying: Thread | None = None
         self._next_try, self._pause_s = monotonic() + _FIRST_S, _FIRST_S
         self._own_credentials = Credentials(self.settings, self)

@@ -24,7 +24,7 @@ from fleetgate.gate.node import discovery, protocol
 from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Questions, Usage, Wanted
-from fleetgate.gate.slots.slot_gate import Left, SeatGate, Waits, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits, with_own_host_cap
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError, StoreMoved
@@ -46,7 +46,7 @@ _TICK_S = min(3.0, BEAT_S)
 
 
 class RemoteGate:
-    """A SeatGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
+    """A SlotGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RemoteGate:
         loaded: Loaded | None,
         folder: str,
         *,
-        open_direct: Callable[[], SeatGate],
+        open_direct: Callable[[], SlotGate],
         start: Callable[[], None] | None = None,
         tell: Callable[[str], None] | None = None,
         filed: bool = True,
@@ -67,7 +67,7 @@ class RemoteGate:
         self.me = process_identity.this_process()
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
-        self.direct: SeatGate | None = None  # once the node is given up
+        self.direct: SlotGate | None = None  # once the node is given up
         self.unapplied: list[str] = []
         self._address = ""
         self._own_credentials = Credentials(self.settings, self)
@@ -161,7 +161,7 @@ class RemoteGate:
         sock.close()
         return True
 
-    def go_direct(self, why: NodeGone) -> SeatGate:
+    def go_direct(self, why: NodeGone) -> SlotGate:
         """Give the node up, for good: the store is asked from now on."""
         if self.direct is None:
             self._link.close()

@@ -1,4 +1,4 @@
-"""What one who asks for a seat needs of the gate, whether it decides itself or a node does (`run`, `acquire`).
+"""What one who asks for a slot needs of the gate, whether it decides itself or a node does (`run`, `acquire`).
 
 `DirectGate` (gate/slots/direct_gate.py) has the store open. `RemoteGate` (gate/slots/node_gate.py) asks the node of its
 host.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Left:
-    """The ticket is no longer in line, and there is no lease: `why` is expired, cancelled or lost."""
+    """The ticket is no longer in the queue, and there is no lease: `why` is expired, cancelled or lost."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -38,13 +38,13 @@ def why_left(told: bytes | None) -> str:
 
 
 class Waits(Protocol):
-    """A place in line."""
+    """A place in the queue."""
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
 
 
-class SeatGate(Protocol):
+class SlotGate(Protocol):
     """The gate of one process that asks, holds and gives back."""
 
     loaded: Loaded | None
@@ -83,7 +83,7 @@ class SeatGate(Protocol):
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool: ...
 
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
-        """Ask once: the lease, the reason of a refusal, or None when the ticket stands in line now."""
+        """Ask once: the lease, the reason of a refusal, or None when the ticket waits in the queue now."""
 
     def waiter(
         self,
@@ -101,7 +101,7 @@ class SeatGate(Protocol):
         """A lease, as of the last decision."""
 
     def view(self, ident: str) -> TicketView | None:
-        """A ticket in line."""
+        """A ticket in the queue."""
 
     def is_hopeless(self, view: TicketView) -> bool:
         """Whether waiting is no use: a person must see to every candidate."""

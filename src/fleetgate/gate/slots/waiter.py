@@ -1,7 +1,7 @@
-"""Waiting in line without asyncio: a socket to be woken through, a slow poll behind it, deadlines without stampede.
+"""Waiting in the queue without asyncio: a socket to be woken through, a slow poll behind it, deadlines without stampede.
 
 - A grant comes as a datagram. The backstop poll, once a second, reads one row.
-- A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the line; the others look
+- A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the queue; the others look
   a little later whether somebody has acted.
 - Where the provider is asked for its usage, whoever has the key and is told to asks, in a thread
   (gate/providers/usage_questions.py).
@@ -165,7 +165,7 @@ class Waiter:
         return True
 
     def _look(self) -> None:
-        """Where in line are we?"""
+        """Where in the queue are we?"""
         self._next_look = monotonic() + POLL_S  # also when the store fails
         view = ticket_view(self._gate.replica.catch_up(), self._id, self._gate.now())
         if view is not None:

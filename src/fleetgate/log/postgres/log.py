@@ -4,9 +4,9 @@ A decision takes two round trips: one begins the transaction, locks the namespac
 clock; the other adds the commit and commits. The statements of a round trip have snapshots of their own (READ
 COMMITTED), so the tail is read as it is after the lock was had.
 
-- A commit by which somebody gets a seat, and one that was begun as durable, is on disk when `append` returns, as the
+- A commit by which somebody gets a slot, and one that was begun as durable, is on disk when `append` returns, as the
   server is set up to; others a moment later, and never after one that follows them. So a server that crashes may forget
-  that a seat was given back or that somebody queued up, and never one that is used.
+  that a slot was given back or that somebody queued up, and never one that is used.
 - Whoever is stopped or cut off while it has the lock loses both to `idle_in_transaction_session_timeout`.
 - A connection that is lost before COMMIT was sent means that nothing happened: TransactionLost, decide again. One that
   is lost after it: the lock is taken once more, so that the old transaction is over, and the commit looked for by its
@@ -582,5 +582,5 @@ class PostgresLog:
 
 
 def _lends(event: Event) -> bool:
-    """Whether somebody uses a seat because of this event. A grant that waits to be claimed is not used yet."""
+    """Whether somebody uses a slot because of this event. A grant that waits to be claimed is not used yet."""
     return isinstance(event, Claimed) or (isinstance(event, Granted) and event.claimed)

@@ -74,7 +74,7 @@ class Database:
                 self.reopen()
             if self._others_wait():
                 sleep(HAND_OVER_S)
-            taken = self._lock(LOCK_EX | LOCK_NB) or (wait and self._wait_in_line())
+            taken = self._lock(LOCK_EX | LOCK_NB) or (wait and self._wait_in_the_queue())
         except OSError as error:
             self.drop()
             raise self.failed(error) from error
@@ -115,7 +115,7 @@ class Database:
             return isinstance(error, BlockingIOError)
         return False
 
-    def _wait_in_line(self) -> bool:
+    def _wait_in_the_queue(self) -> bool:
         try:
             flock(self._folder_fd, LOCK_SH | LOCK_NB)
         except OSError:

@@ -109,9 +109,9 @@ class TicketShape(Struct):
     position: int
     models: list[str]
     kind: str
-    seats: int
+    slots: int
     priority: int
-    flow: str
+    project: str
     since: Time | None
     queued_at: Time | None
     expires_at: Time | None
@@ -134,14 +134,14 @@ class LeaseShape(Struct):
     id: str
     model: str | None
     kind: str
-    seats: int
+    slots: int
     pools: list[str]
     holder: ProcessShape | None
     child_pid: int | None
     command: str | None
     granted_at: Time | None
     age_s: float
-    flow: str
+    project: str
     claimed: bool
     lives_with: ProcessShape | None
     gone: bool | None
@@ -226,9 +226,9 @@ def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
         position=view.position,
         models=list(ticket.spec.models),
         kind=ticket.spec.kind,
-        seats=ticket.spec.seats,
+        slots=ticket.spec.slots,
         priority=ticket.priority,
-        flow=ticket.spec.project,
+        project=ticket.spec.project,
         since=moments.utc(ticket.since),
         queued_at=moments.utc(ticket.queued_at),
         expires_at=moments.utc(ticket.expires_at),
@@ -253,14 +253,14 @@ def lease_json(view: LeaseView, moments: Moments) -> LeaseShape:
         id=lease.id,
         model=lease.model or None,
         kind=ticket.spec.kind,
-        seats=ticket.spec.seats,
+        slots=ticket.spec.slots,
         pools=view.pools,
         holder=process_json(ticket.holder),
         child_pid=process_identity.pid_of(lease.child),
         command=ticket.command or None,
         granted_at=moments.utc(lease.granted_at),
         age_s=view.age_ms / 1000,
-        flow=ticket.spec.project,
+        project=ticket.spec.project,
         claimed=lease.claimed,
         lives_with=process_json(lease.lives_with),
         gone=moments.gone(lease.lives_with),

@@ -51,7 +51,7 @@ _RULES: tuple[Rule, ...] = (
     ("usage_window", "extra_usage", r"You're out of (?:extra usage|usage credits)\b.{0,20}\bresets\b"),
     ("quota", "usage_credits", r"You're out of (?:extra usage|usage credits)|.{1,20} requires usage credits"),
     ("quota", "org_usage", r"Your org is out of usage|Your group's usage limit is set to \$0"),
-    ("quota", "not_included", r"Your seat type doesn't include|Your usage allocation has been disabled"),
+    ("quota", "not_included", r"Your slot type doesn't include|Your usage allocation has been disabled"),
     ("usage_window", "limit", r"You've (?:hit|reached) your (?:[\w'.-]+ ){0,4}limit\b"),
     ("usage_window", "limit_reached", r"Claude (?:AI )?usage limit reached"),
     ("usage_window", "limit_reached", r"(?:5-hour|Session|Weekly|Opus|Sonnet|Haiku)(?: [\w-]+){0,2} limit reached"),

@@ -1,4 +1,4 @@
-// The seats of a pool as a row of cells: taken, foreign, cooling, free, and those withheld by a reduction.
+// The slots of a pool as a row of cells: taken, foreign, cooling, free, and those withheld by a reduction.
 import { attr, h, s } from "./dom.js";
 import { some } from "./format.js";
 
@@ -7,8 +7,8 @@ const ROW_PX = 290; // the narrowest card: cells are as large as one row allows
 
 export const KINDS = { used: "taken", foreign: "outside Fleetgate", cooling: "cooling", free: "free", withheld: "withheld" };
 
-/** How many of each. Seats over the limit are `over`: the limit was lowered below what is lent. */
-export function seatsOf(pool) {
+/** How many of each. Slots over the limit are `over`: the limit was lowered below what is lent. */
+export function slotsOf(pool) {
   const limit = pool.limit ?? pool.in_flight + pool.foreign + pool.cooling;
   const taken = pool.in_flight + pool.foreign;
   const free = Math.max(0, limit - taken - pool.cooling);
@@ -19,13 +19,13 @@ export function seatsOf(pool) {
 
 /** Whether somebody may be waiting for this pool, and not only for others that he needs as well. */
 export function inTheWay(pool) {
-  return pool.queued > 0 && (pool.paused || pool.reserved || pool.upstream !== null || seatsOf(pool).free === 0);
+  return pool.queued > 0 && (pool.paused || pool.reserved || pool.upstream !== null || slotsOf(pool).free === 0);
 }
 
 /** The row as a sentence. */
-export function seatsText(pool) {
-  const { taken, cooling, foreign, withheld, over } = seatsOf(pool);
-  const parts = [pool.limit === null ? `${some(taken, "seat")} taken` : `${taken} of ${some(pool.limit, "seat")} taken`];
+export function slotsText(pool) {
+  const { taken, cooling, foreign, withheld, over } = slotsOf(pool);
+  const parts = [pool.limit === null ? `${some(taken, "slot")} taken` : `${taken} of ${some(pool.limit, "slot")} taken`];
   if (foreign) parts.push(`${foreign} of them by agents started outside Fleetgate`);
   if (cooling) parts.push(`${cooling} cooling down`);
   if (withheld) parts.push(`${withheld} withheld after rate limits`);
@@ -33,37 +33,37 @@ export function seatsText(pool) {
   return parts.join(", ");
 }
 
-/** Draw the seats into an element: cells, or a bar when there are too many. */
-export function drawSeats(node, pool) {
-  const seats = seatsOf(pool);
+/** Draw the slots into an element: cells, or a bar when there are too many. */
+export function drawSlots(node, pool) {
+  const slots = slotsOf(pool);
   const order = ["used", "foreign", "cooling", "free", "withheld"];
-  const all = order.reduce((sum, kind) => sum + seats[kind], 0);
-  const shape = order.map((kind) => seats[kind]).join() + `/${seats.over}`;
+  const all = order.reduce((sum, kind) => sum + slots[kind], 0);
+  const shape = order.map((kind) => slots[kind]).join() + `/${slots.over}`;
   if (node.dataset.shape === shape) return;
   node.dataset.shape = shape;
-  attr(node, "aria-label", seatsText(pool));
-  attr(node, "class", all > MOST_CELLS ? "seats bar" : "seats");
-  if (all > MOST_CELLS) node.replaceChildren(bar(order, seats, all));
-  else cells(node, order.flatMap((kind) => Array(seats[kind]).fill(kind)), seats);
+  attr(node, "aria-label", slotsText(pool));
+  attr(node, "class", all > MOST_CELLS ? "slots bar" : "slots");
+  if (all > MOST_CELLS) node.replaceChildren(bar(order, slots, all));
+  else cells(node, order.flatMap((kind) => Array(slots[kind]).fill(kind)), slots);
 }
 
-function cells(node, kinds, seats) {
+function cells(node, kinds, slots) {
   if (node.firstElementChild?.tagName === "svg") node.replaceChildren();
   node.style.setProperty("--cell", `${Math.max(8, Math.min(26, Math.floor(ROW_PX / kinds.length) - 3))}px`);
   while (node.children.length > kinds.length) node.lastElementChild.remove();
   while (node.children.length < kinds.length) node.append(h("i", {}));
   kinds.forEach((kind, place) => {
-    const over = (kind === "used" || kind === "foreign") && place >= seats.limit;
-    attr(node.children[place], "class", over ? `seat ${kind} over` : `seat ${kind}`);
+    const over = (kind === "used" || kind === "foreign") && place >= slots.limit;
+    attr(node.children[place], "class", over ? `slot ${kind} over` : `slot ${kind}`);
   });
 }
 
-function bar(order, seats, all) {
-  const drawing = s("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", class: "seat-bar", "aria-hidden": "true" });
+function bar(order, slots, all) {
+  const drawing = s("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", class: "slot-bar", "aria-hidden": "true" });
   let x = 0;
   for (const kind of order) {
-    const width = (100 * seats[kind]) / all;
-    if (width) drawing.append(s("rect", { class: `seat-part ${kind}`, x, y: 0, width, height: 1 }));
+    const width = (100 * slots[kind]) / all;
+    if (width) drawing.append(s("rect", { class: `slot-part ${kind}`, x, y: 0, width, height: 1 }));
     x += width;
   }
   return drawing;
