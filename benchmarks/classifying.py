@@ -67,7 +67,7 @@ while left > 0:
 RUNNER = f"""
 import os, sys
 from fleetgate.runner.child import Child, tappable
-from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.supervisor import supervise
 from fleetgate.signals.agents import agent_for
 from fleetgate.signals.classify_process import Reader
@@ -75,7 +75,7 @@ read, argv = sys.argv[1], sys.argv[2:]
 child = Child.prepare(argv, os.environ, own_group=True, taps=tappable())
 reader = Reader(agent_for({ARGV!r}), {ARGV!r}, lambda: 0)
 child.start()
-end = supervise(child, on_bytes=reader.feed, ends=Ending(reader)) if read else supervise(child)
+end = supervise(child, on_bytes=reader.feed, ends=EarlyStop(reader)) if read else supervise(child)
 sys.exit(end.code or int(bool(read) and reader.judge(0, None).kind != "ok"))
 """
 

@@ -7,7 +7,7 @@ import tempfile
 import threading
 from typing import Any
 
-from fleetgate.gate.node.pooled_connection import BorrowedLink
+from fleetgate.gate.node.pooled_connection import PooledConnection
 from fleetgate.gate.node.server import Listener
 from fleetgate.log.clock import Clock
 from fleetgate.log.postgres import PostgresLog
@@ -44,7 +44,9 @@ class LendingNode:
 
     def open(self, clock: Clock | None = None) -> PostgresLog:
         """A log whose connection is borrowed."""
-        return PostgresLog(self.url, clock, link=lambda address, greet: BorrowedLink(address, greet, path=self.path))
+        return PostgresLog(
+            self.url, clock, link=lambda address, greet: PooledConnection(address, greet, path=self.path)
+        )
 
     def stop(self) -> None:
         if self._thread.is_alive():

@@ -15,8 +15,8 @@ from fleetgate.core.entities import Lease, Rule, Spec
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.library.lease_handles import Deferred
 from fleetgate.gate.serving import client_renewals as module
-from fleetgate.gate.serving.client_renewals import Clients, Gone, InLine, Stop
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.client_renewals import ClientRenewals, Gone, InLine, Stop
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
@@ -32,10 +32,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[Node, Clients]]:
-    async with Node(open_log(f"sqlite://{folder}"), None, str(folder)) as gate:
+async def opened(folder: Path) -> AsyncIterator[tuple[ServiceGate, ClientRenewals]]:
+    async with ServiceGate(open_log(f"sqlite://{folder}"), None, str(folder)) as gate:
         await gate.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0)))
-        clients = Clients(gate, GRACE_S)
+        clients = ClientRenewals(gate, GRACE_S)
         await clients.start()
         try:
             yield gate, clients
@@ -52,11 +52,11 @@ def at_once(tell: Callable[[], None]) -> Stop:
     return lambda: None
 
 
-def asking(gate: Node, ident: str, *, wait: bool = True, renew_ms: int = 60_000) -> cmd.Acquire:
+def asking(gate: ServiceGate, ident: str, *, wait: bool = True, renew_ms: int = 60_000) -> cmd.Acquire:
     return cmd.Acquire(ident, CODER, gate.me, wait, wake=gate.address, client="me", renew_ms=renew_ms)
 
 
-async def ended(gate: Node, kind: type) -> ev.Event:
+async def ended(gate: ServiceGate, kind: type) -> ev.Event:
     while True:
         history = await gate.with_log(lambda log: list(log.history()))
         found = [event for _, _, event in history if isinstance(event, kind)]
@@ -167,14 +167,14 @@ async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(
 
 
 @asynccontextmanager
-async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterator[tuple[Node, Clients]]:
+async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterator[tuple[ServiceGate, ClientRenewals]]:
     folder = str(tmp_path / "store")
-    node = Node(open_log(url or f"sqlite://{folder}"), None, folder)
+    node = ServiceGate(open_log(url or f"sqlite://{folder}"), None, folder)
     if me:
         node._me = node._replica.me = me
     async with node:
         await node.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0, on_429="step")))
-        clients = Clients(node, GRACE_S)
+        clients = ClientRenewals(node, GRACE_S)
         await clients.start()
         try:
             yield node, clients
@@ -182,7 +182,7 @@ async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterat
             await clients.stop()
 
 
-async def adoptions(gate: Node) -> list[tuple[str, str]]:
+async def adoptions(gate: ServiceGate) -> list[tuple[str, str]]:
     history = await gate.with_log(lambda log: list(log.history()))
     return [(event.id, event.adopted) for _, _, event in history if isinstance(event, ev.Granted) and event.adopted]
 

@@ -11,12 +11,12 @@ import pytest
 
 from fleetgate.api.events import feed as feeds
 from fleetgate.api.events import sse as streams
-from fleetgate.api.events.feed import Batch, Feed, Listener, Notice, Told
+from fleetgate.api.events.feed import Batch, Feed, FeedEvent, Listener, Notice
 from fleetgate.api.events.sse import Stream
 from fleetgate.api.history_reader import Archive
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import Commit, Position, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
@@ -29,7 +29,7 @@ class Service:
     version = "1"
     started_at = "now"
 
-    def __init__(self, gate: Node) -> None:
+    def __init__(self, gate: ServiceGate) -> None:
         self.gate = gate
         self.feed = Feed(gate)
         self.archive = Archive(gate)
@@ -66,13 +66,13 @@ class Wire:
         return found[0]
 
 
-async def cap(gate: Node, number: int) -> None:
+async def cap(gate: ServiceGate, number: int) -> None:
     await gate.decide(cmd.SetRule(Rule("requests", "umans", cap=number)))
 
 
 async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(feeds, "_MOST_PENDING", 3)
-    async with Node(MemoryLog()) as gate:
+    async with ServiceGate(MemoryLog()) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         stream = Stream(service, None, frozenset())  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ async def test_h2_a_reader_that_does_not_keep_up_is_told_so_and_let_go(monkeypat
 
 async def test_h2_a_reader_that_takes_nothing_at_all_is_let_go(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "STUCK_S", 0.05)
-    async with Node(MemoryLog()) as gate:
+    async with ServiceGate(MemoryLog()) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         running = asyncio.ensure_future(Stream(service, None, frozenset())({}, wire.receive, wire.send))  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
     folder = str(tmp_path / "store")
     clock = FakeClock(1_700_000_000_000)
     log = SqliteLog(folder, clock)
-    async with Node(log, None, folder) as gate:
+    async with ServiceGate(log, None, folder) as gate:
         service, wire = Service(gate), Wire()
         for number in range(1, 6):
             await cap(gate, number)
@@ -141,7 +141,7 @@ async def test_h2_what_is_no_longer_kept_is_said(tmp_path: Path):
 
 
 async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_one_of_another_log():
-    async with Node(MemoryLog()) as gate:
+    async with ServiceGate(MemoryLog()) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         await service.feed.stop()  # as far as it has read, the log is empty
@@ -158,7 +158,7 @@ async def test_h2_a_reader_that_knows_more_than_was_told_yet_is_not_taken_for_on
 
 async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
-    async with Node(MemoryLog()) as gate:
+    async with ServiceGate(MemoryLog()) as gate:
         service, wire = Service(gate), Wire()
         await service.feed.start()
         running = asyncio.ensure_future(Stream(service, None, frozenset({"granted"}))({}, wire.receive, wire.send))  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ async def test_h2_heartbeats_carry_how_far_a_filtered_stream_is(monkeypatch: pyt
 
 async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(feeds, "_TROUBLE_S", 0.01)
-    async with Node(MemoryLog()) as gate:
+    async with ServiceGate(MemoryLog()) as gate:
         service = Service(gate)
         await service.feed.start()
         listener = service.feed.listen()
@@ -205,7 +205,7 @@ async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.Monke
     monkeypatch.setattr(feeds, "_MOST_PENDING", 2)
     listener = Listener(0)
     for seq in (1, 2, 3, 4):
-        listener.tell(Batch([Told(seq, "x", b"")]))
+        listener.tell(Batch([FeedEvent(seq, "x", b"")]))
     assert listener.behind
     assert not listener.pending
     assert listener.seq == 2
@@ -216,7 +216,7 @@ async def test_h2_what_was_decided_together_is_read_in_slices_so_that_others_hav
 ) -> None:
     monkeypatch.setattr(feeds, "_EVENTS_AT_ONCE", 10)
     monkeypatch.setattr(feeds, "_IDLE_PAUSE_S", 0.01)
-    async with Node(MemoryLog()) as gate:
+    async with ServiceGate(MemoryLog()) as gate:
         feed = Feed(gate)
         slices: list[int] = []
         read = gate.commits

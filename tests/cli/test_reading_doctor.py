@@ -33,7 +33,7 @@ if sys.argv[2] == "stop":
 sys.stdin.read()
 """
 # Dies with its mailbox open.
-KILLED = "import os, sys; from fleetgate.gate import wake; box = wake.Mailbox(sys.argv[1]); os._exit(0)"
+KILLED = "import os, sys; from fleetgate.gate.wakeup import mailbox; box = mailbox.Mailbox(sys.argv[1]); os._exit(0)"
 CHECKS = ["versions", "environment", "config", "folder", "disk", "lock", "database", "writing", "clock", "holders",
           "counts", "caps", "sockets", "providers", "backoffs"]  # fmt: skip
 

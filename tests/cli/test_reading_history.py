@@ -19,7 +19,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Reason, Rule, Spec, Ticket
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.present.event_text import TYPES, event_json, sentence
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from tests.cli.changing import Cli, opened
 
 OPUS = "anthropic@work/claude-opus-4-6"
@@ -137,7 +137,7 @@ def test_o7_every_event_type_has_an_example_here():
 @pytest.mark.parametrize(("event", "says"), EXAMPLES, ids=lambda value: type(value).__name__)
 def test_o7_every_event_is_a_sentence_and_an_object(cli: Cli, event: ev.Event, says: str):
     assert says in sentence(event, 1000)
-    document = event_json(7, 1000, event, Moments(cli.gate))
+    document = event_json(7, 1000, event, LogTimes(cli.gate))
     assert list(document)[:3] == ["seq", "at", "type"]
     assert TYPES[str(document["type"])] is type(event)
     assert "wake" not in json.dumps(document)

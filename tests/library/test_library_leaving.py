@@ -8,7 +8,17 @@ import pytest
 
 import fleetgate
 from fleetgate.core import events as ev
-from tests.library.helpers import CODER, LockHolder, in_flight, in_queue, nothing_is_left, rival, turns, until, witnessed
+from tests.library.helpers import (
+    CODER,
+    LockHolder,
+    in_flight,
+    in_queue,
+    nothing_is_left,
+    rival,
+    turns,
+    until,
+    witnessed,
+)
 
 
 async def test_Y1_leaving_by_an_exception_releases_and_says_so_in_history(store: str) -> None:

@@ -11,7 +11,17 @@ import fleetgate
 from fleetgate.core import events as ev
 from fleetgate.core.views.pool_and_lease_views import PoolView
 from fleetgate.gate.library import background_tasks
-from tests.library.helpers import CODER, LockHolder, in_flight, in_queue, nothing_is_left, rival, turns, until, witnessed
+from tests.library.helpers import (
+    CODER,
+    LockHolder,
+    in_flight,
+    in_queue,
+    nothing_is_left,
+    rival,
+    turns,
+    until,
+    witnessed,
+)
 
 
 async def view_of(gate: fleetgate.Gate, pool: str = "umans") -> PoolView | None:

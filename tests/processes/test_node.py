@@ -72,7 +72,9 @@ def test_l2_runs_go_on_by_themselves_when_the_node_is_killed(fleet: Fleet) -> No
     node = start_node(fleet)
     go = fleet.folder / "go"
     runs = [fleet.run("--", *fleet.sleeper(f"s{number}", go)) for number in range(6)]
-    fleet.until(lambda: fleet.in_queue() == 4 and len(fleet.notes("start")) == 2, what="two that run and four that wait")
+    fleet.until(
+        lambda: fleet.in_queue() == 4 and len(fleet.notes("start")) == 2, what="two that run and four that wait"
+    )
     node.signal(signal.SIGKILL)
     go.touch()
     assert [run.wait(60) for run in runs] == [0] * 6

@@ -1,4 +1,6 @@
-"""The store goes away: agents go on, those in the queue wait and say so, `--fail-open` is counted later (SPEC Q2, R3)."""
+"""The store goes away: agents go on, those in the queue wait and say so, `--fail-open` is counted later (SPEC Q2,
+R3).
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,7 @@ def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_
 # `fleetgate run` that stops when it has a slot and a child that waits, and has not yet said whose slot it is.
 BEFORE_ITS_CLAIM = """
 import os, signal, sys
-from fleetgate.cli import run
+from fleetgate.cli.commands import run
 from fleetgate.cli.main import main
 prepare = run.Child.prepare
 once = [signal.SIGSTOP]

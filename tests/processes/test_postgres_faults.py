@@ -423,7 +423,7 @@ def test_R3_a_plain_no_is_believed_soon_and_silence_is_not(
     slept: list[float] = []
 
     def refuse(address: object) -> None:
-        raise connection.Lost(said)
+        raise connection.ConnectionLost(said)
 
     monkeypatch.setattr(connection, "connect", refuse)
     monkeypatch.setattr(connection, "sleep", slept.append)

@@ -27,7 +27,7 @@ from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup import other_hosts
 from fleetgate.log import open_log
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import Link
+from fleetgate.log.postgres.connection import ServerConnection
 from fleetgate.log.postgres.log import TAIL_COMMITS
 from fleetgate.log.protocol import Commit, StoreError
 from tests.postgres_server import Server
@@ -83,17 +83,19 @@ def waiting_elsewhere(other: DirectGate, tmp_path: Path, monkeypatch: pytest.Mon
             os.close(theirs)
 
 
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Link, str]]:
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ServerConnection, str]]:
     """Filled with every round trip from now on: by which connection, and what is asked."""
-    asked: list[tuple[Link, str]] = []
-    ask = Link.ask
+    asked: list[tuple[ServerConnection, str]] = []
+    ask = ServerConnection.ask
 
-    def noting(link: Link, text: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
+    def noting(
+        link: ServerConnection, text: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None
+    ) -> list[PGresult]:
         answer = ask(link, text, on=on, meanwhile=meanwhile)
         asked.append((link, text))
         return answer
 
-    monkeypatch.setattr(Link, "ask", noting)
+    monkeypatch.setattr(ServerConnection, "ask", noting)
     return asked
 
 

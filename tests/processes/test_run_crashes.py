@@ -223,7 +223,8 @@ def profile(frame, event, arg):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.register_at_fork(after_in_child=lambda: sys.setprofile(None))  # before Fleetgate's own
-from fleetgate.cli import asking, run, run_options  # noqa: not of interest
+from fleetgate.cli import acquire_slot, run_options  # noqa: not of interest
+from fleetgate.cli.commands import run  # noqa
 from fleetgate.cli.main import main
 sys.setprofile(profile)
 main(sys.argv[3:])
@@ -326,7 +327,7 @@ def test_l2_a_wrapper_killed_before_any_function_leaks_nothing(fleet: Fleet):
 # `fleetgate run` whose child is killed while it still waits for leave, before its pid could be read.
 CHILD_DIES = """
 import os, signal, sys
-from fleetgate.cli import run
+from fleetgate.cli.commands import run
 from fleetgate.cli.main import main
 from fleetgate.runner.child import Child
 

@@ -336,7 +336,7 @@ def test_supervise_leaves_handlers_mask_and_wakeup_as_they_were():
 import os, signal
 from fleetgate.runner.child import Child
 from fleetgate.runner.supervisor import supervise
-from fleetgate.runner import heard
+from fleetgate.runner import signal_listener as heard
 
 def facts():
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])

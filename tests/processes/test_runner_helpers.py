@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 WRAPPER = """
 import os, sys, time
-from fleetgate.runner import heard, supervise as supervising
+from fleetgate.runner import signal_listener as heard, supervisor as supervising
 from fleetgate.runner.child import CannotRun, Child
 from fleetgate.runner.terminal_foreground import has_terminal
 

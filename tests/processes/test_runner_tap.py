@@ -33,9 +33,9 @@ pytestmark = [
 
 WRAPPER = """
 import hashlib, json, os, sys
-from fleetgate.runner import supervise as supervising
+from fleetgate.runner import supervisor as supervising
 from fleetgate.runner.child import Child, tappable
-from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.terminal_foreground import has_terminal
 
 given = json.loads(os.environ.pop("WRAPPER"))
@@ -64,7 +64,7 @@ def on_end(end):
 child = Child.prepare(sys.argv[1:], os.environ, own_group=not has_terminal(), taps=tappable())
 child.start()
 say("pids", wrapper=os.getpid(), child=child.pid)
-ends = Ending(Told, **given["ends"]) if "ends" in given else None
+ends = EarlyStop(Told, **given["ends"]) if "ends" in given else None
 end = supervising.supervise(
     child, on_bytes=on_bytes, ends=ends, on_ending=lambda why: say("on_ending", why=why), on_end=on_end
 )

@@ -493,7 +493,9 @@ class Book:
         return self.option(spec.kind, self.groups(spec, model)[pool], "max_hold_ms", MAX_HOLD_MS[spec.kind])
 
     def _check_order(self, entered: Ticket, model: str) -> None:
-        """A4: nobody of the same project who was ahead, asks, and needs a pool that this one takes could have entered."""
+        """A4: nobody of the same project who was ahead, asks, and needs a pool that this one takes could have
+        entered.
+        """
         pools = set(self.limits(entered.spec, model))
         for other in self.tickets.values():
             same_line = other.spec.project == entered.spec.project and other.spec.kind == entered.spec.kind

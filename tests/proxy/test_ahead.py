@@ -1,4 +1,6 @@
-"""A request that came as a whole is in the queue before its task begins (SPEC X2, X4): what if that task ends at once."""
+"""A request that came as a whole is in the queue before its task begins (SPEC X2, X4): what if that task ends at
+once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetgate.config.file import load
-from fleetgate.gate.node.node import HostNode
+from fleetgate.gate.node.node import Node
 from fleetgate.log import open_log
 from fleetgate.proxy.app import Proxy
 
@@ -46,10 +48,10 @@ class Silent:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[HostNode, Proxy]]:
+async def opened(folder: Path) -> AsyncIterator[tuple[Node, Proxy]]:
     (folder / "config.toml").write_text(CONFIG)
     url = f"sqlite://{folder}/store"
-    async with HostNode(open_log(url), load(str(folder / "config.toml")), str(folder)) as gate:
+    async with Node(open_log(url), load(str(folder / "config.toml")), str(folder)) as gate:
         proxy = Proxy(gate, loopback=True, is_token=lambda key: False, folder=str(folder))
         await proxy.start()
         yield gate, proxy
@@ -62,7 +64,7 @@ def request(path: bytes = b"/fake/chat/completions") -> dict[str, Any]:
     return {**asked, "path": path.decode(), "raw_path": path, "fleetgate.client": Silent()}
 
 
-async def held(gate: HostNode) -> tuple[int, int]:
+async def held(gate: Node) -> tuple[int, int]:
     state = await gate.read()
     return len(state.leases), len(state.tickets)
 

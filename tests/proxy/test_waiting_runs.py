@@ -11,7 +11,7 @@ import pytest
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.node import discovery
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.gate.slots.node_gate import RemoteGate
+from fleetgate.gate.slots.node_gate import NodeGate
 from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log import open_log
 from tests.proxy.proxied import CHAT, MESSAGES, Proxied
@@ -27,7 +27,7 @@ def test_a_run_is_told_that_its_calls_wait_in_the_queue_or_are_in_flight(proxied
     def no_store() -> SlotGate:
         raise FleetgateError("the node is there, and is asked")
 
-    remote = RemoteGate(discovery.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)
+    remote = NodeGate(discovery.socket_path(folder, f"sqlite://{folder}"), None, folder, open_direct=no_store)
     with gate.begin(path=f"/l/{other}/fake/chat/completions"):
         gate.provider.wait_until(lambda stats: stats.active == 1, 60)
         assert direct.has_open_calls(other), "it is at the provider"

@@ -28,7 +28,7 @@ PATIENCE_S = 20.0
 # `fleetgate run`; just before it commits the pid of its child, which waits, the database is replaced by its backup.
 REPLACED = """
 import os, shutil, sys
-from fleetgate.cli import run
+from fleetgate.cli.commands import run
 from fleetgate.cli.main import main
 from fleetgate.runner.child import Child
 

@@ -16,7 +16,7 @@ from fleetgate.jobs import actions, job_record, job_store, submit
 from fleetgate.jobs.job_owner import Owners, must_seal, uid_of, user_name
 from fleetgate.jobs.job_record import Job, JobSpec
 from fleetgate.jobs.sealed_files import NotTrusted, Sealed, unseal
-from fleetgate.jobs.worker_process import Hand, Wants
+from fleetgate.jobs.worker_process import Wants, WorkerProcess
 from fleetgate.log import open_log
 
 SECRET = "S3cr3tV4lueXYZ"
@@ -164,7 +164,7 @@ def leases_taken_as(folder: str, uid: int, users: tuple[str, ...] = ()) -> int:
             os.setgid(uid)
             os.setuid(uid)
             gate = DirectGate(open_log(f"sqlite://{folder}"), None, folder)
-            hand = Hand(gate, Wants(users=users), -1, lambda text: None)
+            hand = WorkerProcess(gate, Wants(users=users), -1, lambda text: None)
             hand._get_ready = lambda: None  # type: ignore[method-assign]
             hand._rest = lambda longest_s: None  # type: ignore[method-assign]
             code = 0 if hand.next_lease() is None else 1
@@ -219,7 +219,7 @@ def test_the_model_of_a_sealed_job_is_one_that_it_was_submitted_with(shared: Dir
     from fleetgate.jobs.attempt import Attempt
 
     ident = submitted(shared, "sh", "-c", "echo {model}", models=("a/b",))
-    hand = Hand(shared, Wants(), -1, lambda text: None)
+    hand = WorkerProcess(shared, Wants(), -1, lambda text: None)
     hand._get_ready = lambda: None  # type: ignore[method-assign]
     lease = hand.next_lease()
     job = job_store.find(shared.log, ident)

@@ -88,7 +88,7 @@ def test_a_worker_whose_hands_do_not_come_is_trouble_after_a_while(
 TROUBLED = """
 import errno, os, sys
 sys.path.pop(0)
-from fleetgate.cli import crew
+from fleetgate.cli import serve_workers as crew
 from fleetgate.cli.main import main
 
 flag, command = sys.argv.pop(1), crew.python_command

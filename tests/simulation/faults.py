@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fleetgate.core.events import Event
 from fleetgate.log.host_beats import GAP_MS
 from fleetgate.log.postgres import PostgresLog
-from fleetgate.log.postgres.connection import Lost
+from fleetgate.log.postgres.connection import ConnectionLost
 from fleetgate.log.protocol import KEEP_BYTES, Commit, Head, Log, Position, SideWrite, Stored, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
 
@@ -84,7 +84,7 @@ class FaultyLog:
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise error
         if name.startswith("trip"):
-            raise Lost(f"injected at {name}")
+            raise ConnectionLost(f"injected at {name}")
         raise StoreError(f"injected at {name}")
 
     @property
@@ -254,7 +254,7 @@ def _look_at_trips(log: PostgresLog, faults: FaultyLog) -> None:
             faults.step("trip")
             results = ask(sql, on=on, meanwhile=meanwhile)
             faults.step("trip COMMITTED" if sql.startswith("INSERT INTO fleetgate.log") else "trip made")
-        except (Lost, KeyboardInterrupt):
+        except (ConnectionLost, KeyboardInterrupt):
             link.drop()
             raise
         return results

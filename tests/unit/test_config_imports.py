@@ -10,10 +10,10 @@ ON_THE_WAY = """
 import sys
 import msgspec, fleetgate.core.pools.effective_caps, os, typing
 before = set(sys.modules)
-from fleetgate.config import environment, load, paths
+from fleetgate.config import environment, file, paths
 paths.config_path(), paths.store_url()
 environment.Environment.read({"FLEETGATE_AGENTS": "host=3", "FLEETGATE_MODELS": "a/b"})
-loaded = load.load(sys.argv[1])
+loaded = file.load(sys.argv[1])
 print(" ".join(sorted(name for name in set(sys.modules) - before if not name.startswith("fleetgate"))))
 print(" ".join(sorted(name for name in set(sys.modules) - before if name.startswith("fleetgate"))))
 """

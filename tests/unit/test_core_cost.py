@@ -10,7 +10,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
-from fleetgate.core.queue.positions import Line
+from fleetgate.core.queue.positions import QueueView
 from fleetgate.core.state.state import State
 from tests.property.harness import SECOND, START
 
@@ -82,7 +82,7 @@ def lose(engine: Engine, now: int) -> None:
 
 
 def first_page(engine: Engine, now: int) -> None:
-    assert len(Line(engine.state, now).page(0, 20)) == 20
+    assert len(QueueView(engine.state, now).page(0, 20)) == 20
 
 
 def counted(work: Callable[[], None]) -> int:

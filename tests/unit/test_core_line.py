@@ -132,7 +132,9 @@ def test_a4_projects_are_compared_in_the_pool_that_both_need(first):
 
 
 def test_a4_a_project_moves_up_when_its_first_queue_is_served():
-    """Queues of one project, parked on one pool: the next of them is found, also after its project has fallen behind."""
+    """Queues of one project, parked on one pool: the next of them is found, also after its project has fallen
+    behind.
+    """
     bench = Bench(agents={"host": 1})
     bench.agent("x", SONNET, project="x")
     models = [SONNET, OPUS, CODER, "openai/gpt-5"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetgate.core import commands as cmd
-from fleetgate.core.queue.positions import Line, row_of
+from fleetgate.core.queue.positions import QueueView, row_of
 from fleetgate.core.views.pool_and_lease_views import capacity, ticket_view, ticket_views
 from tests.property.harness import OPUS, SECOND, SONNET, Bench
 
@@ -28,7 +28,7 @@ def test_a5_a_part_of_the_queue_is_that_part_of_the_whole(offset: int, limit: in
     bench = crowd()
     whole = ticket_views(bench.state, bench.now)
     assert len(whole) == 24
-    assert Line(bench.state, bench.now).page(offset, limit) == whole[offset : offset + limit]
+    assert QueueView(bench.state, bench.now).page(offset, limit) == whole[offset : offset + limit]
 
 
 def test_a5_one_ticket_has_the_place_that_the_listing_gives_it():
@@ -109,7 +109,7 @@ def test_a5_those_who_stand_aside_are_listed_last_each_at_a_place_of_its_own():
 
 def test_a5_a_line_that_was_noted_down_is_walked_while_the_state_goes_on():
     bench = crowd()
-    line = Line(bench.state, bench.now)
+    line = QueueView(bench.state, bench.now)
     before = {view.ticket.id for view in line.page()}
     bench.do(cmd.Cancel("t02"))
     bench.agent("new", OPUS)
@@ -137,14 +137,14 @@ def test_a5_some_of_the_queue_are_walked_with_the_places_that_they_have_in_the_w
     bench = crowd()
     chosen = ("t03", "t07", "t11")
     whole = [view for view in ticket_views(bench.state, bench.now) if view.ticket.id in chosen]
-    assert list(Line(bench.state, bench.now).walk(lambda ticket: ticket.id in chosen)) == whole
+    assert list(QueueView(bench.state, bench.now).walk(lambda ticket: ticket.id in chosen)) == whole
     assert len(whole) == 3
 
 
 def test_a5_those_of_one_row_have_the_places_that_the_listing_gives_them():
     bench = crowd()
     spec = bench.state.tickets["t01"].spec
-    line, row = Line(bench.state, bench.now, spec), row_of(bench.state, spec, bench.now)
+    line, row = QueueView(bench.state, bench.now, spec), row_of(bench.state, spec, bench.now)
     places = line.places(row)
     assert "t01" in places
     assert list(places.values()) == [view for view in ticket_views(bench.state, bench.now) if view.ticket.id in places]

@@ -17,7 +17,7 @@ from fleetgate.core.entities import Spec
 from fleetgate.core.pools.backoff import NO_CREDENTIAL
 from fleetgate.gate.providers import credentials as subject
 from fleetgate.gate.providers.credential_owner import read_credential
-from fleetgate.gate.providers.credentials import SALT, WELL_KNOWN, Credentials, Held
+from fleetgate.gate.providers.credentials import SALT, WELL_KNOWN, Credentials, HeldCredential
 from fleetgate.gate.replica.replica import Replica
 from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import Log, StoreError
@@ -27,7 +27,7 @@ SECRET = "sk-umans-0123456789"
 OLD = 1_600_000_000  # long ago: what a file says of itself then can be trusted
 
 
-NONE = Held(NO_CREDENTIAL)
+NONE = HeldCredential(NO_CREDENTIAL)
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_b3_a_store_that_fails_makes_a_credential_unknown_and_nothing_worse(monk
             raise StoreError("the disk is full")
 
     monkeypatch.setenv("UMANS_KEY", SECRET)
-    assert by_variable(Broken()).used_for("umans/x") == Held()
+    assert by_variable(Broken()).used_for("umans/x") == HeldCredential()
 
 
 # Keys in variables.
@@ -131,16 +131,16 @@ def test_b3_a_known_place_that_is_empty_holds_no_credential_and_an_unknown_place
 ) -> None:
     log = MemoryLog()
     look = by_variable(log)
-    assert look.used_for("umans@work/x") == look.used_for("") == Held()
+    assert look.used_for("umans@work/x") == look.used_for("") == HeldCredential()
     assert log.side(*SALT) is None, "where there is nothing to know, nothing is written"
     monkeypatch.delenv("UMANS_KEY", raising=False)
     assert look.used_for("umans/x") == NONE
     monkeypatch.setenv("UMANS_KEY", "")
     assert look.used_for("umans/x") == NONE
     monkeypatch.setenv("UMANS_KEY", SECRET)
-    assert look.used_for("umans@work/x") == Held(), "the config names the default account's key"
+    assert look.used_for("umans@work/x") == HeldCredential(), "the config names the default account's key"
     assert look.used_for("another/x") == NONE, "opencode keeps logins of any provider"
-    assert look.used_for("") == Held()
+    assert look.used_for("") == HeldCredential()
 
 
 @pytest.mark.parametrize("provider", WELL_KNOWN)
@@ -221,7 +221,7 @@ def test_b3_a_file_that_was_written_just_now_is_read_again_though_its_stat_is_th
     ids=["empty", "blank", "half written", "deep", "not text", "huge"],
 )
 def test_b3_what_cannot_be_a_whole_credential_is_an_unknown_one(tmp_path: Path, content: bytes) -> None:
-    assert by_file(MemoryLog(), written(tmp_path / "key", content)).used_for("umans/x") == Held()
+    assert by_file(MemoryLog(), written(tmp_path / "key", content)).used_for("umans/x") == HeldCredential()
 
 
 def test_b3_a_largest_file_is_still_read(tmp_path: Path) -> None:
@@ -238,11 +238,11 @@ def test_b3_hostile_places_neither_block_nor_fail(tmp_path: Path, monkeypatch: p
     places = ["fifo", "folder", "dangling", "loop", "nothing", "file/below", "x" * 300]
     for path in [*(str(tmp_path / place) for place in places), "/dev/zero", "/dev/tty"]:
         used = looking(MemoryLog(), umans=Provider(credential_file=path)).used_for("umans/x")
-        assert used == (Held() if os.path.lexists(path) else NONE), path
+        assert used == (HeldCredential() if os.path.lexists(path) else NONE), path
     states = [by_file(MemoryLog(), tmp_path / place).place("umans").state for place in places]
     assert states == ["unreadable", "unreadable", "missing", "unreadable", "missing", "missing", "unreadable"]
     monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    assert by_file(MemoryLog(), file).used_for("umans/x") == Held()
+    assert by_file(MemoryLog(), file).used_for("umans/x") == HeldCredential()
 
 
 def test_b3_a_place_that_became_a_fifo_after_the_look_is_not_waited_for(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_b3_a_place_that_became_a_fifo_after_the_look_is_not_waited_for(tmp_path
 def test_b3_a_home_that_is_not_known_makes_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
     look = looking(MemoryLog(), umans=Provider(credential_file="~/key"))
-    assert look.used_for("umans/x") == Held()
+    assert look.used_for("umans/x") == HeldCredential()
     assert look.place("umans").state == "unreadable"
     assert look.missing("umans/x") == ""
 
@@ -295,7 +295,7 @@ def test_a_new_login_in_an_agents_own_file_ends_the_backoff_of_a_refused_login(
         replica.decide(look.news(replica.state))
         assert not replica.state.backoffs
     assert look.place(provider) == (f"{path} is there", "found")
-    assert look.used_for(f"{provider}@work/x") == Held(), "they are of the default account"
+    assert look.used_for(f"{provider}@work/x") == HeldCredential(), "they are of the default account"
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_login_file_that_is_half_written_or_hostile_says_nothing(tmp_path: Pat
         written(path, content)
     path.unlink()
     os.mkfifo(path)
-    assert looking(MemoryLog()).used_for("anthropic/x") == Held()
+    assert looking(MemoryLog()).used_for("anthropic/x") == HeldCredential()
 
 
 # Whose account it is.
@@ -413,7 +413,7 @@ def test_b3_in_a_file_for_several_providers_only_its_own_part_counts(tmp_path: P
 # What the engine is told.
 
 
-def failing(replica: Replica, model: str, outcome: str, held: Held) -> None:
+def failing(replica: Replica, model: str, outcome: str, held: HeldCredential) -> None:
     ident = f"r{replica.state.seq}"
     replica.decide([cmd.Acquire(ident, Spec((model,), "requests"), "me")])
     replica.decide([cmd.Release(ident, outcome, credential=held.digest, identity=held.identity)])
@@ -429,7 +429,7 @@ def test_b3_only_what_ends_a_backoff_is_told_and_without_backoffs_no_file_is_loo
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", lambda *_: pytest.fail("nobody asked"))
         assert look.news(replica.state) == []
-        failing(replica, "other/x", "auth", Held())
+        failing(replica, "other/x", "auth", HeldCredential())
         assert look.news(replica.state) == []
     failing(replica, "umans/x", "auth", used)
     assert look.news(replica.state) == [], "it is still the same"

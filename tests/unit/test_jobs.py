@@ -18,7 +18,7 @@ from fleetgate.jobs.retry_policy import (
     LONGEST_PAUSE_MS,
     MOST_LOSSES,
     UNNAMED_LIMIT_MS,
-    Ended,
+    AttemptEnd,
     lost,
     pause_ms,
     valid_retry_on,
@@ -67,17 +67,17 @@ def test_j4_an_edge_that_does_not_begin_here_is_refused_with_what_is_valid():
 
 @pytest.mark.parametrize("kind", ["rate_limited", "overloaded", "usage_window", "quota", "auth"])
 def test_j3_a_limit_spends_no_retry_and_waits_for_its_backoff(kind: str):
-    found = verdict(job(failures=3, retries=3), Ended(kind, exit_code=1, model="a/b"), 0.5)
+    found = verdict(job(failures=3, retries=3), AttemptEnd(kind, exit_code=1, model="a/b"), 0.5)
     assert (found.edge, found.pause_ms) == ("limit", 0)
 
 
 def test_j3_a_limit_of_a_job_without_a_model_pauses_by_itself():
-    assert verdict(job(), Ended("rate_limited"), 0.5).pause_ms == UNNAMED_LIMIT_MS
-    assert verdict(job(), Ended("rate_limited", wait_ms=7000), 0.5).pause_ms == 7000
+    assert verdict(job(), AttemptEnd("rate_limited"), 0.5).pause_ms == UNNAMED_LIMIT_MS
+    assert verdict(job(), AttemptEnd("rate_limited", wait_ms=7000), 0.5).pause_ms == 7000
 
 
 def test_j3_a_failure_spends_a_retry_until_none_is_left():
-    failed = Ended("local_error", exit_code=1)
+    failed = AttemptEnd("local_error", exit_code=1)
     assert verdict(job(failures=2, retries=3), failed, 0.5).edge == "again"
     assert verdict(job(failures=3, retries=3), failed, 0.5) == ("fail", "exit 1", 0)
 
@@ -91,10 +91,10 @@ def test_j3_pauses_grow_up_to_a_bound_and_are_jittered():
 
 def test_j3_only_what_is_named_is_tried_again():
     named = job(retry_on=("75", "server_error"))
-    assert verdict(named, Ended("local_error", exit_code=75), 0).edge == "again"
-    assert verdict(named, Ended("server_error", exit_code=1), 0).edge == "again"
-    assert verdict(named, Ended("local_error", exit_code=1), 0).edge == "fail"
-    assert verdict(job(retry_on=("143",)), Ended("local_error", signal=15), 0).edge == "again"
+    assert verdict(named, AttemptEnd("local_error", exit_code=75), 0).edge == "again"
+    assert verdict(named, AttemptEnd("server_error", exit_code=1), 0).edge == "again"
+    assert verdict(named, AttemptEnd("local_error", exit_code=1), 0).edge == "fail"
+    assert verdict(job(retry_on=("143",)), AttemptEnd("local_error", signal=15), 0).edge == "again"
     assert [word for word in ("0", "1", "255", "256", "ok", "auth", "x", "²") if valid_retry_on(word)] == [
         "1",
         "255",
@@ -103,14 +103,14 @@ def test_j3_only_what_is_named_is_tried_again():
 
 
 def test_j3_the_other_ends_of_an_attempt():
-    assert verdict(job(), Ended("ok", exit_code=0), 0) == ("finish", "", 0)
-    assert verdict(job(), Ended("ok", exit_code=0, ended_because="cancel"), 0).edge == "cancel"
-    assert verdict(job(), Ended("local_error", signal=15, ended_because="hand_back"), 0).edge == "hand_back"
-    assert verdict(job(), Ended("local_error", exit_code=127, hopeless=True), 0).edge == "fail"
-    assert verdict(job(retries=0), Ended("local_error", exit_code=1, stale_session=True), 0).edge == "limit"
-    overstayed = verdict(job(retries=0), Ended("local_error", signal=15, ended_because="overstayed"), 0)
+    assert verdict(job(), AttemptEnd("ok", exit_code=0), 0) == ("finish", "", 0)
+    assert verdict(job(), AttemptEnd("ok", exit_code=0, ended_because="cancel"), 0).edge == "cancel"
+    assert verdict(job(), AttemptEnd("local_error", signal=15, ended_because="hand_back"), 0).edge == "hand_back"
+    assert verdict(job(), AttemptEnd("local_error", exit_code=127, hopeless=True), 0).edge == "fail"
+    assert verdict(job(retries=0), AttemptEnd("local_error", exit_code=1, stale_session=True), 0).edge == "limit"
+    overstayed = verdict(job(retries=0), AttemptEnd("local_error", signal=15, ended_because="overstayed"), 0)
     assert overstayed.why == "ended by its time-out"
-    assert verdict(job(retries=0), Ended("server_error"), 0).why == "server_error"
+    assert verdict(job(retries=0), AttemptEnd("server_error"), 0).why == "server_error"
 
 
 def test_j2_a_job_that_takes_its_worker_down_each_time_is_lost_in_the_end():

@@ -30,7 +30,7 @@ def said_by_system(code: int, path: str | None = None) -> OSError:
         (
             said_by_sqlite(sqlite3.SQLITE_NOTADB, "file is not a database"),
             "/s/fleetgate.db is damaged",
-            "mv /s/headg",
+            "mv /s/fleetg",
         ),
         (said_by_sqlite(sqlite3.SQLITE_CORRUPT, "malformed"), "/s/fleetgate.db is damaged", "fleetgate doctor"),
         (said_by_sqlite(sqlite3.SQLITE_CORRUPT_INDEX, "malformed"), "/s/fleetgate.db is damaged", "fleetgate doctor"),

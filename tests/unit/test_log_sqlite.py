@@ -290,17 +290,17 @@ def test_files_that_go_away_while_they_are_opened_are_looked_for_again(
 ) -> None:
     first = open_log()
     commit(first, [Returned(id="a")])
-    look = connection.Database._look
+    look = connection.StoreConnection._look
     looks: list[int] = []
 
-    def moved_in_between(db: connection.Database) -> tuple[int, ...]:
+    def moved_in_between(db: connection.StoreConnection) -> tuple[int, ...]:
         looks.append(1)
         if len(looks) == 1:
             raise FileNotFoundError(2, "No such file or directory", db.wal_path)  # as `store copy` moves it
         return look(db)
 
     monkeypatch.setattr(connection, "REPLACING_S", 0.0)
-    monkeypatch.setattr(connection.Database, "_look", moved_in_between)
+    monkeypatch.setattr(connection.StoreConnection, "_look", moved_in_between)
     assert last_position(open_log()) == last_position(first)
     assert len(looks) > 1
 
@@ -309,7 +309,7 @@ def test_upkeep_of_a_write_ahead_log_that_went_away_waits_for_the_next_time(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log()
-    monkeypatch.setattr(connection.Database, "in_place", lambda db: True)
+    monkeypatch.setattr(connection.StoreConnection, "in_place", lambda db: True)
     (folder / "fleetgate.db-wal").unlink()
     log.maintain(1_000)
 
@@ -417,7 +417,7 @@ def test_looking_at_the_folder_is_enough_once_it_has_settled(
     log = open_log()
     position = fill(log, 2)[-1]
     looks = []
-    monkeypatch.setattr(connection.Database, "_look", lambda db: looks.append(db))
+    monkeypatch.setattr(connection.StoreConnection, "_look", lambda db: looks.append(db))
     assert log.read(position) == []
     assert log.try_lock()
     log.unlock()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetgate.log import StoreError, open_log
-from fleetgate.log.postgres.connection import Lost, connect
+from fleetgate.log.postgres.connection import ConnectionLost, connect
 from fleetgate.log.postgres.url import parse
 from fleetgate.log.store_url import local_folder, shown
 
@@ -106,7 +106,7 @@ def test_c3_what_libpqs_own_variables_say_stands_and_the_url_is_above_them(monke
     monkeypatch.setattr(psycopg, "connect", note)
     for variable, url in (("", ""), ("9", ""), ("9", "?connect_timeout=4")):
         monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
-        with pytest.raises(Lost, match="no server"):
+        with pytest.raises(ConnectionLost, match="no server"):
             connect(parse(f"postgresql://h/d{url}"))
     assert [settings.get("connect_timeout") for settings in asked] == ["3", None, "4"]
     assert all(settings["tcp_user_timeout"] == "10000" for settings in asked)

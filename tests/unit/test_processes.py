@@ -230,7 +230,10 @@ def test_l2_a_living_process_that_proc_hides_is_not_taken_for_gone(
 
 @linux
 def test_l2_a_child_in_a_pid_namespace_without_its_own_proc_takes_nobody_for_gone() -> None:
-    script = "from fleetgate.gate import processes as p; me = p.this_process(); print(p.is_gone(me), p.pid_of(me))"
+    script = (
+        "from fleetgate.gate.liveness import process_identity as p; me = p.this_process()\n"
+        "print(p.is_gone(me), p.pid_of(me))"
+    )
     ran = subprocess.run(
         ["unshare", "--pid", "--fork", sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
@@ -242,7 +245,7 @@ def test_l2_a_child_in_a_pid_namespace_without_its_own_proc_takes_nobody_for_gon
 @linux
 def test_a_process_in_another_container_is_unknown_here_and_we_are_unknown_there() -> None:
     script = (
-        "import sys; from fleetgate.gate import processes as p\n"
+        "import sys; from fleetgate.gate.liveness import process_identity as p\n"
         "me = p.this_process(); print(me, p.is_gone(me), p.is_gone(sys.argv[1]))"
     )
     ran = subprocess.run(
@@ -319,8 +322,11 @@ def test_a_long_command_line_is_read_to_its_end() -> None:
 def test_these_modules_add_nothing_to_a_start_that_it_would_feel() -> None:
     script = (
         "import sys, fleetgate.log; before = set(sys.modules)\n"
-        "from fleetgate.gate import ids, memory, processes, wake\n"
-        "processes.this_process(); wake.send('/nowhere.wake', b''); memory.room(0, 1); ids.new_id()\n"
+        "from fleetgate.gate import request_ids\n"
+        "from fleetgate.gate.liveness import free_memory, process_identity\n"
+        "from fleetgate.gate.wakeup import mailbox\n"
+        "process_identity.this_process(); mailbox.send('/nowhere.wake', b''); free_memory.room(0, 1)\n"
+        "request_ids.new_id()\n"
         "print(*set(sys.modules) - before)"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()

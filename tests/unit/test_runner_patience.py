@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetgate.runner import early_stop as subject
-from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
 from fleetgate.signals.agents import agent_for
 from fleetgate.signals.classify_process import Reader, Refusal
@@ -101,7 +101,7 @@ def test_refusals_in_a_row_share_one_patience_and_progress_begins_another() -> N
 
 def test_patience_ends_an_agent_that_says_nothing_more_and_spares_one_that_gets_on() -> None:
     told = Told()
-    ending = Ending(told, record_s=None, patience=Patience(told, 120, lambda: False))
+    ending = EarlyStop(told, record_s=None, patience=Patience(told, 120, lambda: False))
     ending.begin(0)
     told.refused("rate_limited")
     ending.wrote(40_000)
@@ -132,7 +132,7 @@ def test_an_agent_whose_records_cannot_be_read_is_not_ended_for_want_of_patience
             pass
 
     told = Broken()
-    ending = Ending(told, patience=Patience(told, 120, lambda: False))
+    ending = EarlyStop(told, patience=Patience(told, 120, lambda: False))
     ending.begin(0)
     ending.wrote(1_000)
     assert ending.verdict(2_000) == ""
@@ -284,13 +284,13 @@ def test_time_that_an_agent_waits_for_a_processor_is_not_its_own(monkeypatch: py
     monkeypatch.setattr(subject, "waited_for_processor_ms", lambda group: waited_ms if group == 7 else 0.0)
     told = Told()
     told.records_seen = 0
-    ending = Ending(told)
+    ending = EarlyStop(told)
     ending.begin(0, 7)
     assert ending.verdict(180_000) == "", "most of the time it stood in the system's own queue"
     assert ending.next_deadline() == 330_000
     waited_ms = 150_500.0
     assert ending.verdict(330_000) == "no_record", "it had a processor, and said nothing"
-    other = Ending(told)
+    other = EarlyStop(told)
     other.begin(0, 8)
     assert other.verdict(180_000) == "no_record"
 

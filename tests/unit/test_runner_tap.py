@@ -14,8 +14,8 @@ import pytest
 
 from fleetgate.runner import output_tap as tapping
 from fleetgate.runner.child import tappable
-from fleetgate.runner.early_stop import Ending, group_lives
-from fleetgate.runner.output_tap import Tap, Taps
+from fleetgate.runner.early_stop import EarlyStop, group_lives
+from fleetgate.runner.output_tap import OutputTap, Taps
 
 
 class Bench:
@@ -24,7 +24,7 @@ class Bench:
     def __init__(self, out_fd, on_bytes=None):
         self.shown: list[bytes] = []
         in_fd, self.fd = os.pipe()
-        self.tap = Tap(1, in_fd, on_bytes or (lambda stream, data: self.shown.append(data)), out_fd)
+        self.tap = OutputTap(1, in_fd, on_bytes or (lambda stream, data: self.shown.append(data)), out_fd)
         self.poll = select.poll()
         self.taps = Taps([self.tap], self.poll)
 
@@ -322,7 +322,7 @@ class Told:
 
 
 def begun(told, **options):
-    ending = Ending(told, **options)
+    ending = EarlyStop(told, **options)
     ending.begin(1_000)
     return ending
 

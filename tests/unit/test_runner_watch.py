@@ -10,11 +10,10 @@ from fleetgate.config.settings import Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.errors import FleetgateError
-from fleetgate.gate.providers.credentials import Held
+from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.runner import agent_run
-from fleetgate.runner.agent_run import Watch
-from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.agent_run import AgentRun
 
 OPENCODE = ["opencode", "run", "--format", "json", "hi"]
 LEASE = Lease(Ticket("t1", Spec(("x/y",)), "me", 0, 1, 0, 0, 0), "x/y", 0, 1)
@@ -58,7 +57,7 @@ class Watched:
         monkeypatch.setattr(agent_run, "monotonic", lambda: self.now_s)
         self.gate = Gate()
         self.said: list[str] = []
-        self.watch = Watch(
+        self.watch = AgentRun(
             cast(SlotGate, self.gate),
             LEASE,
             OPENCODE,
@@ -67,11 +66,11 @@ class Watched:
             patience_s=120,
             read=True,
             say=self.said.append,
-            credential=Held(),
+            credential=HeldCredential(),
             proxied=proxied,
         )
         assert self.watch.ending is not None
-        self.ending: Ending = self.watch.ending
+        self.ending: EarlyStop = self.watch.ending
         self.ending.begin(self.now_s * 1000)
 
     def lives(self, for_s: float) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgate.signals.output_buffers import LINE_BYTES, Ending, Lines
+from fleetgate.signals.output_buffers import LINE_BYTES, Lines, OutputEnd
 
 PIECES = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\n", b"a\nb", b"\n\n", b"word " * 9])))
 
@@ -52,7 +52,7 @@ def test_s2_how_output_is_cut_into_pieces_does_not_change_its_end(pieces, size, 
     offset = min(offset, len(whole))
     want = whole[offset:] if kept <= offset else b"\n".join(whole[kept:].split(b"\n")[1:])
     for cuts in (pieces, [whole], [whole[at : at + 1] for at in range(len(whole))]):
-        ending = Ending(size)
+        ending = OutputEnd(size)
         for piece in cuts:
             ending.feed(piece)
         assert ending.whole_lines(offset) == want
@@ -64,7 +64,7 @@ def test_s2_how_output_is_cut_into_pieces_does_not_change_its_end(pieces, size, 
 )
 def test_s2_the_end_of_a_long_output_is_its_end_whatever_the_size_of_its_pieces(lengths):
     whole = b"".join(b"line %d\n" % number for number in range(60_000))
-    ending, rest = Ending(100_000), whole
+    ending, rest = OutputEnd(100_000), whole
     for length in itertools.cycle(lengths):
         if not rest:
             break
@@ -74,7 +74,7 @@ def test_s2_the_end_of_a_long_output_is_its_end_whatever_the_size_of_its_pieces(
 
 
 @pytest.mark.parametrize("length", [700, 65_536])
-@pytest.mark.parametrize("kind", [Lines, lambda: Ending(262_144)])
+@pytest.mark.parametrize("kind", [Lines, lambda: OutputEnd(262_144)])
 def test_s2_50_mb_in_one_line_are_read_in_little_memory(kind, length):
     reading = kind()
     tracemalloc.start()

@@ -8,10 +8,10 @@ from itertools import cycle
 import pytest
 
 from fleetgate.api.bodies import AskBody
-from fleetgate.api.leases.acquire_command import Asking
+from fleetgate.api.leases.acquire_command import AcquireCommands
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.library.lease_handles import epoch_ms
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.memory import MemoryLog
 from fleetgate.present.wall_time import parse_since_ms
@@ -36,24 +36,24 @@ def test_what_is_no_time_is_refused_with_what_is_one(text: str):
         parse_since_ms(text)
 
 
-def node(jitter_ms: tuple[int, ...] = (0,)) -> Node:
+def node(jitter_ms: tuple[int, ...] = (0,)) -> ServiceGate:
     """Its log's clock and the wall's are read one after the other: a millisecond passes between them, or none."""
     late = cycle(jitter_ms)
-    return Node(MemoryLog(clock=lambda: wall_ms() + next(late)))
+    return ServiceGate(MemoryLog(clock=lambda: wall_ms() + next(late)))
 
 
 @pytest.mark.parametrize("given", [MOMENT_MS / 1000, MOMENT_MS, *SAME, "2026-01-31T12:00:00.123"])
 def test_over_http_a_number_is_epoch_seconds_or_milliseconds_and_text_is_what_the_command_line_takes(
     given: float | str,
 ):
-    command = Asking(node()).command(AskBody(models=["umans/coder"], since=given), "c")
+    command = AcquireCommands(node()).command(AskBody(models=["umans/coder"], since=given), "c")
     assert command.since is not None
     assert command.since == MOMENT_MS
 
 
 def test_equal_times_stay_equal_however_the_clocks_are_read():
     gate = node((0, 1, 0, 2, -1, 7, 0))
-    asking, body = Asking(gate), AskBody(models=["umans/coder"], since=MOMENT_MS / 1000)
+    asking, body = AcquireCommands(gate), AskBody(models=["umans/coder"], since=MOMENT_MS / 1000)
     assert len({asking.command(body, "c").since for _ in range(20)}) == 1
     leased = [gate.lease("umans/coder", since=MOMENT_MS / 1000) for _ in range(20)]
     assert len({each._command.since for each in leased}) == 1

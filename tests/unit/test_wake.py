@@ -21,12 +21,12 @@ from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 # A process that says where it listens, and then what it hears.
 LISTENER = """
 import select, sys
-from fleetgate.gate import wake
-with wake.Mailbox(sys.argv[1]) as mailbox:
-    print(mailbox.address, flush=True)
+from fleetgate.gate.wakeup import mailbox
+with mailbox.Mailbox(sys.argv[1]) as box:
+    print(box.address, flush=True)
     while True:
-        select.select([mailbox], [], [])
-        for message in mailbox.drain():
+        select.select([box], [], [])
+        for message in box.drain():
             print(message.decode(), flush=True)
             if message == b"end":
                 sys.exit()

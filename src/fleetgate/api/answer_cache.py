@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from fleetgate.core.state.state import State
-from fleetgate.gate.serving.service_gate import Node
-from fleetgate.present.log_time import Moments
+from fleetgate.gate.serving.service_gate import ServiceGate
+from fleetgate.present.log_time import LogTimes
 
 FRESH_S = 0.25  # ages and the like are so old at most
 MOST_INLINE = 500  # rows of an answer that is made on the loop; more, and it goes to a thread
@@ -39,10 +39,10 @@ class _Made(NamedTuple):
     answer: Any
 
 
-class Shared:
+class AnswerCache:
     """Answers by what was asked for."""
 
-    def __init__(self, gate: Node) -> None:
+    def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._made: dict[object, _Made] = {}
@@ -50,7 +50,7 @@ class Shared:
         self._thread = ThreadPoolExecutor(1, "fleetgate-answers")
         self._rests_until = 0.0
 
-    async def answer(self, key: object, begin: Callable[[State, Moments], Begun]) -> Any:
+    async def answer(self, key: object, begin: Callable[[State, LogTimes], Begun]) -> Any:
         """What `begin` and then its `finish` make of the state; `key` is all that tells two answers apart."""
         state = await self._gate.read()
         made = self._made.get(key)
@@ -65,7 +65,7 @@ class Shared:
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def _make(self, key: object, begin: Callable[[State, Moments], Begun]) -> Any:
+    async def _make(self, key: object, begin: Callable[[State, LogTimes], Begun]) -> Any:
         try:
             while (rest := self._rests_until - self._loop.time()) > 0:
                 await asyncio.sleep(rest)
@@ -73,7 +73,7 @@ class Shared:
         finally:
             del self._coming[key]  # who asks from now on may know of something newer
         began, seq = self._loop.time(), state.seq
-        begun = begin(state, Moments(self._gate))
+        begun = begin(state, LogTimes(self._gate))
         if begun.rows <= MOST_INLINE:
             answer, times = begun.finish(), _REST
         else:

@@ -25,12 +25,12 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.core import MsgspecDIPlugin
 
-from fleetgate.api.errors import ErrorShape, Refused, complain, refusal
+from fleetgate.api.errors import ErrorShape, RequestRefused, complain, refusal
 from fleetgate.api.events import sse
-from fleetgate.api.http.proxy_mount import Beside
+from fleetgate.api.http.proxy_mount import ProxyMount
 from fleetgate.api.jobs import routes as job_routes
 from fleetgate.api.leases import routes as lease_routes
-from fleetgate.api.leases.fast_path import Quick
+from fleetgate.api.leases.fast_path import FastPath
 from fleetgate.api.routes import concurrency_compat, dashboard_files, health, manage, read
 from fleetgate.api.security import session_routes
 from fleetgate.api.security.request_guard import App, Guard
@@ -62,7 +62,7 @@ class _Litestar(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
 
-def build(service: Service, connections: Callable[[], int], most_connections: int) -> tuple[App, Quick]:
+def build(service: Service, connections: Callable[[], int], most_connections: int) -> tuple[App, FastPath]:
     """The application, with everything around it; and what is answered without it."""
     app = _Litestar(
         _documented(),
@@ -84,7 +84,7 @@ def build(service: Service, connections: Callable[[], int], most_connections: in
         debug=False,
     )
     guard = Guard(app, service.access, connections, most_connections)  # type: ignore[arg-type]
-    return guard if service.beside is None else Beside(guard, service.beside), Quick(service, guard)
+    return guard if service.beside is None else ProxyMount(guard, service.beside), FastPath(service, guard)
 
 
 def _documented() -> list[Any]:
@@ -110,7 +110,7 @@ def _documented() -> list[Any]:
 
 def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     path = request.scope["path"]
-    if path.startswith("/concurrency/") and isinstance(error, FleetgateError) and not isinstance(error, Refused):
+    if path.startswith("/concurrency/") and isinstance(error, FleetgateError) and not isinstance(error, RequestRefused):
         try:
             return concurrency_compat.on_error(error)
         except Exception as other:
@@ -123,38 +123,40 @@ def _on_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any
     return Response(shape, status_code=status, headers=headers, media_type="application/json")
 
 
-def _of_litestar(request: Request[Any, Any, Any], error: HTTPException) -> Refused | InternalError:
+def _of_litestar(request: Request[Any, Any, Any], error: HTTPException) -> RequestRefused | InternalError:
     """What the router found wrong, as a sentence."""
     path = request.scope["path"]
     if isinstance(error, MethodNotAllowedException) and (allowed := _allowed(request.app, path)):
-        return Refused(
+        return RequestRefused(
             405, "method_not_allowed", f"{request.method} is not for {path}: valid is {allowed}", allow=allowed
         )
     if isinstance(error, NotFoundException | MethodNotAllowedException):
-        return Refused(404, "not_found", f"there is no {path}: /docs lists what there is")
+        return RequestRefused(404, "not_found", f"there is no {path}: /docs lists what there is")
     if isinstance(error, ValidationException):
         return _invalid(error)
     if isinstance(error, SerializationException) or isinstance(error.__cause__, SerializationException):
-        return Refused(400, "bad_json", f"the body is not JSON: {error.detail}")
+        return RequestRefused(400, "bad_json", f"the body is not JSON: {error.detail}")
     if isinstance(error, ClientException):
         if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            return Refused(413, "too_large", "the body is too large")
+            return RequestRefused(413, "too_large", "the body is too large")
         if error.status_code == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
-            return Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
-        return Refused(400, "bad_request", _sentence(error.detail))
+            return RequestRefused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
+        return RequestRefused(400, "bad_request", _sentence(error.detail))
     return InternalError(str(error))
 
 
-def _invalid(error: ValidationException) -> Refused:
+def _invalid(error: ValidationException) -> RequestRefused:
     """Names the first field that is wrong."""
     extra = error.extra if isinstance(error.extra, list) else []
     first = next((each for each in extra if isinstance(each, dict)), None)
     if first is None:
-        return Refused(400, "bad_request", _sentence(error.detail))
+        return RequestRefused(400, "bad_request", _sentence(error.detail))
     message = _sentence(str(first.get("message", "is not valid")))
     field = str(first.get("key", "")).removeprefix("data").lstrip(".")
     unknown = re.search("unknown field `([^`]*)`", message)
-    return Refused(400, "bad_request", f"{field or 'the body'}: {message}", field=unknown[1] if unknown else field)
+    return RequestRefused(
+        400, "bad_request", f"{field or 'the body'}: {message}", field=unknown[1] if unknown else field
+    )
 
 
 def _allowed(app: Litestar, path: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from fleetgate.core.model_names import canonical
-from fleetgate.present.cap_listing import Line
+from fleetgate.present.cap_listing import CapRow
 from fleetgate.present.json.state import BackoffShape, LeaseShape, Range, ReasonShape, StatusShape, TicketShape, Time
 from fleetgate.present.model_choice import UnusableShape
 
@@ -177,13 +177,13 @@ class CapBody(NamedBody):
     usage_gate: bool | None = None
 
 
-class CapAnswer(Line):
+class CapAnswer(CapRow):
     entered: int
     was: Was | None
 
 
 class CapsAnswer(Struct):
-    caps: list[Line]
+    caps: list[CapRow]
 
 
 class SelectorBody(NamedBody):
@@ -382,7 +382,7 @@ class ValueShape(Struct):
 
 class ConfigAnswer(Struct):
     values: list[ValueShape]
-    caps: list[Line]
+    caps: list[CapRow]
     warnings: list[str]
 
 

@@ -28,7 +28,7 @@ class ErrorShape(Struct, omit_defaults=True):
     cause: str | UnsetType = UNSET
 
 
-class Refused(FleetgateError):
+class RequestRefused(FleetgateError):
     """A request that is refused with a status and a code of its own."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Refused(FleetgateError):
         return headers
 
 
-def conflict(sentence: str) -> Refused:
-    return Refused(409, "conflict", sentence)
+def conflict(sentence: str) -> RequestRefused:
+    return RequestRefused(409, "conflict", sentence)
 
 
 def _in_fields(sentence: str) -> str:
@@ -67,7 +67,7 @@ def _in_fields(sentence: str) -> str:
 
 def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
     """Status, body and headers for whatever went wrong."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error.status, ErrorShape(str(error), error.reason, error.field or UNSET), error.headers
     if isinstance(error, Gone):
         return 410, ErrorShape(str(error), "gone", cause=error.cause), {}

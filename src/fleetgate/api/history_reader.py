@@ -9,7 +9,7 @@ from time import perf_counter, sleep
 from typing import TypeVar
 
 from fleetgate.core.events import Event
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.protocol import Log
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ _LONGEST_REST_S = 0.01
 class Archive:
     """Reads the gate's log, one reader after another."""
 
-    def __init__(self, gate: Node) -> None:
+    def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
         self._thread = ThreadPoolExecutor(1, "fleetgate-archive")
         self._log: Log | None = None

@@ -32,16 +32,16 @@ from fleetgate.config.paths import state_folder, store_url
 from fleetgate.config.settings import Settings
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.node.node import HostNode
+from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import listening
 from fleetgate.gate.serving.local_peer import LocalUsers
 from fleetgate.gate.serving.service_address import Address, remove_address, write_address
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreMoved
 from fleetgate.log.store_url import local_folder
 
-MakeOther = Callable[[Node, Access, str], Other]  # with the folder of the service's files
+MakeOther = Callable[[ServiceGate, Access, str], Other]  # with the folder of the service's files
 
 GRACEFUL_S = 5
 _BACKLOG = 2048
@@ -109,7 +109,7 @@ async def _run(
     workers_trouble: Callable[[], str],
 ) -> int:
     url = store_url()
-    gate = HostNode(open_log(url), loaded, local_folder(url))
+    gate = Node(open_log(url), loaded, local_folder(url))
     async with gate, listening(gate, url):
         service = Service(gate, access, loaded, environment, jobs)
         service.url = _url(sock)

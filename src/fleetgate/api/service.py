@@ -11,13 +11,13 @@ from collections.abc import Callable
 from time import time
 
 from fleetgate import __version__
-from fleetgate.api.answer_cache import Shared
-from fleetgate.api.errors import Refused
+from fleetgate.api.answer_cache import AnswerCache
+from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import Feed
 from fleetgate.api.history_reader import Archive
 from fleetgate.api.http.proxy_mount import Other
 from fleetgate.api.jobs.threads import Jobs, JobsDesk
-from fleetgate.api.leases.acquire_command import Asking
+from fleetgate.api.leases.acquire_command import AcquireCommands
 from fleetgate.api.metrics.prometheus import Counters
 from fleetgate.api.metrics.time_series import Series
 from fleetgate.api.security.request_guard import Access
@@ -27,9 +27,9 @@ from fleetgate.config.file import Loaded, load
 from fleetgate.config.paths import config_path, state_folder
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
-from fleetgate.gate.serving.client_renewals import Clients
-from fleetgate.gate.serving.service_gate import Node
-from fleetgate.present.log_time import Moments
+from fleetgate.gate.serving.client_renewals import ClientRenewals
+from fleetgate.gate.serving.service_gate import ServiceGate
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.wall_time import utc
 
 LOOK_AROUND_S = 2.0
@@ -42,7 +42,7 @@ class Service:
 
     def __init__(
         self,
-        gate: Node,
+        gate: ServiceGate,
         access: Access,
         loaded: Loaded | None,
         environment: Environment,
@@ -55,12 +55,12 @@ class Service:
         self.version = __version__
         self.started_at = utc(int(time() * 1000)) or ""
         self.url = ""
-        self.clients = Clients(gate)
+        self.clients = ClientRenewals(gate)
         self.feed = Feed(gate)
         self.counters = Counters(gate)
         self.series = Series(gate, self.feed, f"{state_folder()}/series.json" if gate.folder else "")
-        self.asking = Asking(gate)
-        self.shared = Shared(gate)
+        self.asking = AcquireCommands(gate)
+        self.shared = AnswerCache(gate)
         self.archive = Archive(gate)
         self.jobs = JobsDesk(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
@@ -103,17 +103,17 @@ class Service:
         self.feed.say_goodbye()
         self.clients.hurry()
 
-    async def look(self) -> tuple[State, Moments]:
+    async def look(self) -> tuple[State, LogTimes]:
         """The state to be shown, and the times to show it in. Good until the next `await`."""
         state = await self.gate.read()
-        return state, Moments(self.gate)
+        return state, LogTimes(self.gate)
 
     def check_room_to_wait(self) -> None:
         """Refuse a long poll when too many wait already."""
         if self.stopping.is_set():
-            raise Refused(503, "stopping", "the service stops: ask again in a moment", retry_after_s=1)
+            raise RequestRefused(503, "stopping", "the service stops: ask again in a moment", retry_after_s=1)
         if self.clients.listening >= MOST_WAITING:
-            raise Refused(
+            raise RequestRefused(
                 429,
                 "too_many_waiting",
                 f"{MOST_WAITING} requests wait here already: ask again later, or with wait_s 0",
@@ -122,9 +122,9 @@ class Service:
 
     def check_room_to_listen(self) -> None:
         if self.stopping.is_set():
-            raise Refused(503, "stopping", "the service stops: connect again in a moment", retry_after_s=1)
+            raise RequestRefused(503, "stopping", "the service stops: connect again in a moment", retry_after_s=1)
         if len(self.feed) >= MOST_STREAMS:
-            raise Refused(
+            raise RequestRefused(
                 429, "too_many_waiting", f"{MOST_STREAMS} streams are open already: connect later", retry_after_s=5
             )
 

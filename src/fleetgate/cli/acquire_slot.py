@@ -114,7 +114,7 @@ def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None)
     return wanted(options.model, options.command, environment, loaded, os.environ, current_folder(), options.classify)
 
 
-class Asked:
+class AcquireResult:
     """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
 
     def __init__(self, gate: SlotGate, request: Request, began: float | None) -> None:
@@ -126,12 +126,12 @@ class Asked:
         self.waited_s = 0.0
         self.warned = began is not None  # of caps that are not in force
 
-    def settle(self, lease: Lease | Reason | int) -> Asked:
+    def settle(self, lease: Lease | Reason | int) -> AcquireResult:
         self.lease = lease
         self.waited_s = round(monotonic() - self.began, 3)
         return self
 
-    def again(self) -> Asked:
+    def again(self) -> AcquireResult:
         """Ask anew, with the age of the first time."""
         return ask(self.gate, self._request, self.began)
 
@@ -168,9 +168,9 @@ class Asked:
         return printable_json(msgspec.json.encode(told).decode())
 
 
-def ask(gate: SlotGate, request: Request, began: float | None = None) -> Asked:
+def ask(gate: SlotGate, request: Request, began: float | None = None) -> AcquireResult:
     """Ask for slots, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
-    asked = Asked(gate, request, began)
+    asked = AcquireResult(gate, request, began)
     usable = _with_credentials(gate, request, tell=began is None and not request.quiet)
     if isinstance(usable, Reason):
         return asked.settle(usable)
@@ -203,7 +203,11 @@ def ask(gate: SlotGate, request: Request, began: float | None = None) -> Asked:
 
 
 def _got(
-    asked: Asked, request: Request, command: cmd.Acquire, mailbox: wakeup_mailbox.Mailbox | None, signals: _Signals
+    asked: AcquireResult,
+    request: Request,
+    command: cmd.Acquire,
+    mailbox: wakeup_mailbox.Mailbox | None,
+    signals: _Signals,
 ) -> Lease | Reason | int | None:
     """What came of a request, wherever its gate goes meanwhile. Asking there once more finds its place."""
     outage = request.outage()
@@ -290,7 +294,7 @@ def _wait(
     ident: str,
     mailbox: wakeup_mailbox.Mailbox | None,
     signals: _Signals,
-    asked: Asked,
+    asked: AcquireResult,
 ) -> Lease | Reason | int | None:
     """Wait in the queue. None when the whole queue is gone, with the log that it was in."""
     progress = Progress(request.command or "this request", quiet=request.quiet)

@@ -63,7 +63,7 @@ def shared_lease(gate: DirectGate, request: Request) -> Lease:
     raise BadRequest(f"--share-slot: {needs}, and the run {lease.id} has that of {lease.model or 'no model'}")
 
 
-class Share:
+class NestedShare:
     """The place of the one that may run in a shared slot: a lock that goes with our process and all it starts."""
 
     def __init__(self, folder: str, lease: str) -> None:

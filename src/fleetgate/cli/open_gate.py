@@ -97,11 +97,11 @@ def open_slot_gate(loaded: Loaded | None) -> SlotGate:
     if sock is None:
         return open_gate(loaded, alone=True)
     sock.close()
-    from fleetgate.gate.slots.node_gate import RemoteGate
+    from fleetgate.gate.slots.node_gate import NodeGate
 
     # A machine's own file has no say in what many share (SPEC C2).
     open_direct = lambda: open_gate(loaded, alone=True)  # noqa: E731
-    return RemoteGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
+    return NodeGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
 
 
 def open_patiently(loaded: Loaded | None, outage: Outage) -> SlotGate:

@@ -39,7 +39,7 @@ class NotServed(FleetgateError):
     exit_code = 69
 
 
-class Told(NamedTuple):
+class ProxySettings(NamedTuple):
     """What to add to an agent's environment, and to its arguments after its name."""
 
     env: dict[str, str]
@@ -54,7 +54,7 @@ def proxy_url() -> str:
     return address.url
 
 
-def told(agent: str, base: str, settings: Settings, environ: Mapping[str, str]) -> Told:
+def told(agent: str, base: str, settings: Settings, environ: Mapping[str, str]) -> ProxySettings:
     """What an agent is to be told; `base` is the address up to the provider's name."""
     env = {name: f"{base}/{provider}{rest}" for name, (provider, rest) in _ADDRESSES.items()}
     env["FLEETGATE_PROXY"] = base
@@ -64,7 +64,7 @@ def told(agent: str, base: str, settings: Settings, environ: Mapping[str, str]) 
         env["AIDER_TIMEOUT"] = environ.get("AIDER_TIMEOUT", str(PATIENCE_MS // 1000))
     elif agent == "opencode":
         env["OPENCODE_CONFIG_CONTENT"] = _opencode(base, settings, environ.get("OPENCODE_CONFIG_CONTENT", ""))
-    return Told(env, _codex(base) if agent == "codex" else [])
+    return ProxySettings(env, _codex(base) if agent == "codex" else [])
 
 
 def check_environment(base: str, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -103,7 +103,7 @@ def check_agent(
             )
 
 
-class Proxying:
+class ProxyEnvironment:
     """The proxy, for the agents of `fleetgate run --proxied`."""
 
     def __init__(self, settings: Settings, command: Sequence[str] = (), models: Sequence[str] = ()) -> None:

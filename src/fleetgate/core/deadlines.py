@@ -1,7 +1,7 @@
 """Deadlines: a heap of moments at which time alone brings something about.
 
-Timers are never searched and removed; one that no longer means anything is passed over when it comes to the top. They
-follow from the state, so they are not part of it: a replica sets its own as it replays.
+Deadlines are never searched and removed; one that no longer means anything is passed over when it comes to the top.
+They follow from the state, so they are not part of it: a replica sets its own as it replays.
 
 Those that every ticket or lease has, and that hardly ever come due, are kept apart: only the first of them stands among
 the others, whose heap stays small.
@@ -55,7 +55,7 @@ def renewal_counts(ticket: Ticket, now: int) -> bool:
     return 2 * (ticket.renew_by - now) < keep_ms(ticket.renew_ms)
 
 
-class Timers:
+class Deadlines:
     """The deadlines of one state."""
 
     def __init__(self, state: State) -> None:

@@ -17,16 +17,28 @@ from typing import Any
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.deadlines import ACCEPT, CLAIM, EXPIRY, HOLD, OPENING, POOL, PROBE, RENEWAL, USAGE, VERDICT, Timers
+from fleetgate.core.deadlines import (
+    ACCEPT,
+    CLAIM,
+    EXPIRY,
+    HOLD,
+    OPENING,
+    POOL,
+    PROBE,
+    RENEWAL,
+    USAGE,
+    VERDICT,
+    Deadlines,
+)
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import InternalError
-from fleetgate.core.handlers.acquire import Entering
-from fleetgate.core.handlers.backoffs import BackingOff
-from fleetgate.core.handlers.caps import Ruling
-from fleetgate.core.handlers.jobs import Offering
-from fleetgate.core.handlers.leases import Holding
-from fleetgate.core.handlers.rate_limits import Throttling
-from fleetgate.core.handlers.usage_answers import Gating
+from fleetgate.core.handlers.acquire import AcquireHandler
+from fleetgate.core.handlers.backoffs import BackoffHandler
+from fleetgate.core.handlers.caps import CapHandler
+from fleetgate.core.handlers.jobs import JobHandler
+from fleetgate.core.handlers.leases import LeaseHandler
+from fleetgate.core.handlers.rate_limits import RateLimitHandler
+from fleetgate.core.handlers.usage_answers import UsageAnswerHandler
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.state.state import State
@@ -40,14 +52,14 @@ class Engine:
     def __init__(self, state: State | None = None, me: str = "", address: str = "") -> None:
         self.state = state or State()
         self.me = me
-        self.timers = Timers(self.state)
-        self._entering = Entering(self.state, self.timers, self._emit, me, address)
+        self.timers = Deadlines(self.state)
+        self._entering = AcquireHandler(self.state, self.timers, self._emit, me, address)
         self._line = self._entering.line
-        self._gating = Gating(self.state, self.timers, self._line, self._emit)
-        self._backing_off = BackingOff(self.state, self._emit)
-        self._throttling = Throttling(self.state, self._emit, self._backing_off)
+        self._gating = UsageAnswerHandler(self.state, self.timers, self._line, self._emit)
+        self._backing_off = BackoffHandler(self.state, self._emit)
+        self._throttling = RateLimitHandler(self.state, self._emit, self._backing_off)
         self.wants_word = self._throttling.wants_word  # asked with every call: is it worth telling that it was taken?
-        self._holding = Holding(self.state, self._emit, self._throttling, self._backing_off, self._gating)
+        self._holding = LeaseHandler(self.state, self._emit, self._throttling, self._backing_off, self._gating)
         self._out: list[ev.Event] = []
         self._now = 0
         self._followed_to = 0  # another process has done what was due by then
@@ -62,7 +74,7 @@ class Engine:
     def _of_commands(self) -> dict[type, Callable[[Any, int], None]]:
         """Who sees to which command."""
         holding, backing_off = self._holding, self._backing_off
-        offering, ruling = Offering(self.state, self._emit), Ruling(self.state, self._emit)
+        offering, ruling = JobHandler(self.state, self._emit), CapHandler(self.state, self._emit)
         return {
             cmd.Acquire: self._entering.acquire,
             cmd.Offer: offering.offer,

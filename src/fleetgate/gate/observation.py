@@ -15,15 +15,15 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.state.state import State
 
 if TYPE_CHECKING:
-    from fleetgate.gate.liveness.dead_holders import Surroundings
-    from fleetgate.gate.liveness.host_beats import Beats
+    from fleetgate.gate.liveness.dead_holders import Observer
+    from fleetgate.gate.liveness.host_beats import HostBeats
 
 
 def before_deciding(
     current: Callable[[], State],
     host: str,
-    surroundings: Surroundings,
-    beats: Beats,
+    surroundings: Observer,
+    beats: HostBeats,
     *,
     agents: bool,
     refused: Callable[[State], bool],

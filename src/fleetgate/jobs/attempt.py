@@ -19,19 +19,19 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.providers.credentials import Held
+from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.replica.replica import JOB_ENDS, Decided
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_record, job_store, state_machine, unattended_ends
 from fleetgate.jobs.job_owner import Owners
 from fleetgate.jobs.job_record import WISHES, Job, JobSpec
 from fleetgate.jobs.output_files import Writer
-from fleetgate.jobs.retry_policy import HAND_BACK, Ended, verdict
+from fleetgate.jobs.retry_policy import HAND_BACK, AttemptEnd, verdict
 from fleetgate.jobs.sealed_files import NotTrusted, unseal
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
-from fleetgate.runner.agent_run import SILENCE_S, Watch
+from fleetgate.runner.agent_run import SILENCE_S, AgentRun
 from fleetgate.runner.child import CannotRun, Child
-from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.launch import environment_for, in_sandbox
 from fleetgate.runner.placeholders import filled_in
 from fleetgate.runner.session_resume import Session
@@ -49,12 +49,12 @@ class NotOurs(Exception):
     """The lease is somebody else's by now, or nobody's."""
 
 
-class Wishes(Ending):
+class Wishes(EarlyStop):
     """Ends a job early: as runner/early_stop.py says of known agents, and when somebody wishes it."""
 
     __slots__ = ("wish",)
 
-    def __init__(self, watch: Watch, silence_ms: int) -> None:
+    def __init__(self, watch: AgentRun, silence_ms: int) -> None:
         reader = watch.reader
         assert reader is not None, "a job's output is always read"
         records_read = reader.mode == "stream"
@@ -262,7 +262,7 @@ class Attempt:
 
     def _cannot(self, code: int, why: str) -> None:
         release = cmd.Release(self.id, "local_error", exit_code=code, evidence=why, holder=self._gate.me)
-        self.settle(release, Ended("local_error", why, code, hopeless=True), [])
+        self.settle(release, AttemptEnd("local_error", why, code, hopeless=True), [])
 
     def _ends_in_s(self) -> float | None:
         lease, timeout_ms = self._lease, self.spec.timeout_ms
@@ -271,18 +271,18 @@ class Attempt:
             limits.append(timeout_ms)
         return min(limits) / 1000 if limits else None
 
-    def _take(self, watch: Watch, stream: int, data: bytes) -> None:
+    def _take(self, watch: AgentRun, stream: int, data: bytes) -> None:
         self._output.write(stream, data)
         watch.feed(stream, data)
 
-    def _tick(self, watch: Watch) -> None:
+    def _tick(self, watch: AgentRun) -> None:
         self._ticks += 1
         self.look_for_wishes()
         watch.hold_back_others()
         if (self._ticks % _UPKEEP_TICKS == 0 or self._gate.settings.on_cutoff == "end") and watch.tick():
             self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
-    def settle(self, release: cmd.Release, ended: Ended, side: list[SideWrite]) -> None:
+    def settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
         """The attempt is over: give the slot back, and move the job along, in one transaction."""
         gate, job = self._gate, self._job
         job.finished_at = time_ns() // 1_000_000
@@ -302,10 +302,12 @@ class Attempt:
         self._say(f"job {self.id} is {job.state}{f': {job.why}' if job.why else ''}{lost}")
 
 
-class _Watch(Watch):
+class _Watch(AgentRun):
     """Watches a job's agent; its slot is given back together with what becomes of the job."""
 
-    def __init__(self, attempt: Attempt, command: list[str], session: Session | None, credential: Held) -> None:
+    def __init__(
+        self, attempt: Attempt, command: list[str], session: Session | None, credential: HeldCredential
+    ) -> None:
         spec = attempt.spec
         super().__init__(
             attempt._gate,
@@ -325,7 +327,7 @@ class _Watch(Watch):
     def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
         judged = self.outcome
         assert judged is not None
-        ended = Ended(
+        ended = AttemptEnd(
             judged.kind,
             judged.evidence,
             end.exit_code,

@@ -19,14 +19,14 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import actions, job_store, output_files, state_machine, submit
 from fleetgate.jobs.job_json import STREAMS, job_json, piece_json, submitted_json
 from fleetgate.jobs.job_store import Wanted
-from fleetgate.jobs.spec_parser import Reading
+from fleetgate.jobs.spec_parser import SpecParser
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 _TAKEN_UP_S = 0.05  # others wait for the desk meanwhile
 
 
-class Desk:
+class BlockingJobs:
     """Opens its gate when it is first asked."""
 
     def __init__(self, open_gate: Callable[[Loaded | None], DirectGate], loaded: Loaded | None) -> None:
@@ -77,7 +77,7 @@ class Desk:
         )
         with self._lock:
             found = job_store.listing(self._gate, chosen, offset, limit)
-            moments = Moments(self._gate)
+            moments = LogTimes(self._gate)
         return JobsShape([job_json(view, moments) for view in found.views], found.total, found.counts)
 
     def one(self, ident: str) -> JobShape:
@@ -85,7 +85,7 @@ class Desk:
             return self._one(job_store.find_job(self._gate, ident))
 
     def _one(self, ident: str) -> JobShape:
-        return job_json(job_store.view(self._gate, ident), Moments(self._gate))
+        return job_json(job_store.view(self._gate, ident), LogTimes(self._gate))
 
     def has_ended(self, ident: str) -> bool:
         with self._lock:
@@ -104,7 +104,7 @@ class Desk:
         """Put jobs in the queue, all or none; a relative folder is below the home of the service's user."""
         with self._lock:
             gate = self._gate
-            reading = Reading(gate.host, self._loaded, os.path.expanduser("~"))
+            reading = SpecParser(gate.host, self._loaded, os.path.expanduser("~"))
             specs = []
             for number, each in enumerate(said):
                 try:
@@ -113,7 +113,7 @@ class Desk:
                     where = f"jobs[{number}]: " if len(said) > 1 else ""
                     raise BadRequest(f"{where}{error}") from error
             submitted = submit.submit(gate, specs, by=by)
-            moments = Moments(gate)
+            moments = LogTimes(gate)
             if len(submitted) == 1:
                 submit.taken_up(gate, submitted[0].id, _TAKEN_UP_S)
                 return [submitted_json(job_store.view(gate, submitted[0].id), moments, new=submitted[0].new)]

@@ -28,7 +28,7 @@ from fleetgate.jobs.job_record import Job, JobSpec
 from fleetgate.jobs.sealed_files import remove, seal
 from fleetgate.jobs.submit import asking
 from fleetgate.jobs.worker import OpenGate, start_hand
-from fleetgate.jobs.worker_process import Hand, Wants
+from fleetgate.jobs.worker_process import Wants, WorkerProcess
 from fleetgate.log.protocol import SideWrite
 
 
@@ -74,7 +74,7 @@ def start(open_gate: OpenGate, spec: JobSpec, by: str) -> Answer:
     return msgspec.json.decode(told, type=Answer)
 
 
-def _first(hand: Hand, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
+def _first(hand: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
     """What a hand does that was started for one candidate: ask for its slot, tell, and run it."""
     gate = hand.gate
     answer = Answer(error="internal error")

@@ -9,21 +9,21 @@ from fleetgate.jobs.job_store import JobView
 from fleetgate.jobs.output_files import ERR, NOTE, OUT, Piece
 from fleetgate.present.json.jobs import JobShape, PieceShape, SubmittedShape
 from fleetgate.present.json.state import reason_json, seconds
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.wall_time import utc
 from fleetgate.signals.redaction import redact_words
 
 STREAMS = {OUT: "out", ERR: "err", NOTE: "fleetgate"}
 
 
-def submitted_json(view: JobView, moments: Moments, *, new: bool) -> SubmittedShape:
+def submitted_json(view: JobView, moments: LogTimes, *, new: bool) -> SubmittedShape:
     reason = None if view.reason is None else reason_json(view.reason, moments)
     return SubmittedShape(
         view.id, view.state, view.position, seconds(view.estimate_ms), reason, new, view.of or None, view.pool or None
     )
 
 
-def job_json(view: JobView, moments: Moments) -> JobShape:
+def job_json(view: JobView, moments: LogTimes) -> JobShape:
     job, spec = view.job, view.job.spec
     return JobShape(
         id=view.id,

@@ -12,7 +12,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Reason, Ticket
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
-from fleetgate.core.queue.positions import Line, TicketView
+from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.replica.replica import JOB_ENDS
@@ -87,7 +87,7 @@ def several(gate: DirectGate, idents: set[str]) -> dict[str, JobView]:
     jobs = {ident: job for ident in idents if (job := find(gate.log, ident)) is not None}
     over = ends(gate.log)
     state = gate.replica.catch_up()
-    line = {view.ticket.id: view for view in Line(state, gate.now()).walk(lambda ticket: ticket.id in jobs)}
+    line = {view.ticket.id: view for view in QueueView(state, gate.now()).walk(lambda ticket: ticket.id in jobs)}
     return {ident: _now(ident, job, state, line.get(ident), over.get(ident)) for ident, job in jobs.items()}
 
 
@@ -179,7 +179,7 @@ def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None
     before = len(found)
     told = 0
     if in_queue and offset < before + in_queue and end > before:
-        walk = islice(Line(state, gate.now()).walk(is_listed), min(end - before, in_queue))
+        walk = islice(QueueView(state, gate.now()).walk(is_listed), min(end - before, in_queue))
         found += [(view.ticket.id, view) for view in walk]
         told = len(found) - before
     found += [("", None)] * (in_queue - told)  # none of them is told

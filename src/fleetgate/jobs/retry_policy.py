@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     pause_ms: int = 0
 
 
-class Ended(NamedTuple):
+class AttemptEnd(NamedTuple):
     """How an attempt ended."""
 
     outcome: str
@@ -42,7 +42,7 @@ class Ended(NamedTuple):
     by: str = ""  # who cancelled it
 
 
-def verdict(job: Job, ended: Ended, chance: float) -> Verdict:
+def verdict(job: Job, ended: AttemptEnd, chance: float) -> Verdict:
     """What is to become of a job. `chance` is from 0 to 1, for the jitter."""
     if ended.ended_because == CANCEL:
         return Verdict("cancel", f"cancelled by {ended.by or 'somebody'} while it ran")
@@ -75,7 +75,7 @@ def pause_ms(failures: int, chance: float) -> int:
     return int(whole * (0.75 + 0.5 * chance))
 
 
-def told(ended: Ended) -> str:
+def told(ended: AttemptEnd) -> str:
     """How it ended, in a few words."""
     if ended.ended_because == "overstayed":
         how = "ended by its time-out"
@@ -90,7 +90,7 @@ def told(ended: Ended) -> str:
     return ", ".join(part for part in (kind, how, evidence) if part)
 
 
-def _retried(retry_on: tuple[str, ...], ended: Ended) -> bool:
+def _retried(retry_on: tuple[str, ...], ended: AttemptEnd) -> bool:
     if not retry_on:
         return True
     code = ended.exit_code if ended.exit_code is not None else 128 + (ended.signal or 0)

@@ -26,7 +26,7 @@ _MOST_RETRIES = 1000
 _LONGEST_LINE = 1 << 20
 
 
-class Reading:
+class SpecParser:
     """What a specification is read with: where we are, and what the environment and the config file say.
 
     `here` is where a job runs that says nothing of it: the current folder, unless somebody else's is meant.

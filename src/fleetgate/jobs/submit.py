@@ -28,7 +28,7 @@ from fleetgate.log.protocol import SideWrite
 TAKEN_UP_S = 0.3
 
 
-class Refused(FleetgateError):
+class SubmissionRefused(FleetgateError):
     """A job that cannot be submitted now: its key or its session is somebody else's."""
 
     exit_code = 75
@@ -85,12 +85,12 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
 
 
 def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
-    """The job that has the key already; Refused when it is not a job's."""
+    """The job that has the key already; SubmissionRefused when it is not a job's."""
     ident = gate.state.keys.get(job.spec.key, "") if reason.code == "key_taken" else ""
     lease = gate.state.leases.get(ident)
     ticket = lease.ticket if lease is not None else gate.state.tickets.get(ident)
     if ticket is None or not ticket.job:
-        raise Refused(reason, job.spec.name)
+        raise SubmissionRefused(reason, job.spec.name)
     return ident
 
 

@@ -25,7 +25,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import actions, unattended_ends
-from fleetgate.jobs.worker_process import Hand, Wants
+from fleetgate.jobs.worker_process import Wants, WorkerProcess
 from fleetgate.log.protocol import LogReplaced, Position, StoreMoved
 from fleetgate.log.store_files import only_writer
 
@@ -42,7 +42,7 @@ OpenGate = Callable[[], DirectGate]
 Say = Callable[[str], None]
 
 
-class Beside(NamedTuple):
+class WorkerFolder(NamedTuple):
     """Something else to be done in a process of its own, as long as the worker lives and it is wanted.
 
     `run` is the whole life of that process; it is told where the log was when the worker started, if it starts with it.
@@ -67,7 +67,7 @@ class Worker:
         say: Say,
         *,
         now: bool = False,
-        beside: Beside | None = None,
+        beside: WorkerFolder | None = None,
         ends_with: int = -1,
         on_hands: Callable[[int], None] | None = None,
     ) -> None:
@@ -258,7 +258,7 @@ def start_hand(
     wants: Wants,
     life: tuple[int, int] | None,
     say: Say | None,
-    first: Callable[[Hand], bool] | None = None,
+    first: Callable[[WorkerProcess], bool] | None = None,
 ) -> int:
     """Fork a hand; its pid. `first` is what it does before it begins, and whether it is to begin at all.
 
@@ -280,7 +280,7 @@ def start_hand(
         gate = open_gate()
         gate.replica.catch_up()
         gc.freeze()  # all that is known by now stays: looking through it for garbage would take long, again and again
-        hand = Hand(gate, wants, -1 if life is None else life[0], tell)
+        hand = WorkerProcess(gate, wants, -1 if life is None else life[0], tell)
         if first is None or first(hand):
             hand.work()
         code = 0

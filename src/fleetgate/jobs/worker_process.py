@@ -52,7 +52,7 @@ class Wants(Struct, frozen=True):
         return not self.models or any(glob(pattern, model) for pattern in self.models for model in spec.models)
 
 
-class Hand:
+class WorkerProcess:
     """Runs in a process of its own. `life` is a pipe whose end is the end of the worker; -1: there is none."""
 
     def __init__(self, gate: DirectGate, wants: Wants, life: int, say: Callable[[str], None]) -> None:

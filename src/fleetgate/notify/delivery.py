@@ -24,7 +24,7 @@ from fleetgate.notify.messages import Message, messages_of, wanted
 from fleetgate.notify.senders import Document, sender
 from fleetgate.notify.targets import Saved, Target
 from fleetgate.present.event_text import event_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 POLL_S = 1.0
 _AT_ONCE = 200  # commits
@@ -161,7 +161,7 @@ class Teller:
         return f"Fleetgate on {self._gate.host}: {message.kind.replace('_', ' ')}"
 
     def document(self, message: Message) -> Document:
-        moments = Moments(self._gate)
+        moments = LogTimes(self._gate)
         event = message.event
         return {
             "event": message.kind,

@@ -19,7 +19,7 @@ VARIABLES = {"agents": "FLEETGATE_AGENTS", "requests": "FLEETGATE_REQUESTS"}
 _OPTIONS = ("cooldown_ms", "on_429", "explore", "max_hold_ms", "name", "usage_gate")
 
 
-class Line(Struct):
+class CapRow(Struct):
     """One cap in force. `hidden` is what lower sources say otherwise, from the highest."""
 
     selector: str
@@ -41,7 +41,7 @@ class Line(Struct):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-def lines(state: State, environment: Environment) -> list[Line]:
+def lines(state: State, environment: Environment) -> list[CapRow]:
     """Every cap in force for the requests of a process with this environment, and every removed or remembered one."""
     found = []
     for kind in KINDS:
@@ -59,12 +59,12 @@ def _said(state: State, key: tuple[str, str]) -> bool:
     return cap.capped or cap.unlimited or key in state.rules.runtime or key in state.rules.file
 
 
-def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dict[str, int]) -> Line:
+def _line(state: State, key: tuple[str, str], own: dict[str, int], families: dict[str, int]) -> CapRow:
     kind, text = key
     selector = parse_selector(text)
     cap = state.rules.caps.get(key)
     override = own.get(text) or (families.get(selector.family) if cap is not None and cap.capped else None)
-    line = Line(
+    line = CapRow(
         selector=text,
         kind=kind,
         cap=cap.cap if cap is not None else None,

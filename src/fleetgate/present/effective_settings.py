@@ -14,7 +14,7 @@ from fleetgate.config.units import format_duration, format_size
 from fleetgate.core.state.state import State
 from fleetgate.gate.serving.service_address import BadAddress, read_address
 from fleetgate.log.store_url import shown
-from fleetgate.present.cap_listing import ENVIRONMENT, FILE, RUN_TIME, Line, hidden_text, quoted
+from fleetgate.present.cap_listing import ENVIRONMENT, FILE, RUN_TIME, CapRow, hidden_text, quoted
 
 BUILT_IN = "built-in"
 
@@ -153,7 +153,7 @@ def _providers(settings: Settings, said: dict[str, object]) -> list[Value]:
     return found
 
 
-def warnings(state: State, loaded: Loaded | None, found: list[Line]) -> list[str]:
+def warnings(state: State, loaded: Loaded | None, found: list[CapRow]) -> list[str]:
     """What may surprise whoever edits the file."""
     told = []
     for line in found:
@@ -168,7 +168,7 @@ def warnings(state: State, loaded: Loaded | None, found: list[Line]) -> list[str
     return [*told, *_about_file(state, loaded)]
 
 
-def _kind(line: Line) -> str:
+def _kind(line: CapRow) -> str:
     return "" if line.selector in ("host", "project") and line.kind == "agents" else f" --kind {line.kind}"
 
 

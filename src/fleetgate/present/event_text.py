@@ -15,7 +15,7 @@ from fleetgate.core.entities import Reason, Rule, Spec
 from fleetgate.core.model_names import parse_model
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.state import process_json, reason_json
-from fleetgate.present.log_time import Json, Moments
+from fleetgate.present.log_time import Json, LogTimes
 from fleetgate.present.text import count, span
 from fleetgate.present.wall_time import utc
 from fleetgate.signals.redaction import redact_text
@@ -26,7 +26,7 @@ _STATES = {"cancelled": "was cancelled", "lost": "is lost"}  # the others are wo
 TYPES = {cls.__struct_config__.tag: cls for cls in get_args(ev.Event)}
 
 
-def event_json(seq: int, at: int, event: ev.Event, moments: Moments) -> Json:
+def event_json(seq: int, at: int, event: ev.Event, moments: LogTimes) -> Json:
     """SPEC O7. A finished run also has its provider and account."""
     document: Json = {"seq": seq, "at": moments.utc(at), "type": event.__struct_config__.tag}
     if isinstance(event, ev.Queued):
@@ -46,7 +46,7 @@ def _account(model: str) -> tuple[str | None, str | None]:
     return (parsed.provider, parsed.account) if parsed else (None, None)
 
 
-def _fields(record: Struct, moments: Moments) -> Json:
+def _fields(record: Struct, moments: LogTimes) -> Json:
     """A record's fields with times and processes as programs are told them; what is empty is null."""
     document: dict[str, Any] = asdict(record)
     kinds = _kinds(type(record))
@@ -73,7 +73,7 @@ def _fields(record: Struct, moments: Moments) -> Json:
     return document
 
 
-def _nested(record: Struct, moments: Moments) -> Json:
+def _nested(record: Struct, moments: LogTimes) -> Json:
     if isinstance(record, Spec):
         return _spec_fields(record)
     return asdict(reason_json(record, moments)) if isinstance(record, Reason) else _fields(record, moments)

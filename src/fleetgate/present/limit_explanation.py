@@ -8,7 +8,7 @@ from fleetgate.core.errors import NotFound
 from fleetgate.core.state.state import State
 from fleetgate.core.views.limit_explanation import explain
 from fleetgate.present.json.state import Time
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.name_lookup import kind_for, pool_target
 
 
@@ -34,7 +34,7 @@ class ExplanationShape(Struct):
     sentences: list[str]
 
 
-def explained(state: State, pool: str, kind: str | None, host: str, moments: Moments) -> ExplanationShape:
+def explained(state: State, pool: str, kind: str | None, host: str, moments: LogTimes) -> ExplanationShape:
     """Of the pool that is meant. NotFound."""
     found = kind_for(state, pool, kind)
     named = state.named(found, pool_target(state, found, pool, host))

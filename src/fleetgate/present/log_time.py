@@ -28,7 +28,7 @@ def offset_ms(gate: Timed) -> int:
     return steady(gate.wall_offset_ms())
 
 
-class Moments:
+class LogTimes:
     """Times of the log as people and programs are told them. Made anew for each answer."""
 
     def __init__(self, gate: Timed) -> None:

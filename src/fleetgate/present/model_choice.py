@@ -11,7 +11,7 @@ from fleetgate.core.model_names import parse_model
 from fleetgate.core.pools.backoff import concerns
 from fleetgate.core.state.state import State
 from fleetgate.present.json.state import ReasonShape
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 
 class Hold(Struct):
@@ -40,7 +40,7 @@ def longest_hold(state: State, model: str, now: int) -> Hold:
     return max(_held(state, model, now), key=lambda hold: hold.look_at)
 
 
-def unusable(state: State, model: str, missing: Mapping[str, str], moments: Moments) -> UnusableShape:
+def unusable(state: State, model: str, missing: Mapping[str, str], moments: LogTimes) -> UnusableShape:
     """SPEC O5. `missing` says which models have no credentials, and what is not there."""
     if model in missing:
         return UnusableShape(

@@ -14,7 +14,7 @@ from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.present.json.state import BackoffShape, Time, backoff_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.name_lookup import find_id, kind_for, pool_target
 from fleetgate.present.text import some
 
@@ -87,7 +87,7 @@ def acted_on(state: State, report: cmd.Report) -> tuple[Pool | None, Backoff | N
     return None, state.backoffs.get(str(blamed))
 
 
-def report_json(pool: Pool | None, backoff: Backoff | None, events: list[ev.Event], moments: Moments) -> ReportShape:
+def report_json(pool: Pool | None, backoff: Backoff | None, events: list[ev.Event], moments: LogTimes) -> ReportShape:
     if pool is None:
         told = None if backoff is None else backoff_json(backoff, moments)
         return ReportShape(None, None, None, None, None, False, told)

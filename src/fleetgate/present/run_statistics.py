@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from fleetgate.core import events as ev
 from fleetgate.log.protocol import Log
 from fleetgate.present.json.state import Time
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 
 class ModelSumShape(Struct):
@@ -119,7 +119,7 @@ def percentile(values: list[int], percent: int) -> int | None:
     return sorted(values)[ceil(len(values) * percent / 100) - 1]
 
 
-def sums_json(hours: float, since: int, sums: Sums, moments: Moments) -> SumsShape:
+def sums_json(hours: float, since: int, sums: Sums, moments: LogTimes) -> SumsShape:
     return SumsShape(
         hours=hours,
         since=moments.utc(since),

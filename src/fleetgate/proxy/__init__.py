@@ -1,8 +1,8 @@
 """The proxy: agents that never see a 429 (SPEC X). A raw ASGI application beside the HTTP API.
 
-One request's way: `app` finds the provider, the account and the model; `holding` waits in the queue for a slot, asks the
-provider, and asks again when it says "too many"; `relay` passes the answer on, byte for byte, and gives the slot back
-with the last one. A client that leaves, at any moment, ends all of it at once.
+One request's way: `app` finds the provider, the account and the model; `holding` waits in the queue for a slot, asks
+the provider, and asks again when it says "too many"; `relay` passes the answer on, byte for byte, and gives the slot
+back with the last one. A client that leaves, at any moment, ends all of it at once.
 
 | file | what is in it |
 | --- | --- |

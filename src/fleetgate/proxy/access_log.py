@@ -23,7 +23,7 @@ _MOST_BYTES = 32 << 20
 _encode = msgspec.json.Encoder().encode
 
 
-class Line(Struct, omit_defaults=True):
+class AccessRecord(Struct, omit_defaults=True):
     """What became of a request."""
 
     at: float | str
@@ -50,7 +50,7 @@ class AccessLog:
     def __init__(self, folder: str) -> None:
         self._path = f"{folder}/access.log" if folder else ""
         self._folder = folder
-        self._lines: list[Line] = []
+        self._lines: list[AccessRecord] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, exchange: Exchange, seconds: float) -> None:
@@ -60,7 +60,7 @@ class AccessLog:
         x = exchange
         said = x.outcome
         self._lines.append(
-            Line(
+            AccessRecord(
                 time(),
                 x.method,
                 x.route.said,

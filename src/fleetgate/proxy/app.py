@@ -16,11 +16,11 @@ from fleetgate.config.settings import Settings
 from fleetgate.config.units import parse_duration_ms
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.order import MAX_PRIORITY
-from fleetgate.gate.serving.model_calls import Calls
+from fleetgate.gate.serving.model_calls import ModelCalls
 from fleetgate.proxy.access_log import AccessLog
-from fleetgate.proxy.attempts import LEFT, NOT_TAKEN, Holding
+from fleetgate.proxy.attempts import LEFT, NOT_TAKEN, Attempts
 from fleetgate.proxy.callers import Callers
-from fleetgate.proxy.disconnects_and_stalls import Watch
+from fleetgate.proxy.disconnects_and_stalls import DisconnectWatch
 from fleetgate.proxy.early_stream import Early, wants_stream
 from fleetgate.proxy.errors import ClientGone, Refusal, shape_of
 from fleetgate.proxy.exchange import Exchange
@@ -45,7 +45,7 @@ _MOST_ROUTES = 4096
 
 
 class Served(Protocol):
-    """The gate of the service, as far as the proxy needs it beyond `Calls`."""
+    """The gate of the service, as far as the proxy needs it beyond `ModelCalls`."""
 
     @property
     def settings(self) -> Settings: ...
@@ -65,8 +65,8 @@ class Proxy:
     ) -> None:
         """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do."""
         self._gate = gate
-        self._calls = Calls(gate)
-        self._holding = Holding(self._calls, lambda: self._callers)
+        self._calls = ModelCalls(gate)
+        self._holding = Attempts(self._calls, lambda: self._callers)
         self._loopback = loopback
         self._trusts = trusts or (lambda _: loopback)
         self._is_token = is_token
@@ -76,7 +76,7 @@ class Proxy:
         self._accounts = Accounts(gate.settings, lambda: self._salt)
         self._identities = Identities(lambda: self._salt, self._remember)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watch = Watch()
+        self._watch = DisconnectWatch()
         self._places = Places()
         self._old: list[Upstreams] = []
         self._log = AccessLog("")
@@ -131,7 +131,9 @@ class Proxy:
         return True
 
     def ahead(self, scope: Scope, body: bytearray) -> bool:
-        """Take a request that is here as a whole: it gets into the queue before its task begins. Whether that was done."""
+        """Take a request that is here as a whole: it gets into the queue before its task begins. Whether that was
+        done.
+        """
         if len(body) >= SURELY_READ_BYTES or "fleetgate.route" not in scope:
             return False
         x = self._begin(scope)

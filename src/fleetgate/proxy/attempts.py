@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from fleetgate.core.entities import Lease
-from fleetgate.gate.serving.model_calls import Asking, Calls, NotInTime
+from fleetgate.gate.serving.model_calls import ModelCalls, NotInTime, PendingCall
 from fleetgate.log.protocol import StoreError
 from fleetgate.proxy.errors import Refusal
 from fleetgate.proxy.exchange import Candidate, Exchange
@@ -57,10 +57,10 @@ class Keys(Protocol):
     def hear_refusal(self, x: Exchange, response: Response) -> bool: ...
 
 
-class Holding:
+class Attempts:
     """Brings requests to their answers."""
 
-    def __init__(self, calls: Calls, keys: Callable[[], Keys]) -> None:
+    def __init__(self, calls: ModelCalls, keys: Callable[[], Keys]) -> None:
         self._calls = calls
         self._keys = keys
         self._places = Places()
@@ -138,8 +138,10 @@ class Holding:
 
     # The line.
 
-    def ask(self, x: Exchange, models: tuple[str, ...] = ()) -> Asking:
-        """Get in the queue. NotInTime at once where every model is known to be closed for longer than the request waits."""
+    def ask(self, x: Exchange, models: tuple[str, ...] = ()) -> PendingCall:
+        """Get in the queue. NotInTime at once where every model is known to be closed for longer than the request
+        waits.
+        """
         models = models or tuple(x.candidates)
         anyone = len(models) > 1 and self._calls.is_paused(models[0])
         spec = self._calls.spec(models, x.project, anyone)

@@ -21,7 +21,7 @@ LOOK_S = 0.5
 Receive = Callable[[], Awaitable[Any]]
 
 
-class Watch:
+class DisconnectWatch:
     """All requests under way, with the tasks that handle them."""
 
     def __init__(self) -> None:

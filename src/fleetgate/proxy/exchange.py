@@ -6,9 +6,9 @@ import asyncio
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from fleetgate.gate.serving.model_calls import Asking
+from fleetgate.gate.serving.model_calls import PendingCall
 from fleetgate.proxy.early_stream import Early
-from fleetgate.proxy.headers import Asked
+from fleetgate.proxy.headers import CallHeaders
 from fleetgate.proxy.providers import Upstream
 from fleetgate.proxy.request_body import Body
 from fleetgate.proxy.routes import Route
@@ -85,7 +85,7 @@ class Exchange:
         self.route = route
         self.upstream = upstream  # of the attempt under way
         self.api = upstream.api
-        self.asked: Asked
+        self.asked: CallHeaders
         self.body: Body
         self.trusted = False  # the client may use the keys of the config
         self.key = ""  # to be sent instead of the client's own
@@ -104,7 +104,7 @@ class Exchange:
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0
-        self.asking: Asking | None = None  # in the queue, and nobody waits for it yet
+        self.asking: PendingCall | None = None  # in the queue, and nobody waits for it yet
         self.asked_at = 0.0
         self.lease = ""  # held now
         self.model = ""  # as the gate knows it

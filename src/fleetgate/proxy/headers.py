@@ -92,7 +92,7 @@ _OURS = b"x-fleetgate-"
 KEYS = (b"x-api-key", b"x-goog-api-key", b"api-key", b"authorization")  # the first that is there counts
 
 
-class Asked(Struct):
+class CallHeaders(Struct):
     """A request's headers, sorted."""
 
     sent: Pairs  # to be passed on, without keys
@@ -104,9 +104,9 @@ class Asked(Struct):
     encoding: bytes = b""  # of its body
 
 
-def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
+def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> CallHeaders:
     """What a request brings along."""
-    asked = Asked([], {}, {})
+    asked = CallHeaders([], {}, {})
     dropped: frozenset[bytes] | set[bytes] = _NOT_SENT
     headers = list(headers)
     for name, value in headers:
@@ -143,7 +143,7 @@ def looked_at(sent: Pairs) -> Pairs:
     ]
 
 
-def key_of(asked: Asked, query: bytes) -> str:
+def key_of(asked: CallHeaders, query: bytes) -> str:
     """The API key that a request brings along, or nothing."""
     for name in KEYS:
         value = asked.keys.get(name)

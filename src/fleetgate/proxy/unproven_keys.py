@@ -20,7 +20,7 @@ class Full(Exception):
     """Too many wait already."""
 
 
-class Turns:
+class KeyTrials:
     """The calls with one key: one at a time."""
 
     __slots__ = ("calls", "lock")
@@ -42,14 +42,14 @@ class Places:
 
     def __init__(self) -> None:
         self._providers: dict[str, asyncio.Semaphore] = {}
-        self._keys: dict[Place, Turns] = {}
+        self._keys: dict[Place, KeyTrials] = {}
         self._waiting = 0
 
     async def enter(self, place: Place) -> None:
         """Take a place, which is waited for. Full."""
         if self._waiting >= MOST_WAITING:
             raise Full
-        turns = self._keys.setdefault(place, Turns())
+        turns = self._keys.setdefault(place, KeyTrials())
         turns.calls += 1
         self._waiting += 1
         try:
@@ -74,7 +74,7 @@ class Places:
     def _room(self, place: Place) -> asyncio.Semaphore:
         return self._providers.setdefault(place.provider, asyncio.Semaphore(AT_ONCE))
 
-    def _forget(self, place: Place, turns: Turns) -> None:
+    def _forget(self, place: Place, turns: KeyTrials) -> None:
         turns.calls -= 1
         if not turns.calls:
             del self._keys[place]

@@ -16,11 +16,11 @@ from fleetgate.core.entities import Lease
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.model_names import account_of, parse_model
 from fleetgate.gate.liveness.host_beats import CUT_OFF_MS
-from fleetgate.gate.providers.credentials import Held
+from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMoved
 from fleetgate.present.wall_time import local_and_utc, utc
-from fleetgate.runner.early_stop import Ending
+from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
 from fleetgate.runner.session_resume import Session
 from fleetgate.runner.supervisor import End
@@ -42,7 +42,7 @@ _TROUBLE = (FleetgateError, LogReplaced, OSError)  # with the store
 _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
 
 
-class Watch:
+class AgentRun:
     """One agent that runs, from its start to its release. `say` is how a person is told something."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Watch:
         patience_s: float,
         read: bool,
         say: Callable[[str], None],
-        credential: Held,
+        credential: HeldCredential,
         session: Session | None = None,
         follow: Callable[[StoreMoved], SlotGate] | None = None,
         proxied: bool = False,
@@ -74,13 +74,13 @@ class Watch:
         self.interrupted = False  # it was told to end, and exited 0 without having finished
         self._left = False  # it was on a terminal, and ended well: whoever sat there left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
-        self.ending: Ending | None = None
+        self.ending: EarlyStop | None = None
         self.patience: Patience | None = None
         self._patience_s = patience_s
         if self.reader is not None and self.reader.mode == "stream":
             if patience_s:
                 self.patience = Patience(self.reader, patience_s, self._has_other_candidate)
-            self.ending = Ending(self.reader, silence_s=silence_s, patience=self.patience)
+            self.ending = EarlyStop(self.reader, silence_s=silence_s, patience=self.patience)
         self._proxied = proxied
         self._quiet_ms = min(_QUIET_MS, silence_s * 1000 / 4)
         self._ticked_at = monotonic()

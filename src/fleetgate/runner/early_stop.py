@@ -7,9 +7,9 @@
 | `no_record` | not one record came within 3 min of its start |
 | `silent` | it wrote nothing at all for 20 min, or what `--silence` says |
 
-`Ending` only says so; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the machine
-sleeps, while the agent is stopped, while it waits for the reader of its output, and, until its first record, while it
-waits for a processor. No agent is ended for a silence that it did not cause.
+`EarlyStop` only says so; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the
+machine sleeps, while the agent is stopped, while it waits for the reader of its output, and, until its first record,
+while it waits for a processor. No agent is ended for a silence that it did not cause.
 
 The rule: where nothing can be known, nobody is ended. If the one who reads the records fails, only silence counts.
 """
@@ -46,7 +46,7 @@ _STARVED_MS = 1_000
 _NEVER = float("inf")
 
 
-class Ending:
+class EarlyStop:
     """Watches one agent. A rule whose time is None does not apply."""
 
     __slots__ = (

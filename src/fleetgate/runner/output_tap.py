@@ -45,7 +45,7 @@ _AFTERWARDS_BYTES = 1024 * 1024  # more than a pipe holds, so all of the child's
 _OVER = POLLERR | POLLHUP | POLLNVAL
 
 
-class Tap:
+class OutputTap:
     """One pipe from the child to one file of ours. `stream` is 1 or 2; with `2>&1` both are one, told as 1."""
 
     __slots__ = ("_at", "_hand", "_on_bytes", "_outlet", "in_fd", "not_passed", "not_read", "stream")
@@ -65,7 +65,7 @@ class Tap:
 
     def __repr__(self) -> str:
         state = "closed" if self.in_fd < 0 else "open"
-        return f"<Tap of {self.stream}, {state}, {len(self._hand) - self._at} bytes in hand>"
+        return f"<OutputTap of {self.stream}, {state}, {len(self._hand) - self._at} bytes in hand>"
 
     @property
     def holds(self) -> bool:
@@ -174,7 +174,7 @@ class Taps:
 
     __slots__ = ("_awaited", "_by_fd", "_poll", "taps")
 
-    def __init__(self, taps: Iterable[Tap], shared_poll: poll) -> None:
+    def __init__(self, taps: Iterable[OutputTap], shared_poll: poll) -> None:
         self.taps = list(taps)
         self._wait_in(shared_poll)
 
@@ -223,12 +223,12 @@ class Taps:
 
     def _wait_in(self, shared_poll: poll) -> None:
         self._poll = shared_poll
-        self._by_fd: dict[int, Tap] = {}
+        self._by_fd: dict[int, OutputTap] = {}
         self._awaited: dict[int, tuple[tuple[int, int], ...]] = {}
         for tap in self.taps:
             self._await(tap)
 
-    def _await(self, tap: Tap) -> None:
+    def _await(self, tap: OutputTap) -> None:
         """Wait for what the tap awaits now, and for nothing else of it, which would keep us awake."""
         before, now = self._awaited.get(tap.stream, ()), tap.awaits()
         if now == before:

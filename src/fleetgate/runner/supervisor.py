@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetgate.runner.child import Child
-    from fleetgate.runner.early_stop import Ending
+    from fleetgate.runner.early_stop import EarlyStop
     from fleetgate.runner.output_tap import Taps
 else:
     import _signal as signal
@@ -100,7 +100,7 @@ def supervise(
     fd: int | None = None,
     on_readable: Callable[[], None] | None = None,
     on_bytes: Callable[[int, bytes], None] | None = None,
-    ends: Ending | None = None,
+    ends: EarlyStop | None = None,
     on_ending: Callable[[str], None] | None = None,
     on_lingering: Callable[[], None] | None = None,
     on_end: Callable[[End], None] | None = None,
@@ -169,7 +169,7 @@ class _Watch:
         self._on_readable: Callable[[], None] | None = None
         self._child = child
         self.taps: Taps | None = None
-        self._ends: Ending | None = None
+        self._ends: EarlyStop | None = None
         self._on_ending: Callable[[str], None] | None = None
         self._on_lingering: Callable[[], None] | None = None
         self._because = ""
@@ -191,15 +191,15 @@ class _Watch:
         """Read the child's output on the way, if it is to be."""
         if not self._child.taps:
             return
-        from fleetgate.runner.output_tap import Tap, Taps
+        from fleetgate.runner.output_tap import OutputTap, Taps
 
         given, self._child.taps = self._child.taps, []
-        self.taps = Taps((Tap(stream, fd, on_bytes) for stream, fd in given), self._poll)
+        self.taps = Taps((OutputTap(stream, fd, on_bytes) for stream, fd in given), self._poll)
 
     def end_when(
         self,
         ends_in_s: float | None,
-        ends: Ending | None,
+        ends: EarlyStop | None,
         on_ending: Callable[[str], None] | None,
         on_lingering: Callable[[], None] | None,
     ) -> None:
@@ -428,7 +428,7 @@ class _Watch:
             if why and not self._because:
                 self._tell_to_end(why)
 
-    def _ask(self, ends: Ending, now: float) -> None:
+    def _ask(self, ends: EarlyStop, now: float) -> None:
         """Whether it is to be ended early."""
         if self.taps is not None and self.taps.hold:
             ends.held_up(now)

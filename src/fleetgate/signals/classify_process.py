@@ -27,10 +27,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetgate.signals.agents import model_of
-from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, Context, End, Told
+from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, Context, End, Report
 from fleetgate.signals.agents.detect import find_program
 from fleetgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
-from fleetgate.signals.output_buffers import Ending, Lines
+from fleetgate.signals.output_buffers import Lines, OutputEnd
 
 __all__ = ["Reader", "Refusal", "judge_by_exit_only"]
 
@@ -61,8 +61,8 @@ class Reader:
         name, at = find_program(argv)
         self.mode = agent.mode(argv[at + 1 :] if name == agent.name else argv[1:])  # see `Agent.mode`
         self._context = Context(model_of(argv) or "", now_wall_ms)
-        self._out = Ending(_OUT_BYTES)
-        self._err = Ending(_ERR_BYTES)
+        self._out = OutputEnd(_OUT_BYTES)
+        self._err = OutputEnd(_ERR_BYTES)
         self._start = b""  # of stderr; where both are one (`2>&1`) and no records, of stdout
         self._lines: Lines | None = Lines() if self.mode else None  # until the first activity
         self._read_to = 0  # how far stdout was read, by then
@@ -223,7 +223,7 @@ class Reader:
 
     def _hear(self, story: _Story, line: bytes | None, at: int = 0) -> None:
         # No error record is as long as one that is passed over: it is an answer, or what a tool said.
-        told = Told(ACTIVITY) if line is None else self.agent.record(line, self._context) if line else None
+        told = Report(ACTIVITY) if line is None else self.agent.record(line, self._context) if line else None
         if told is not None:
             story.hear(told, at)
 
@@ -261,7 +261,7 @@ class _Story(Struct):
         """The refusal that still stands."""
         return self.retry if self.error is None or self.went_on else self.error
 
-    def hear(self, told: Told, at: int = 0) -> None:
+    def hear(self, told: Report, at: int = 0) -> None:
         self.records += 1
         if told.what in (RETRY, ERROR) and self.said is None:
             self.refused_at = at

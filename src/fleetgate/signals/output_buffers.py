@@ -2,7 +2,7 @@
 
 What a run says about its own failure is at its end, and whether it has begun to work is told near its start. So a
 stream is read line by line only as long as somebody needs every line (`Lines`), and after that its last part is kept
-and read when somebody asks (`Ending`). Passing 100 MB through costs next to nothing.
+and read when somebody asks (`OutputEnd`). Passing 100 MB through costs next to nothing.
 
 The rule: how the output was cut into pieces never changes what is read from it.
 """
@@ -60,7 +60,7 @@ class Lines:
         return line
 
 
-class Ending:
+class OutputEnd:
     """The last part of a stream.
 
     Large pieces are kept as they are: nothing is copied. Small ones are copied together, since a read that asked for

@@ -123,7 +123,9 @@ class World:
             project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
             for project in self.scenario.project
         }
-        lines: dict[str, dict[str, Agent]] = {name: {} for name in specs}  # who waits in the queue, in order of queueing
+        lines: dict[str, dict[str, Agent]] = {
+            name: {} for name in specs
+        }  # who waits in the queue, in order of queueing
         for project in self.scenario.project:
             name = f"{project.name} {project.priority:+d}" if several and self._priorities() else project.name
             group = self.groups.setdefault(name, Group())

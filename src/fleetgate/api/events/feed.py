@@ -15,10 +15,10 @@ import msgspec
 
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.protocol import LogReplaced, Position, StoreError, StoreMoved
 from fleetgate.present.event_text import event_json, sentence
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 POLL_S = 0.5
 _PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
@@ -31,7 +31,7 @@ _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
 
 
-class Told(NamedTuple):
+class FeedEvent(NamedTuple):
     """One event of the log, ready to be sent."""
 
     seq: int
@@ -44,7 +44,7 @@ class Batch:
 
     __slots__ = ("_lines", "first", "last", "told")
 
-    def __init__(self, told: Sequence[Told]) -> None:
+    def __init__(self, told: Sequence[FeedEvent]) -> None:
         self.told = told
         self.first, self.last = told[0].seq, told[-1].seq
         self._lines = b""
@@ -112,11 +112,11 @@ class Listener:
 class Feed:
     """Reads the log as it grows."""
 
-    def __init__(self, gate: Node) -> None:
+    def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
         self._position: Position | None = None
         self._at_once = _COMMITS_AT_ONCE // 10  # commits: more where each has few events, as those last read
-        self._untold: list[Told] = []
+        self._untold: list[FeedEvent] = []
         self._listeners: set[Listener] = set()
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -188,7 +188,7 @@ class Feed:
         before, asked = self._position.seq, self._at_once
         commits = await self._gate.commits(self._position, asked)
         self._in_trouble = False
-        moments = Moments(self._gate) if self._listeners else None
+        moments = LogTimes(self._gate) if self._listeners else None
         for commit in commits:
             first = commit.seq - len(commit.events) + 1
             for seq, event in enumerate(commit.events, first):
@@ -213,12 +213,14 @@ class Feed:
                 listener.seq = self.seq
 
 
-def words(seq: int, at: int, event: ev.Event, moments: Moments) -> Told:
+def words(seq: int, at: int, event: ev.Event, moments: LogTimes) -> FeedEvent:
     """An event as it is sent."""
     document = event_json(seq, at, event, moments)
     document["text"] = sentence(event, at)
     type = str(document["type"])
-    return Told(seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document)))
+    return FeedEvent(
+        seq, type, b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, type.encode(), msgspec.json.encode(document))
+    )
 
 
 def _nothing(moved: StoreMoved) -> None:

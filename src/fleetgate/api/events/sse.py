@@ -19,15 +19,15 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import HeaderParameter, Parameter
 from litestar.types import ASGIApp
 
-from fleetgate.api.errors import Refused
-from fleetgate.api.events.feed import Listener, Notice, Told, words
+from fleetgate.api.errors import RequestRefused
+from fleetgate.api.events.feed import FeedEvent, Listener, Notice, words
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.security.request_guard import Receive, Scope, Send
 from fleetgate.api.service import Service
 from fleetgate.log.protocol import Log
 from fleetgate.present.event_text import TYPES
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 HEARTBEAT_S = 15.0
 STUCK_S = 30.0  # a reader that takes nothing for so long is let go
@@ -63,10 +63,10 @@ async def events(
     service.check_room_to_listen()
     if last_event_id:
         if not last_event_id.isdecimal():
-            raise Refused(400, "bad_request", "Last-Event-ID: valid is a sequence number of the log")
+            raise RequestRefused(400, "bad_request", "Last-Event-ID: valid is a sequence number of the log")
         since = int(last_event_id)
     if request.method == "HEAD":
-        raise Refused(405, "method_not_allowed", "a stream is read with GET", allow="GET")
+        raise RequestRefused(405, "method_not_allowed", "a stream is read with GET", allow="GET")
     stream: Any = Stream(service, since, frozenset(tag for tag, each in TYPES.items() if each in wanted))
     return stream  # type: ignore[no-any-return]
 
@@ -128,11 +128,11 @@ class Stream:
             self._seq = told[-1].seq if told else last
             await self._put(b"".join(map(self._line, told)))
 
-    def _part(self, last: int) -> Callable[[Log], list[Told]]:
+    def _part(self, last: int) -> Callable[[Log], list[FeedEvent]]:
         """The next events up to `last`, put into words."""
-        since, moments = self._seq, Moments(self._service.gate)
+        since, moments = self._seq, LogTimes(self._service.gate)
 
-        def read(log: Log) -> list[Told]:
+        def read(log: Log) -> list[FeedEvent]:
             part = islice(unhurried(log.history(since)), _AT_ONCE)
             return [words(seq, at, event, moments) for seq, at, event in part if seq <= last]
 
@@ -166,7 +166,7 @@ class Stream:
             if stops:
                 return
 
-    def _line(self, told: Told) -> bytes:
+    def _line(self, told: FeedEvent) -> bytes:
         if self._wanted and told.type not in self._wanted:
             return b""
         return told.lines

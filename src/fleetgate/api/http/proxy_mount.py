@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fleetgate.api.errors import Refused
-from fleetgate.api.http.response_writer import Direct
+from fleetgate.api.errors import RequestRefused
+from fleetgate.api.http.response_writer import ResponseWriter
 from fleetgate.api.security.request_guard import Guard, Receive, Scope, Send, refuse
 
 _MOST_HOSTS = 100
@@ -23,7 +23,7 @@ class Other(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
-class Beside:
+class ProxyMount:
     """Sorts requests by whose they are."""
 
     def __init__(self, guard: Guard, other: Other) -> None:
@@ -37,7 +37,7 @@ class Beside:
             return False
         try:
             self._check(scope)
-        except Refused:
+        except RequestRefused:
             return False  # that is said in its task
         taken = scope["fleetgate.taken"] = self._other.ahead(scope, body)
         return taken
@@ -51,13 +51,13 @@ class Beside:
             return
         try:
             self._check(scope)
-        except Refused as error:
+        except RequestRefused as error:
             await refuse(error, send, close=True)
             return
         await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["fleetgate.client"] = Direct(receive.__self__)  # type: ignore[attr-defined]
+        scope["fleetgate.client"] = ResponseWriter(receive.__self__)  # type: ignore[attr-defined]
         await self._other(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
@@ -69,7 +69,7 @@ class Beside:
             elif name == b"origin" or name.startswith(b"sec-fetch-"):
                 browser = True  # look closely
         if hosts > 1:
-            raise Refused(400, "two_hosts", "two Host headers: send one")
+            raise RequestRefused(400, "two_hosts", "two Host headers: send one")
         if browser or host not in self._hosts:
             self._guard.check_source(scope)
             if not browser and len(self._hosts) < _MOST_HOSTS:

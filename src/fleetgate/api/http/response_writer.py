@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 _BODILESS = (204, 304)
 
 
-class Direct:
+class ResponseWriter:
     """The answer to one request; `cycle` is uvicorn's view of it."""
 
     __slots__ = ("_chunked", "_cycle", "_left", "_out")

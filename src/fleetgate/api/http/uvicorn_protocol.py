@@ -17,7 +17,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fleetgate.api.http import connection_limits
-from fleetgate.api.leases.fast_path import Exchange, Quick
+from fleetgate.api.leases.fast_path import Exchange, FastPath
 from fleetgate.api.security.request_guard import HEAD_BYTES, PATH_BYTES
 from fleetgate.gate.serving.local_peer import LocalUsers, Peer
 
@@ -135,7 +135,7 @@ class Protocol(HttpToolsProtocol):
         self._in_message = self._in_head = False
         self._kept = b""  # what came behind a request that is not answered yet
         self._unread_since = 0.0
-        self._quick: Quick | None = getattr(self.config, "fleetgate_quick", None)
+        self._quick: FastPath | None = getattr(self.config, "fleetgate_quick", None)
         self._most = getattr(self.config, "fleetgate_most", connection_limits.MOST_CONNECTIONS)
         self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)

@@ -12,7 +12,7 @@ from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter, QueryParameter
 
-from fleetgate.api.errors import Refused
+from fleetgate.api.errors import RequestRefused
 from fleetgate.api.jobs.bodies import JobBody, JobsBody, JobsSubmitted
 from fleetgate.api.routes.manage import client_of
 from fleetgate.api.routes.read import Limit, Offset
@@ -69,9 +69,11 @@ async def output(
     wait_s: Wait = 0.0,
 ) -> OutputShape:
     if not request.scope.get("fleetgate.may_change"):
-        raise Refused(401, "token_needed", "job output needs the token, or a browser that `fleetgate open` signed in")
+        raise RequestRefused(
+            401, "token_needed", "job output needs the token, or a browser that `fleetgate open` signed in"
+        )
     if after and tail is not None:
-        raise Refused(400, "bad_request", "after and tail: valid is one of the two", field="tail")
+        raise RequestRefused(400, "bad_request", "after and tail: valid is one of the two", field="tail")
     return await service.jobs.output(ident, after, limit, tail, stream, wait_s, service.stopping)
 
 
@@ -97,7 +99,7 @@ async def submit_many(service: Service, request: Request[Any, Any, Any], data: J
 
 def _check_may_submit(service: Service) -> None:
     if not service.jobs.may_submit:
-        raise Refused(
+        raise RequestRefused(
             403,
             "submit_off",
             "jobs are not submitted over HTTP here: `submit = true` under [serve] in the config allows it",

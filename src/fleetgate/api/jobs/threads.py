@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from fleetgate.api.answer_cache import MOST_INLINE, Begun, Shared
-from fleetgate.api.errors import Refused
+from fleetgate.api.answer_cache import MOST_INLINE, AnswerCache, Begun
+from fleetgate.api.errors import RequestRefused
 from fleetgate.config.file import Loaded
 from fleetgate.core.state.state import State
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 MOST_FOLLOWING = 200
 LOOK_S = 0.2  # how often the output of a job that somebody follows is looked at
@@ -47,7 +47,7 @@ class Jobs(Protocol):
 class JobsDesk:
     """Asks in threads."""
 
-    def __init__(self, jobs: Jobs | None, gate: Node, shared: Shared, may_submit: bool) -> None:
+    def __init__(self, jobs: Jobs | None, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
         self.may_submit = may_submit
         self._jobs = jobs
         self._gate = gate
@@ -66,7 +66,7 @@ class JobsDesk:
     @property
     def _known(self) -> Jobs:
         if self._jobs is None or not self._gate.folder:
-            raise Refused(503, "no_jobs", "this service keeps no jobs: its store is in memory")
+            raise RequestRefused(503, "no_jobs", "this service keeps no jobs: its store is in memory")
         return self._jobs
 
     async def do(self, call: Callable[[Jobs], T]) -> T:
@@ -81,7 +81,7 @@ class JobsDesk:
         """A page of the list, made once for all who ask for it at the same time."""
         jobs = self._known
 
-        def begin(_: State, __: Moments) -> Begun:
+        def begin(_: State, __: LogTimes) -> Begun:
             return Begun(MOST_INLINE + 1, lambda: jobs.page(wanted, offset, limit))  # never on the loop
 
         answer: JobsShape = await self._shared.answer(("jobs", wanted, offset, limit), begin)
@@ -93,7 +93,7 @@ class JobsDesk:
         """What a job printed; if there is nothing yet, whatever comes within `wait_s`."""
         found = await self.do(lambda jobs: jobs.find(ident))
         if wait_s and self._following >= MOST_FOLLOWING:
-            raise Refused(
+            raise RequestRefused(
                 429, "too_many_waiting", f"{MOST_FOLLOWING} follow output already: ask again later", retry_after_s=5
             )
         until = monotonic() + wait_s

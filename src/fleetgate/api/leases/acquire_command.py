@@ -11,7 +11,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import read_model, shown
 from fleetgate.gate.library.lease_handles import checked
 from fleetgate.gate.request_ids import new_id
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.present.log_time import offset_ms
 from fleetgate.present.wall_time import parse_since_ms
 from fleetgate.signals.redaction import shown_text
@@ -19,10 +19,10 @@ from fleetgate.signals.redaction import shown_text
 _MOST_SPECS = 1024
 
 
-class Asking:
+class AcquireCommands:
     """Turns bodies into commands; what decides which pools are needed is checked once for each that is different."""
 
-    def __init__(self, gate: Node) -> None:
+    def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
         self._specs: dict[object, Spec] = {}
 

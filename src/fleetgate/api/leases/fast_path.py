@@ -18,7 +18,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fleetgate.api.bodies import AskBody, ReleaseBody
-from fleetgate.api.errors import Refused, complain, refusal
+from fleetgate.api.errors import RequestRefused, complain, refusal
 from fleetgate.api.leases import operations
 from fleetgate.api.security.request_guard import SECURE_HEADERS, Guard
 from fleetgate.api.service import Service
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 _find = re.compile(rb"/v1/leases(?:/([A-Za-z0-9_-]{1,64})/(release|renew))?").fullmatch
 
 
-class Quick:
+class FastPath:
     """Finds them, and does what they ask for."""
 
     def __init__(self, service: Service, guard: Guard) -> None:
@@ -103,7 +103,7 @@ class Exchange:
         "verb",
     )
 
-    def __init__(self, quick: Quick, connection: Protocol, ident: str, verb: bytes | None) -> None:
+    def __init__(self, quick: FastPath, connection: Protocol, ident: str, verb: bytes | None) -> None:
         self._quick = quick
         self._task: asyncio.Task[None] | None = None
         self.connection = connection
@@ -178,7 +178,7 @@ def as_refusal(error: Exception) -> Exception:
         field = where.rstrip("`").lstrip(".")
         unknown = re.search("unknown field `([^`]*)`", text)
         named = unknown[1] if unknown else field
-        return Refused(400, "bad_request", f"{field or 'the body'}: {text[:1].lower()}{text[1:]}", field=named)
+        return RequestRefused(400, "bad_request", f"{field or 'the body'}: {text[:1].lower()}{text[1:]}", field=named)
     if isinstance(error, msgspec.MsgspecError):
-        return Refused(400, "bad_json", f"the body is not JSON: {error}")
+        return RequestRefused(400, "bad_json", f"the body is not JSON: {error}")
     return error

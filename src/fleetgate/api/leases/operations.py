@@ -10,14 +10,14 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Spec
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.queue.positions import Line, TicketView, row_of
+from fleetgate.core.queue.positions import QueueView, TicketView, row_of
 from fleetgate.core.state.state import State
 from fleetgate.gate.library.lease_handles import Deferred
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
 from fleetgate.gate.serving.client_renewals import InLine, Watch
 from fleetgate.present.json.state import reason_json, seconds
 from fleetgate.present.lease_owner import why_not_to_release
-from fleetgate.present.log_time import Moments, offset_ms
+from fleetgate.present.log_time import LogTimes, offset_ms
 from fleetgate.present.name_lookup import entered, find_id
 from fleetgate.present.wall_time import utc
 
@@ -33,7 +33,7 @@ async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> t
     if isinstance(answer, Lease):
         return 201, lease_answer(answer, service)
     if isinstance(answer, Deferred):
-        moments = Moments(service.gate)
+        moments = LogTimes(service.gate)
         return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
     told = await _in_the_queue(service, answer, body.queue is not False)
     if body.queue is False:
@@ -68,8 +68,8 @@ async def _in_the_queue(service: Service, answer: InLine, stays: bool) -> tuple[
 async def _places(service: Service, spec: Spec, state: State, now: int) -> dict[str, TicketView]:
     """Where all stand who stand in a row with this one: when many wait, many polls end at the same time."""
 
-    def begin(state: State, moments: Moments) -> Begun:
-        line, row = Line(state, moments.now, spec), row_of(state, spec, moments.now)
+    def begin(state: State, moments: LogTimes) -> Begun:
+        line, row = QueueView(state, moments.now, spec), row_of(state, spec, moments.now)
         return Begun(line.size_of(row), lambda: line.places(row))
 
     found: dict[str, TicketView] = await service.shared.answer(("places", row_of(state, spec, now)), begin)

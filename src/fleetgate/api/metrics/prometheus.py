@@ -14,7 +14,7 @@ from collections import Counter
 from fleetgate.core import events as ev
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import PoolView, pool_views
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 LAG_EVERY_S = 1.0
@@ -81,7 +81,7 @@ class Histogram:
 class Counters:
     """All that is counted."""
 
-    def __init__(self, gate: Node) -> None:
+    def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
         self._totals: dict[str, Counter[Labels]] = {
             name: Counter() for name, (kind, _) in METRICS.items() if kind == "counter"

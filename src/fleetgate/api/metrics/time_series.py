@@ -18,10 +18,10 @@ from fleetgate.api.events.feed import Feed
 from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.views.pool_and_lease_views import pool_views
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.store_files import make_file
 from fleetgate.present.json.state import Time
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.wall_time import utc
 
 STEP_S = 5
@@ -68,7 +68,7 @@ class Kept(Struct):
 class Series:
     """Collects samples. `path` is where they are kept; nowhere, when it is empty."""
 
-    def __init__(self, gate: Node, feed: Feed, path: str = "") -> None:
+    def __init__(self, gate: ServiceGate, feed: Feed, path: str = "") -> None:
         self._gate = gate
         self._feed = feed
         self._path = path
@@ -131,7 +131,7 @@ class Series:
     async def take(self) -> None:
         """Add one sample."""
         state = await self._gate.read()
-        moments = Moments(self._gate)
+        moments = LogTimes(self._gate)
         limits, self._rate_limits = self._rate_limits, {}
         grants, self._grants = self._grants, 0
         pools = {
@@ -152,7 +152,7 @@ class Series:
         """The last minutes."""
         fine = minutes * 60 <= FINE * STEP_S
         step_s, samples = (STEP_S, self._fine) if fine else (STEP_S * COARSE_EVERY, self._coarse)
-        moments = Moments(self._gate)
+        moments = LogTimes(self._gate)
         since = moments.utc(moments.now - int(max(minutes * 60, step_s) * 1000)) or ""
         return SeriesShape(step_s, self._feed.seq, [each for each in samples if (each.at or "") > since])
 

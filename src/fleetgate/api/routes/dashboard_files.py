@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 from litestar import Request, Response, get
 
-from fleetgate.api.errors import Refused
+import fleetgate
+from fleetgate.api.errors import RequestRefused
 from fleetgate.api.routes.docs_page import docs_page
 
-FOLDER = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/dashboard"
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(fleetgate.__file__)), "dashboard")
 
 # Nothing from elsewhere, nothing inline, no frames, no forms to elsewhere.
 POLICY = (
@@ -93,7 +94,7 @@ async def index(request: Request[Any, Any, Any]) -> Content:
 async def asset(request: Request[Any, Any, Any], path: str) -> Content:
     file = FILES.find(path.lstrip("/"))
     if file is None:
-        raise Refused(404, "not_found", f"no file {path} belongs to the dashboard")
+        raise RequestRefused(404, "not_found", f"no file {path} belongs to the dashboard")
     return _sent(request, file)
 
 

@@ -57,7 +57,7 @@ from fleetgate.core.views.pool_and_lease_views import pool_views, ticket_view
 from fleetgate.gate.liveness.dead_holders import free_memory
 from fleetgate.present import cap_listing
 from fleetgate.present.json.state import BackoffShape, backoff_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable
 from fleetgate.present.name_lookup import (
     DrainShape,
@@ -119,7 +119,9 @@ def _ticket(state: State, given: str) -> Ticket:
         return state.tickets[ident]
     if not lease.claimed:
         return lease.ticket
-    raise conflict(f"{ident} is not in the queue, it holds a slot: {whose(lease)}; release it with force to take it back")
+    raise conflict(
+        f"{ident} is not in the queue, it holds a slot: {whose(lease)}; release it with force to take it back"
+    )
 
 
 @post("/v1/tickets/{ident:str}/bump", summary="Move a ticket to the front, or give it a priority", status_code=200)
@@ -247,7 +249,7 @@ async def pause(service: Service, data: PauseBody) -> PauseAnswer:
     name = pool_target(state, kind, data.target, service.gate.host)
     for_ms = None if data.for_s is None else max(int(data.for_s * 1000), 1)
     events = await _change(service, cmd.Pause(kind, name, for_ms))
-    moments = Moments(service.gate)
+    moments = LogTimes(service.gate)
     return PauseAnswer(
         [
             PausedPool(event.pool, event.kind, True, moments.utc(event.until))

@@ -32,7 +32,7 @@ from fleetgate.config.environment import Environment
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import canonical, read_model, shown
-from fleetgate.core.queue.positions import Line
+from fleetgate.core.queue.positions import QueueView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import LeaseView, capacity, lease_views, ticket_view
 from fleetgate.gate.liveness import process_identity
@@ -52,7 +52,7 @@ from fleetgate.present.json.state import (
     ticket_json,
 )
 from fleetgate.present.limit_explanation import ExplanationShape, explained
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, unusable
 from fleetgate.present.name_lookup import check_selector, find_id, kind_for
 from fleetgate.present.run_statistics import Sums, SumsShape, seq_before, sums_json
@@ -77,9 +77,9 @@ async def status(service: Service) -> StatusShape:
 
 @get("/v1/overview", summary="Status, line, leases and session in one answer")
 async def overview(service: Service, request: Request[Any, Any, Any], tickets: Limit = 200) -> OverviewAnswer:
-    def begin(state: State, moments: Moments) -> Begun:
+    def begin(state: State, moments: LogTimes) -> Begun:
         status = _encode(listings.status(state, moments, service.gate.host))
-        line, held = Line(state, moments.now), lease_views(state, moments.now)
+        line, held = QueueView(state, moments.now), lease_views(state, moments.now)
 
         def finish() -> tuple[Raw, Raw, Raw]:
             return status, _tickets(line, moments, 0, tickets), _leases(held, moments)
@@ -90,11 +90,11 @@ async def overview(service: Service, request: Request[Any, Any, Any], tickets: L
     return OverviewAnswer(status, line, held, session_of(service, request))
 
 
-def _tickets(line: Line, moments: Moments, offset: int, limit: int) -> Raw:
+def _tickets(line: QueueView, moments: LogTimes, offset: int, limit: int) -> Raw:
     return _encode([ticket_json(view, moments) for view in line.page(offset, limit)])
 
 
-def _leases(held: list[LeaseView], moments: Moments) -> Raw:
+def _leases(held: list[LeaseView], moments: LogTimes) -> Raw:
     return _encode([lease_json(view, moments) for view in held])
 
 
@@ -104,8 +104,8 @@ def _encode(shape: object) -> Raw:
 
 @get("/v1/tickets", summary="The line, by expected start")
 async def tickets(service: Service, limit: Limit = 200, offset: Offset = 0) -> TicketsAnswer:
-    def begin(state: State, moments: Moments) -> Begun:
-        line, backoffs = Line(state, moments.now), listings.backoffs(state, moments)
+    def begin(state: State, moments: LogTimes) -> Begun:
+        line, backoffs = QueueView(state, moments.now), listings.backoffs(state, moments)
         total, seq = len(state.tickets), state.seq
         return Begun(
             min(offset + limit, total),
@@ -127,7 +127,7 @@ async def ticket(service: Service, ident: str) -> TicketShape:
 
 @get("/v1/leases", summary="Every lease")
 async def leases(service: Service) -> LeasesAnswer:
-    def begin(state: State, moments: Moments) -> Begun:
+    def begin(state: State, moments: LogTimes) -> Begun:
         held, seq = lease_views(state, moments.now), state.seq
         return Begun(len(held), lambda: LeasesAnswer(_leases(held, moments), seq))  # type: ignore[arg-type]
 
@@ -245,7 +245,7 @@ def some_candidates(models: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def selected(
-    state: State, models: tuple[str, ...], chosen: str | None, missing: dict[str, str], moments: Moments
+    state: State, models: tuple[str, ...], chosen: str | None, missing: dict[str, str], moments: LogTimes
 ) -> SelectAnswer:
     """SPEC O5."""
     if chosen is not None:
@@ -261,7 +261,7 @@ async def history(service: Service, since: Seq = 0, limit: Limit = 500, types: T
     return await service.archive.read(lambda log: _history(log, since, limit, wanted, moments, last))
 
 
-def _history(log: Log, since: int, limit: int, wanted: tuple[type, ...], moments: Moments, last: int) -> HistoryAnswer:
+def _history(log: Log, since: int, limit: int, wanted: tuple[type, ...], moments: LogTimes, last: int) -> HistoryAnswer:
     told: list[object] = []
     first_seq = None
     more = False
@@ -293,7 +293,7 @@ async def get_sums(service: Service, hours: Hours = 24.0) -> SumsShape:
     return await service.archive.read(lambda log: _sums(log, hours, since, last, moments))
 
 
-def _sums(log: Log, hours: float, since: int, last: int, moments: Moments) -> SumsShape:
+def _sums(log: Log, hours: float, since: int, last: int, moments: LogTimes) -> SumsShape:
     kept = next(iter(log.history()), None)
     if kept is not None and kept[0] > 1 and kept[1] > since:
         since = kept[1]

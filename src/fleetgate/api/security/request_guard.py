@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fleetgate.api.errors import Refused, refusal
+from fleetgate.api.errors import RequestRefused, refusal
 from fleetgate.api.security.sessions import HEADER
 from fleetgate.api.security.tokens import Tokens
 from fleetgate.gate.serving.local_peer import LocalUsers, Peer
@@ -100,7 +100,7 @@ class Guard:
             most = JOBS_BYTES if path.startswith("/v1/jobs") and scope["fleetgate.may_change"] else BODY_BYTES
             if length > most:
                 raise _too_large(most)
-        except Refused as error:
+        except RequestRefused as error:
             await refuse(error, send, close=True)
             return
         await self._app(scope, receive if length >= 0 else _counted(receive, most), _secured(send))
@@ -110,14 +110,14 @@ class Guard:
         scope["fleetgate.may_change"] = False
         try:
             self._check(scope, path)
-        except Refused:
+        except RequestRefused:
             return False
         length: int = scope["fleetgate.length"]
         return 0 <= length <= BODY_BYTES
 
     def _check(self, scope: Scope, path: str) -> None:
         if len(scope["raw_path"]) + len(scope["query_string"]) > PATH_BYTES:
-            raise Refused(414, "too_large", f"the address is too long: at most {PATH_BYTES} bytes")
+            raise RequestRefused(414, "too_large", f"the address is too long: at most {PATH_BYTES} bytes")
         found: dict[bytes, bytes] = {}
         size = 0
         for name, value in scope["headers"]:
@@ -127,9 +127,9 @@ class Guard:
                     raise _wrong_host("two of them")
                 found[name] = value
         if size > HEAD_BYTES:
-            raise Refused(431, "too_large", f"the headers are too long: at most {HEAD_BYTES} bytes")
+            raise RequestRefused(431, "too_large", f"the headers are too long: at most {HEAD_BYTES} bytes")
         if self._connections() > self._most_connections:
-            raise Refused(
+            raise RequestRefused(
                 503,
                 "too_many_connections",
                 f"more than {self._most_connections} connections are open: close some, or come back later",
@@ -140,10 +140,10 @@ class Guard:
         self._check_token(scope, path, found)
         length = scope["fleetgate.length"] = _length(found, scope["headers"])
         if length and path.startswith("/v1/") and not _is_json(found.get(b"content-type")):
-            raise Refused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
+            raise RequestRefused(415, "not_json", "the body must be JSON, with Content-Type: application/json")
 
     def check_source(self, scope: Scope) -> None:
-        """Only that it is meant for us and comes from a program, or from a script of our own page. Refused."""
+        """Only that it is meant for us and comes from a program, or from a script of our own page. RequestRefused."""
         for name, value in scope["headers"]:
             if (name == b"sec-fetch-mode" and value == b"navigate") or (
                 name == b"sec-fetch-dest" and value != b"empty"
@@ -182,7 +182,7 @@ class Guard:
         given = found.get(b"authorization")
         if given is not None:
             if not access.tokens.is_token(given):
-                raise Refused(
+                raise RequestRefused(
                     401, "token_wrong", "this is not the token: it is in the file `token` of the state folder"
                 )
             scope["fleetgate.may_change"] = True
@@ -201,7 +201,7 @@ class Guard:
                 return
             if access.loopback:
                 raise _stranger()
-        raise Refused(
+        raise RequestRefused(
             401,
             "token_needed",
             "this needs the token, as `Authorization: Bearer …`: it is in the file `token` of the state folder; "
@@ -262,12 +262,12 @@ def _secured(send: Send) -> Send:
     return secured
 
 
-def _too_large(most: int) -> Refused:
-    return Refused(413, "too_large", f"the body is too large: at most {most} bytes")
+def _too_large(most: int) -> RequestRefused:
+    return RequestRefused(413, "too_large", f"the body is too large: at most {most} bytes")
 
 
-def _wrong_host(found: str) -> Refused:
-    return Refused(
+def _wrong_host(found: str) -> RequestRefused:
+    return RequestRefused(
         403,
         "wrong_host",
         f"Host {found[:100]!r} is not this service: valid are its addresses, localhost, and `hosts` under [serve] "
@@ -275,8 +275,8 @@ def _wrong_host(found: str) -> Refused:
     )
 
 
-def _browser_page() -> Refused:
-    return Refused(
+def _browser_page() -> RequestRefused:
+    return RequestRefused(
         403,
         "browser_page",
         "the proxy answers programs: a browser cannot open or embed what a provider sends, "
@@ -284,8 +284,8 @@ def _browser_page() -> Refused:
     )
 
 
-def _stranger() -> Refused:
-    return Refused(
+def _stranger() -> RequestRefused:
+    return RequestRefused(
         401,
         "token_needed",
         "the service does not trust this user of the machine: send the token, as `Authorization: Bearer …` (it is in "
@@ -293,7 +293,7 @@ def _stranger() -> Refused:
     )
 
 
-def _foreign(origin: str) -> Refused:
-    return Refused(
+def _foreign(origin: str) -> RequestRefused:
+    return RequestRefused(
         403, "foreign_origin", f"requests of {origin[:100]!r} are not answered: only the service's own pages are"
     )

@@ -9,7 +9,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.datastructures import ResponseHeader
 
 from fleetgate.api.bodies import LinkAnswer, LinkBody, SessionShape, SignInAnswer, SignInBody, SignOutAnswer
-from fleetgate.api.errors import Refused
+from fleetgate.api.errors import RequestRefused
 from fleetgate.api.security.link_files import remove_link_file, remove_old_link_files
 from fleetgate.api.security.sessions import CODE_S, HEADER
 from fleetgate.api.service import Service
@@ -45,14 +45,16 @@ async def sign_in(service: Service, request: Request[Any, Any, Any], data: SignI
     access = service.access
     trusted = not access.loopback or access.trusts(request.scope)  # type: ignore[arg-type]
     if not sessions.is_for(data.code, trusted=trusted):
-        raise Refused(
+        raise RequestRefused(
             403,
             "stranger",
             "this link is only for the user who made it: `fleetgate open --share` makes one for other users of this "
             "machine, or to use behind a reverse proxy",
         )
     if not sessions.redeem(data.code):
-        raise Refused(403, "code_wrong", "this link was used already, or is too old: `fleetgate open` makes another")
+        raise RequestRefused(
+            403, "code_wrong", "this link was used already, or is too old: `fleetgate open` makes another"
+        )
     remove_link_file(state_folder(), data.code)
     begun = sessions.begin()
     answer = SignInAnswer(begun.secret, utc(begun.ends_at * 1000) or "")

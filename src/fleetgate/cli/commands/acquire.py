@@ -8,7 +8,7 @@ import sys
 import click
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.acquire_slot import Asked, Request, ask, bound_process, read_request
+from fleetgate.cli.acquire_slot import AcquireResult, Request, ask, bound_process, read_request
 from fleetgate.cli.click_helpers import opened_gate, opened_slot_gate
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
@@ -75,7 +75,7 @@ def _parent() -> str:
     return process
 
 
-def _hand_over(gate: SlotGate, asked: Asked, lease: Lease, options: RunOptions) -> None:
+def _hand_over(gate: SlotGate, asked: AcquireResult, lease: Lease, options: RunOptions) -> None:
     """Print the id. What nobody could read is given back: its owner would hold a slot and not know it."""
     document: dict[str, object] = {"lease": lease.id, "model": lease.model or None, "waited_s": asked.waited_s}
     try:
@@ -92,7 +92,7 @@ def _shown(document: dict[str, object], options: RunOptions) -> str:
     return f"{json_text(document) if options.json else document['lease']}\n"
 
 
-def _refused(asked: Asked, reason: Reason, options: RunOptions) -> int:
+def _refused(asked: AcquireResult, reason: Reason, options: RunOptions) -> int:
     if options.json:
         say(f"{asked.refusal_json(reason)}\n")
     else:
@@ -142,5 +142,5 @@ command = click.Command(
     id=$(fleetgate acquire -m anthropic/claude-opus-4-6 --pid $$) || exit
     my-agent; fleetgate release "$id"
 
-    Exit: 0 with a lease; 75 not admitted, 128+n for a signal in the queue, 69 store unreachable, 64 usage, 78 config.""",
+    Exit: 0 with a lease; 75 not admitted, 128+n for a signal while waiting, 69 store, 64 usage, 78 config.""",
 )

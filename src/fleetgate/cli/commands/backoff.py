@@ -17,7 +17,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import CAUSES, Backoff, parse_key
 from fleetgate.present.json.state import backoff_json, watches_credential
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.name_lookup import check_provider
 
 _COLUMNS = (
@@ -49,7 +49,7 @@ def ls(as_json: bool) -> int:
     """List the backoffs in force: what is held back, why, until when, and what was seen."""
     with opened() as gate:
         state = current(gate)
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
         if as_json:
             say_json({"backoffs": [backoff_json(backoff, moments) for backoff in backoffs]})
@@ -63,7 +63,7 @@ def ls(as_json: bool) -> int:
     return exit_codes.OK
 
 
-def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: Moments) -> None:
+def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: LogTimes) -> None:
     rows = [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
     screen.table(_COLUMNS, rows)
 
@@ -74,7 +74,7 @@ def clear_hint(backoffs: list[Backoff]) -> str:
     return f"to use it before: fleetgate backoff clear {shlex.quote(key)}"
 
 
-def ends_text(backoff: Backoff, moments: Moments) -> str:
+def ends_text(backoff: Backoff, moments: LogTimes) -> str:
     """When a backoff ends, in words."""
     if backoff.probing:
         return f"when {backoff.probing} succeeds"
@@ -117,7 +117,7 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
     events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
     if as_json:
-        say_json(backoff_json(gate.state.backoffs[made.key], Moments(gate)))
+        say_json(backoff_json(gate.state.backoffs[made.key], LogTimes(gate)))
         return exit_codes.OK
     if scope != made.scope:
         tell(f"{meant} is a matter of the account: it applies to every model of {made.key}")

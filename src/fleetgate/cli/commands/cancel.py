@@ -22,7 +22,8 @@ from fleetgate.present.name_lookup import find_id, whose
 def command(idents: tuple[str, ...], as_json: bool) -> int:
     """Take tickets out of the queue, and end jobs. Whoever waits with a ticket is told, and exits 75.
 
-    The beginning of an id is enough; `fleetgate queue` lists them. If one of several is not in the queue, none is cancelled.
+    The beginning of an id is enough; `fleetgate queue` lists them. If one of several is not in the queue, none is
+    cancelled.
 
     \b
     fleetgate cancel 7kq2m9x4ab
@@ -75,5 +76,5 @@ def _ticket(state: State, prefix: str) -> Ticket:
     if not lease.claimed:
         return lease.ticket  # a slot was offered and nobody has taken it yet
     raise BadRequest(
-        f"{ident} is not in the queue, it holds a slot: {whose(lease)}; `fleetgate release {ident} --force` takes it back"
+        f"{ident} is not waiting, it holds a slot: {whose(lease)}; `fleetgate release {ident} --force` takes it back"
     )

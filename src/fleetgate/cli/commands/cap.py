@@ -38,7 +38,7 @@ from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.dead_holders import free_memory
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.cap_listing import VARIABLES, Line, cap_text, kind_set, lines, no_cap, quoted
+from fleetgate.present.cap_listing import VARIABLES, CapRow, cap_text, kind_set, lines, no_cap, quoted
 from fleetgate.present.name_lookup import check_selector, entered, kind_for, succeeded
 from fleetgate.present.text import count, some
 
@@ -208,7 +208,7 @@ def _tell_environment(environment: Environment, rule: Rule) -> None:
         tell(f"note: {variable} in this environment says {number}, for the requests of processes that have it")
 
 
-def _cap_now(gate: DirectGate, line: Line) -> str:
+def _cap_now(gate: DirectGate, line: CapRow) -> str:
     if not line.auto:
         return cap_text(line.cap, line.auto)
     return f"auto (now {gate.state.auto_caps.get(gate.host, 1)})"

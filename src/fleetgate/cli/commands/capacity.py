@@ -14,7 +14,7 @@ from fleetgate.core.model_names import KINDS
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import Capacity, capacity
 from fleetgate.present.json.state import capacity_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.request_fields import candidates, project_name
 from fleetgate.present.text import count, spans
 
@@ -48,7 +48,7 @@ def command(model: str, kind: str, project: str, as_json: bool) -> int:
         found = _capacity(current(gate), spec, gate.now())
         if found.level != "green":  # before any refusal, the dead are looked for, as when a slot is asked for
             found = _capacity(current(gate, reap=True), spec, gate.now())
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         if as_json:
             say_json(capacity_json(found, spec, moments))
         else:

@@ -16,9 +16,9 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs import dispatch
 from fleetgate.jobs.dispatch import Answer
 from fleetgate.jobs.job_record import JobSpec
-from fleetgate.jobs.spec_parser import Reading
+from fleetgate.jobs.spec_parser import SpecParser
 from fleetgate.present.json.state import reason_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 
 @click.command(short_help="Start the candidates that fit now; defer the rest.")
@@ -38,13 +38,13 @@ def command(candidates: str, dry: bool, as_json: bool) -> int:
     Exit: 0, also when everything is deferred; 64 for a bad line, and then nothing is started.
     """
     loaded = load_config()
-    reading = Reading(process_identity.host_name(), loaded)
+    reading = SpecParser(process_identity.host_name(), loaded)
     specs = _read(reading, candidates)
     for text in reading.notes:
         note(text)
     gate = open_gate(loaded)
     gate.read()
-    moments = Moments(gate)
+    moments = LogTimes(gate)
     answers = dispatch.rehearse(gate, specs) if dry else None
     by = whoami(gate.host)
     gate.close()
@@ -59,7 +59,7 @@ def command(candidates: str, dry: bool, as_json: bool) -> int:
     return exit_codes.OK
 
 
-def _read(reading: Reading, path: str) -> list[JobSpec]:
+def _read(reading: SpecParser, path: str) -> list[JobSpec]:
     try:
         if path == "-":
             lines = sys.stdin.buffer.readlines()
@@ -91,7 +91,7 @@ def _deferred(reason: Reason, spec: JobSpec) -> str:
     return " ".join(words)
 
 
-def _json(spec: JobSpec, answer: Answer, moments: Moments) -> dict[str, object]:
+def _json(spec: JobSpec, answer: Answer, moments: LogTimes) -> dict[str, object]:
     state = "refused" if answer.error else "started" if answer.reason is None else "deferred"
     return {
         "state": state,

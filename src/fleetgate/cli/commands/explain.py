@@ -10,7 +10,7 @@ from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, t
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.present.limit_explanation import explained
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 
 @click.command(short_help="What is believed of a provider's limit, and why.")
@@ -28,7 +28,7 @@ def command(pool: str, kind: str | None, as_json: bool) -> int:
     Exit: 0; 64 when no cap makes such a pool.
     """
     gate = opened_gate()
-    said = explained(gate.read(), pool, kind, gate.host, Moments(gate))
+    said = explained(gate.read(), pool, kind, gate.host, LogTimes(gate))
     if as_json:
         say_json(asdict(said))
         return exit_codes.OK

@@ -25,7 +25,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import LogReplaced, Position, StoreError
 from fleetgate.present.event_text import TYPES, event_json, sentence
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 POLL_MS = 300
 _ONLY_ON_REQUEST = (ev.UsageAsked, ev.UsageAnswered)  # every second while anybody waits: they would hide the rest
@@ -188,7 +188,7 @@ class _Teller:
 
     def tell(self, events: Iterable[Told]) -> bool:
         """Write those that are wanted; False when nobody reads any more."""
-        moments = Moments(self._gate)
+        moments = LogTimes(self._gate)
         screen = Screen()
         lines = 0
         for seq, at, event in events:
@@ -205,7 +205,7 @@ class _Teller:
         return screen.show() if lines else True
 
 
-def _before(seq: int, at: int, event: ev.Event, moments: Moments) -> list[Cell]:
+def _before(seq: int, at: int, event: ev.Event, moments: LogTimes) -> list[Cell]:
     """What stands before the sentence: when, which, and what it is."""
     name = str(event.__struct_config__.tag)
     return [

@@ -16,7 +16,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.jobs import job_store, state_machine
 from fleetgate.jobs.job_json import job_json
 from fleetgate.jobs.job_store import JobView, Wanted
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import span, spans
 
 _COLUMNS = (
@@ -72,7 +72,7 @@ def command(
     part = read_part(limit, offset)
     with opened() as gate:
         current(gate, reap=True)
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         now = time_ns() // 1_000_000
         of_interest = Wanted(
             states=chosen,
@@ -104,7 +104,7 @@ def _states(given: str | None) -> tuple[str, ...]:
     return words
 
 
-def _row(view: JobView, moments: Moments, now: int) -> list[str | Cell]:
+def _row(view: JobView, moments: LogTimes, now: int) -> list[str | Cell]:
     job = view.job
     models = job.model if job.model and view.position is None else ", ".join(job.spec.models)
     began = job.started_at if view.state == state_machine.RUNNING else job.finished_at or job.submitted_at
@@ -122,7 +122,7 @@ def _row(view: JobView, moments: Moments, now: int) -> list[str | Cell]:
     ]
 
 
-def why(view: JobView, moments: Moments) -> str:
+def why(view: JobView, moments: LogTimes) -> str:
     """Why it waits, or what became of it."""
     if view.reason is None:
         return view.job.why

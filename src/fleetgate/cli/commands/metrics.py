@@ -8,7 +8,7 @@ from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import note, opened, say_json
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.run_statistics import Sum, Sums, percentile, seq_before, sums_json
 from fleetgate.present.text import span
 
@@ -44,7 +44,7 @@ def command(hours: str, as_json: bool) -> int:
     back_ms = _hours_ms(hours)
     with opened(configured=False) as gate:
         last = gate.replica.catch_up().seq
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         since = moments.now - back_ms
         kept = next(iter(gate.log.history()), None)
         if kept is not None and kept[0] > 1 and kept[1] > since:

@@ -10,7 +10,7 @@ from fleetgate.core.entities import Lease
 from fleetgate.core.views.pool_and_lease_views import LeaseView, lease_views
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json.state import lease_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import span
 
 _COLUMNS = (
@@ -36,7 +36,7 @@ def command(as_json: bool) -> int:
     """
     with opened() as gate:
         state = current(gate)
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         views = lease_views(state, moments.now)
         if as_json:
             say_json({"leases": [lease_json(view, moments) for view in views]})
@@ -60,7 +60,9 @@ def _draw(views: list[LeaseView]) -> None:
             "gone: its process has ended; the next request takes the slot back. Now: `fleetgate release ID --force`"
         )
     if "unclaimed" in states:
-        screen.prose("unclaimed: offered a moment ago; if it is not taken within 10s, the next in the queue gets the slot")
+        screen.prose(
+            "unclaimed: offered a moment ago; if it is not taken within 10s, the next in the queue gets the slot"
+        )
     screen.show()
 
 

@@ -11,13 +11,13 @@ from fleetgate.cli.read_only_gate import current, models_shown, opened, pid_show
 from fleetgate.core.entities import Reason
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.pools.backoff import Backoff, concerns
-from fleetgate.core.queue.positions import Line
+from fleetgate.core.queue.positions import QueueView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import TicketView
 from fleetgate.gate.liveness import process_identity
 from fleetgate.present.json import listings
 from fleetgate.present.json.state import ticket_json
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import spans
 
 _COLUMNS = (
@@ -52,8 +52,8 @@ def command(limit: str | None, offset: str | None, everything: bool, as_json: bo
     part = read_part(limit, offset, everything=everything)
     with opened() as gate:
         state = current(gate)
-        moments = Moments(gate)
-        views = Line(state, moments.now).page(part.offset, part.limit)
+        moments = LogTimes(gate)
+        views = QueueView(state, moments.now).page(part.offset, part.limit)
         if as_json:
             tickets = [ticket_json(view, moments) for view in views]
             backoffs, total = listings.backoffs(state, moments), len(state.tickets)
@@ -63,7 +63,7 @@ def command(limit: str | None, offset: str | None, everything: bool, as_json: bo
     return 0
 
 
-def _draw(state: State, views: list[TicketView], moments: Moments, host: str, part: Part) -> None:
+def _draw(state: State, views: list[TicketView], moments: LogTimes, host: str, part: Part) -> None:
     screen = Screen()
     if not state.tickets:
         screen.line("nobody waits (who runs: fleetgate ps; how full the pools are: fleetgate status)")
@@ -95,7 +95,7 @@ def _awaited(state: State, views: list[TicketView]) -> list[Backoff]:
     return [each for key, each in sorted(state.backoffs.items()) if any(concerns(key, name) for name in names)]
 
 
-def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
+def _row(view: TicketView, moments: LogTimes, host: str) -> list[str | Cell]:
     ticket = view.ticket
     there = process_identity.host_of(ticket.holder)
     gone = process_identity.is_gone(ticket.holder)
@@ -114,7 +114,7 @@ def _row(view: TicketView, moments: Moments, host: str) -> list[str | Cell]:
     ]
 
 
-def why_shown(reason: Reason, moments: Moments) -> str:
+def why_shown(reason: Reason, moments: LogTimes) -> str:
     """The reason in two words; the sentence stands below the table."""
     left = moments.left(reason.until) if reason.until is not None else None
     if reason.code.endswith("concurrency_cap"):

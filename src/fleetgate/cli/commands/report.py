@@ -12,7 +12,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.pools.pool import Pool
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.rate_limit_report import acted_on, is_new, of_lease, of_target, report_json
 
 
@@ -56,7 +56,7 @@ def command(
     events = gate.one(report)
     pool, backoff = acted_on(gate.state, report)
     if as_json:
-        say_json(report_json(pool, backoff, events, Moments(gate)))
+        say_json(report_json(pool, backoff, events, LogTimes(gate)))
     elif pool is not None:
         tell(_as_text(gate, pool, events))
     elif backoff is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.acquire_slot import Asked, Request, ask, read_request
+from fleetgate.cli.acquire_slot import AcquireResult, Request, ask, read_request
 from fleetgate.cli.open_gate import follow, load_config, open_gate, open_patiently, open_slot_gate
 from fleetgate.cli.run_options import RunOptions
 from fleetgate.cli.status_file import Status
@@ -38,9 +38,9 @@ from fleetgate.signals.agents import with_model
 from fleetgate.signals.redaction import shown_command
 
 if TYPE_CHECKING:
-    from fleetgate.cli.proxy_environment import Proxying
+    from fleetgate.cli.proxy_environment import ProxyEnvironment
     from fleetgate.cli.store_outage import Outage
-    from fleetgate.runner.agent_run import Watch
+    from fleetgate.runner.agent_run import AgentRun
 
 _LOOK_S = 1.5  # whether the lease is still in the books; see gate/replica/lost_log_recovery.py
 _MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
@@ -98,7 +98,7 @@ def _run(options: RunOptions, status: Status) -> int:
     return _refused(options, asked, status)
 
 
-def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> Asked:
+def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> AcquireResult:
     """What came of asking the gate; without a store, that of --fail-open."""
     request.patient = not options.fail_open
     try:
@@ -107,9 +107,9 @@ def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> Aske
         if not options.fail_open:
             raise
         say(f"{error}; going ahead without a slot (--fail-open)")
-    from fleetgate.gate.slots.fail_open_gate import LateGate
+    from fleetgate.gate.slots.fail_open_gate import FailOpenGate
 
-    late = LateGate(loaded, lambda: open_slot_gate(loaded), say)
+    late = FailOpenGate(loaded, lambda: open_slot_gate(loaded), say)
     return ask(late, msgspec.structs.replace(request, wait_s=0.0))
 
 
@@ -117,15 +117,15 @@ def _in_shared_slot(
     options: RunOptions, request: Request, loaded: Loaded | None, environment: Environment, status: Status
 ) -> int:
     """--share-slot: run in the slot of the run that we are inside of, one at a time."""
-    from fleetgate.cli.nested_run import Share, shared_lease
+    from fleetgate.cli.nested_run import NestedShare, shared_lease
 
     began = monotonic()
     gate = open_gate(loaded)
     lease = shared_lease(gate, request)
-    share = Share(gate.folder, lease.id)
+    share = NestedShare(gate.folder, lease.id)
     if not share.take(request.wait_s):
         reason = Reason("nested", f"another run has the slot that it shares with {lease.id}", model=lease.model)
-        return _refused(options, Asked(gate, request, began).settle(reason), status)
+        return _refused(options, AcquireResult(gate, request, began).settle(reason), status)
     try:
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=round(monotonic() - began, 3))
         command = in_sandbox(filled_in(options.command, lease.model), lease, gate.settings, environment)
@@ -138,7 +138,7 @@ def _in_shared_slot(
     return end.code
 
 
-def _finished(gate: SlotGate, lease: Lease, end: End, watch: Watch, status: Status) -> int:
+def _finished(gate: SlotGate, lease: Lease, end: End, watch: AgentRun, status: Status) -> int:
     code = end.code
     watch.tell()
     if end.overstayed:
@@ -198,9 +198,9 @@ def _under_lease(
     environment: Environment,
     lease: Lease,
     fresh: bool,
-    proxying: Proxying | None,
+    proxying: ProxyEnvironment | None,
     outage: Outage,
-) -> tuple[End, Watch] | None:
+) -> tuple[End, AgentRun] | None:
     """Start the agent and stay with it. None when the lease was gone before it could start.
 
     The child waits until its pid is committed with the lease: killing this process at any instant neither frees the
@@ -240,10 +240,10 @@ def _under_lease(
         gate.leave(lease.id, "local_error")
         raise
     lease = held
-    from fleetgate.runner.agent_run import SILENCE_S, Watch  # the agent runs: now there is time
+    from fleetgate.runner.agent_run import SILENCE_S, AgentRun  # the agent runs: now there is time
 
     silence_s = _silence_s(options) or SILENCE_S
-    watch = Watch(
+    watch = AgentRun(
         gate,
         lease,
         command,
@@ -282,14 +282,14 @@ def _claimed(gate: SlotGate, lease: Lease, child: str, outage: Outage) -> Lease 
                 raise
 
 
-def _proxying(loaded: Loaded | None, command: list[str], models: tuple[str, ...]) -> Proxying:
+def _proxying(loaded: Loaded | None, command: list[str], models: tuple[str, ...]) -> ProxyEnvironment:
     """The proxy that the agent is to use; raises before anybody waits for a slot."""
-    from fleetgate.cli.proxy_environment import Proxying
+    from fleetgate.cli.proxy_environment import ProxyEnvironment
 
-    return Proxying(loaded.settings if loaded is not None else Settings(), command, models)
+    return ProxyEnvironment(loaded.settings if loaded is not None else Settings(), command, models)
 
 
-def _refused(options: RunOptions, asked: Asked, status: Status) -> int:
+def _refused(options: RunOptions, asked: AcquireResult, status: Status) -> int:
     """Not admitted: say why, in the way that was asked for."""
     status.note(admitted=False, model=None, lease=None, waited_s=asked.waited_s)
     reason = asked.lease

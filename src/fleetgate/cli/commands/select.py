@@ -18,7 +18,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.state.state import State
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.model_choice import first_usable, longest_hold, unusable
 from fleetgate.present.request_fields import candidates
 from fleetgate.present.text import printable
@@ -57,7 +57,7 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
         if chosen is not None:
             say_json({"model": chosen}) if as_json else tell(chosen)
             return exit_codes.OK
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         if as_json:
             say_json({"model": None, "unusable": [unusable(state, each, missing, moments) for each in models]})
         for each in models:
@@ -71,7 +71,7 @@ def _rotated(gate: DirectGate, models: tuple[str, ...], role: str) -> str | None
     return next((event.model for event in events if isinstance(event, ev.Chosen)), None)
 
 
-def _held_text(state: State, model: str, moments: Moments) -> str:
+def _held_text(state: State, model: str, moments: LogTimes) -> str:
     hold = longest_hold(state, model, moments.now)
     what = f"{hold.what} is paused ({hold.why})" if hold.code == "paused" else f"{hold.why} of {hold.what}"
     if hold.code == "paused" and hold.look_at - moments.now > ENDLESS_MS:

@@ -15,7 +15,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs import job_store, output_files
 from fleetgate.jobs.job_json import job_json
 from fleetgate.jobs.job_store import JobView
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import spans
 from fleetgate.present.wall_time import local_and_utc
 from fleetgate.signals.redaction import redact_words
@@ -36,7 +36,7 @@ def command(ident: str, as_json: bool) -> int:
     with opened() as gate:
         current(gate, reap=True)
         view = job_store.view(gate, job_store.find_job(gate, ident))
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         if as_json:
             say_json(job_json(view, moments))
             return exit_codes.OK

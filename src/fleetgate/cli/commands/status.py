@@ -12,7 +12,7 @@ from fleetgate.core.views.pool_and_lease_views import PoolView, UpstreamView, po
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.slot_gate import unapplied_text
 from fleetgate.present.json.listings import status
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import count
 
 _COLUMNS = (
@@ -35,7 +35,7 @@ def command(as_json: bool) -> int:
     """
     with opened() as gate:
         state = current(gate)
-        moments = Moments(gate)
+        moments = LogTimes(gate)
         if as_json:
             say_json(status(state, moments, gate.host))
         else:
@@ -45,7 +45,7 @@ def command(as_json: bool) -> int:
     return 0
 
 
-def _draw(state: State, views: list[PoolView], moments: Moments) -> None:
+def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
     screen = Screen()
     screen.line(Cell(_summary(state), "bold"))
     screen.line()
@@ -79,7 +79,7 @@ def _summary(state: State) -> str:
     return f"{text}, {waiting} waiting: see fleetgate queue" if waiting else f"{text}, nobody waits"
 
 
-def _row(screen: Screen, view: PoolView, moments: Moments) -> list[str | Cell]:
+def _row(screen: Screen, view: PoolView, moments: LogTimes) -> list[str | Cell]:
     taken = view.in_flight + view.foreign
     limit = view.limit or 0
     full = taken + view.cooling >= limit
@@ -96,7 +96,7 @@ def _row(screen: Screen, view: PoolView, moments: Moments) -> list[str | Cell]:
     ]
 
 
-def pool_notes(view: PoolView, moments: Moments) -> list[str]:
+def pool_notes(view: PoolView, moments: LogTimes) -> list[str]:
     """What is to be known of a pool, the most pressing first."""
     notes = []
     if view.paused_until is not None:
@@ -120,7 +120,7 @@ def pool_notes(view: PoolView, moments: Moments) -> list[str]:
     return notes
 
 
-def _upstream(upstream: UpstreamView, moments: Moments) -> str:
+def _upstream(upstream: UpstreamView, moments: LogTimes) -> str:
     """What the provider itself said, and how long ago."""
     if upstream.at is None:
         return "the provider is being asked" if upstream.asking else "the provider is asked when there is a line"

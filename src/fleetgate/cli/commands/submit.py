@@ -18,9 +18,9 @@ from fleetgate.jobs import job_store, submit
 from fleetgate.jobs.job_json import submitted_json
 from fleetgate.jobs.job_record import JobSpec
 from fleetgate.jobs.job_store import JobView
-from fleetgate.jobs.spec_parser import Reading
+from fleetgate.jobs.spec_parser import SpecParser
 from fleetgate.jobs.submit import Submitted
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import count, spans
 from fleetgate.signals.redaction import shown_text
 
@@ -75,7 +75,7 @@ def command(
     Exit: 0; 75 when its session is taken; 64 usage; 69 store unreachable; 78 config.
     """
     loaded = load_config()
-    reading = Reading(process_identity.host_name(), loaded)
+    reading = SpecParser(process_identity.host_name(), loaded)
     given: dict[str, object] = {name: value for name, value in options.items() if value not in (None, False)}
     if any_candidate:
         given["any"] = True
@@ -93,7 +93,7 @@ def command(
     return exit_codes.OK
 
 
-def _batch(reading: Reading, path: str) -> list[JobSpec]:
+def _batch(reading: SpecParser, path: str) -> list[JobSpec]:
     """All jobs of a file; nothing is submitted unless every line is right. On a terminal it shows how far it is."""
     try:
         lines = sys.stdin.buffer.readlines() if path == "-" else _read(path)
@@ -128,7 +128,7 @@ def _env(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: bool) -> None:
-    moments = Moments(gate)
+    moments = LogTimes(gate)
     if not many:
         (one,) = submitted
         submit.taken_up(gate, one.id)

@@ -14,7 +14,7 @@ from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.job_owner import uid_of
-from fleetgate.jobs.worker import Beside, Worker
+from fleetgate.jobs.worker import Worker, WorkerFolder
 from fleetgate.jobs.worker_process import Wants
 from fleetgate.log.protocol import Position
 from fleetgate.notify.config_watch import NotifyFile
@@ -70,7 +70,7 @@ def command(
         worker = os.getppid()
         Teller(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
 
-    beside = Beside(tell, lambda: bool(file.targets()))
+    beside = WorkerFolder(tell, lambda: bool(file.targets()))
     on_hands = _tell_hands if with_stdin else None
     return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
 

@@ -8,7 +8,7 @@ from fleetgate.cli.commands.backoff import ends_text
 from fleetgate.cli.doctor.finding import Finding, Findings
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.json.state import watches_credential
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 # What a person can do, by the cause.
 _ADVICE = {"auth": "Log in again, then:", "quota": "See to the bill, then:"}
@@ -38,7 +38,7 @@ def providers(gate: DirectGate) -> Findings:
 
 def backoffs(gate: DirectGate) -> Findings:
     """Who is backed off, why, on what evidence, until when, and the command that clears it."""
-    moments = Moments(gate)
+    moments = LogTimes(gate)
     found = [backoff for _, backoff in sorted(gate.state.backoffs.items())]
     for backoff in found:
         seen = f" ({backoff.evidence})" if backoff.evidence else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetgate.cli.output.table import Column, Screen
 from fleetgate.config.units import format_duration
 from fleetgate.core.model_names import parse_selector
-from fleetgate.present.cap_listing import Line, cap_text, hidden_text
+from fleetgate.present.cap_listing import CapRow, cap_text, hidden_text
 
 _COLUMNS = (
     Column("KIND"),
@@ -21,12 +21,12 @@ _COLUMNS = (
 )
 
 
-def draw(screen: Screen, found: list[Line]) -> None:
+def draw(screen: Screen, found: list[CapRow]) -> None:
     """The list for people."""
     screen.table(_COLUMNS, [_row(line) for line in found])
 
 
-def _row(line: Line) -> list[str]:
+def _row(line: CapRow) -> list[str]:
     return [
         line.kind,
         line.selector,

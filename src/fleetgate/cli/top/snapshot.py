@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from fleetgate.cli.commands.status import idle_caps
 from fleetgate.core.pools.backoff import Backoff
-from fleetgate.core.queue.positions import Line
+from fleetgate.core.queue.positions import QueueView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import LeaseView, PoolView, TicketView, lease_views, pool_views
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 _MOST_TICKETS = 1_000  # more than anyone scrolls through; each frame lists them
 
@@ -19,7 +19,7 @@ class Snapshot(NamedTuple):
     """Pools, line, leases and backoffs at `moments.now`."""
 
     host: str
-    moments: Moments
+    moments: LogTimes
     pools: list[PoolView]
     tickets: list[TicketView]  # the first of them
     waiting: int
@@ -29,13 +29,13 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(gate: DirectGate, state: State) -> Snapshot:
-    moments = Moments(gate)
+    moments = LogTimes(gate)
     pools = pool_views(state, moments.now, gate.host)
     return Snapshot(
         gate.host,
         moments,
         pools,
-        Line(state, moments.now).page(0, _MOST_TICKETS),
+        QueueView(state, moments.now).page(0, _MOST_TICKETS),
         len(state.tickets),
         lease_views(state, moments.now),
         [backoff for _, backoff in sorted(state.backoffs.items())],

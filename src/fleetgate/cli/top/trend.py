@@ -17,7 +17,7 @@ MOST_EVENTS = 5_000  # of the past that are read at the start
 _LEVELS = "▁▂▃▄▅▆▇█"  # the lowest is none
 
 
-class Line(NamedTuple):
+class TrendLine(NamedTuple):
     """One sparkline: its values, the oldest first."""
 
     title: str
@@ -65,7 +65,7 @@ class Trend:
         self._limited[bucket] = self._limited.get(bucket, 0) + max(self._same[1:]) - max(before[1:])
         _forget(self._limited, bucket)
 
-    def lines(self, now: int, length: int) -> list[Line]:
+    def lines(self, now: int, length: int) -> list[TrendLine]:
         """What to draw, in so many columns."""
         last = now // BUCKET_MS
         wanted = range(last - min(length, BUCKETS) + 1, last + 1)
@@ -73,7 +73,7 @@ class Trend:
         limited = [self._limited.get(bucket, 0) for bucket in wanted]
         current = [_last(self._running), _last(self._waiting), sum(limited)]
         titles = ("in flight", "waiting", "429s")
-        return [Line(*each) for each in zip(titles, (running, waiting, limited), current, strict=True)]
+        return [TrendLine(*each) for each in zip(titles, (running, waiting, limited), current, strict=True)]
 
 
 def spark(values: list[int]) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.deadlines import Timers, keep_ms
+from fleetgate.core.deadlines import Deadlines, keep_ms
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.events import Granted, Queued
@@ -21,7 +21,7 @@ from fleetgate.core.handlers.cap_validation import check_cap
 from fleetgate.core.model_names import KINDS, parse_model, parse_selector, shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.core.pools.effective_caps import UNLIMITED
-from fleetgate.core.queue.admission import Settling
+from fleetgate.core.queue.admission import Admission
 from fleetgate.core.queue.order import MAX_PRIORITY, order_key
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.state.state import DEFAULT_HOLD_MS, State
@@ -31,13 +31,13 @@ EXPIRES_MS: Final = 24 * 3_600_000
 MOST_RENEW_MS: Final = 86_400_000
 
 
-class Entering:
+class AcquireHandler:
     """The door of one state. `emit` makes an event happen; grants to process `me` at `address` are claimed at once."""
 
     def __init__(
         self,
         state: State,
-        timers: Timers,
+        timers: Deadlines,
         emit: Callable[[ev.Event], None],
         me: str,
         address: str,
@@ -46,7 +46,7 @@ class Entering:
         self._emit = emit
         self._me = me
         self.address = address
-        self.line = Settling(state, timers, self._grant, emit)
+        self.line = Admission(state, timers, self._grant, emit)
 
     def acquire(self, command: cmd.Acquire, now: int) -> None:
         state = self._state

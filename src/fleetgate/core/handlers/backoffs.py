@@ -19,7 +19,7 @@ _OF_ACCOUNTS = ("auth", "quota", "usage_window")
 _NAMED = ("quota", "usage_window")
 
 
-class BackingOff:
+class BackoffHandler:
     """The backoffs of one state. `emit` makes an event happen."""
 
     def __init__(self, state: State, emit: Callable[[ev.Event], None]) -> None:

@@ -19,7 +19,7 @@ from fleetgate.core.state.state import State
 LONGEST_RECOVERY_MS = 60_000
 
 
-class Ruling:
+class CapHandler:
     """The rules of one state. `emit` makes an event happen."""
 
     def __init__(self, state: State, emit: Callable[[ev.Event], None]) -> None:

@@ -19,7 +19,7 @@ from fleetgate.core.state.state import State
 FINAL = ("succeeded", "failed", "cancelled", "expired", "lost")
 
 
-class Offering:
+class JobHandler:
     """Jobs of one state. `emit` makes an event happen."""
 
     def __init__(self, state: State, emit: Callable[[ev.Event], None]) -> None:

@@ -10,9 +10,9 @@ from fleetgate.core.deadlines import keep_ms, renewal_counts
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.events import Released
-from fleetgate.core.handlers.backoffs import BackingOff
-from fleetgate.core.handlers.rate_limits import Throttling
-from fleetgate.core.handlers.usage_answers import Gating
+from fleetgate.core.handlers.backoffs import BackoffHandler
+from fleetgate.core.handlers.rate_limits import RateLimitHandler
+from fleetgate.core.handlers.usage_answers import UsageAnswerHandler
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools import blame
 from fleetgate.core.pools.backoff import CAUSES
@@ -21,16 +21,16 @@ from fleetgate.core.queue.order import MAX_PRIORITY, order_key
 from fleetgate.core.state.state import State
 
 
-class Holding:
+class LeaseHandler:
     """Tickets and leases of one state. `emit` makes an event happen."""
 
     def __init__(
         self,
         state: State,
         emit: Callable[[ev.Event], None],
-        throttling: Throttling,
-        backing_off: BackingOff,
-        gating: Gating,
+        throttling: RateLimitHandler,
+        backing_off: BackoffHandler,
+        gating: UsageAnswerHandler,
     ) -> None:
         self._state = state
         self._emit = emit

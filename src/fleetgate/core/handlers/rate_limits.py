@@ -11,7 +11,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import NotFound
-from fleetgate.core.handlers.backoffs import BackingOff
+from fleetgate.core.handlers.backoffs import BackoffHandler
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools import blame
 from fleetgate.core.pools.pool import Pool
@@ -19,10 +19,10 @@ from fleetgate.core.queue.admission import FOREVER
 from fleetgate.core.state.state import State
 
 
-class Throttling:
+class RateLimitHandler:
     """The limits of one state's pools. `emit` makes an event happen."""
 
-    def __init__(self, state: State, emit: Callable[[ev.Event], None], backing_off: BackingOff) -> None:
+    def __init__(self, state: State, emit: Callable[[ev.Event], None], backing_off: BackoffHandler) -> None:
         self._state = state
         self._emit = emit
         self._backing_off = backing_off

@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.deadlines import Timers
+from fleetgate.core.deadlines import Deadlines
 from fleetgate.core.entities import Ticket
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.usage_gate import WITHDRAWN
-from fleetgate.core.queue.admission import Settling
+from fleetgate.core.queue.admission import Admission
 from fleetgate.core.state.state import State
 
 
-class Gating:
+class UsageAnswerHandler:
     """The gates of one state. `emit` makes an event happen."""
 
-    def __init__(self, state: State, timers: Timers, line: Settling, emit: Callable[[ev.Event], None]) -> None:
+    def __init__(self, state: State, timers: Deadlines, line: Admission, emit: Callable[[ev.Event], None]) -> None:
         self._state = state
         self._timers = timers
         self._line = line

@@ -1,4 +1,4 @@
-"""Settling the line: whoever can enter does, in order; everybody else is left where the right change finds them.
+"""Admission the line: whoever can enter does, in order; everybody else is left where the right change finds them.
 
 After `settle` nobody who could enter is left standing (core/invariants.py checks it). A queue that cannot enter is
 parked on pools that block it. A head that others keep overtaking has slots kept for it, one pool after the other.
@@ -11,7 +11,7 @@ from heapq import heappush
 from typing import Final
 
 from fleetgate.core import events as ev
-from fleetgate.core.deadlines import POOL, Timers
+from fleetgate.core.deadlines import POOL, Deadlines
 from fleetgate.core.entities import Ticket
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Candidate, Queue
@@ -21,13 +21,13 @@ RESERVE_AFTER_MS: Final = 30_000  # whoever is still overtaken after so long has
 FOREVER: Final = 1 << 53  # a pause without an end; fits every JSON reader
 
 
-class Settling:
+class Admission:
     """The line of one state. `grant` lends slots to a head; `emit` makes an event happen."""
 
     def __init__(
         self,
         state: State,
-        timers: Timers,
+        timers: Deadlines,
         grant: Callable[[Ticket, Candidate, int], None],
         emit: Callable[[ev.Event], None],
     ) -> None:

@@ -61,7 +61,7 @@ class Placed(NamedTuple):
     ticket: Ticket
 
 
-class Line:
+class QueueView:
     """The line as it is at one moment; with `near`, only what has a say in the position of such requests."""
 
     def __init__(self, state: State, now: int, near: Spec | None = None) -> None:
@@ -139,7 +139,9 @@ class Line:
                 projects.setdefault(stand.project, []).append(stand)
         starts, new = self._rows[row].shares
         heads: list[tuple[int, int, int, str, Ticket]] = []
-        walks = {project: merge(*(stand.tickets() for stand in stands), key=_age) for project, stands in projects.items()}
+        walks = {
+            project: merge(*(stand.tickets() for stand in stands), key=_age) for project, stands in projects.items()
+        }
         served = {project: starts.get(project, new) for project in projects}
 
         def head(project: str, ticket: Ticket) -> tuple[int, int, int, str, Ticket]:

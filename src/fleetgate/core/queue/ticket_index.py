@@ -15,7 +15,9 @@ class Roster:
 
     def __init__(self) -> None:
         self.processes: dict[str, Ids] = {}  # of each process: the tickets that it waits with, or that live with it
-        self.askers: dict[str, Ids] = {}  # of each account: the tickets in the queue whose process can ask for its usage
+        self.askers: dict[
+            str, Ids
+        ] = {}  # of each account: the tickets in the queue whose process can ask for its usage
         self.aside: Ids = {}  # those that ask for nothing, other than jobs that wait for a worker
 
     def add(self, ticket: Ticket) -> None:

@@ -198,7 +198,9 @@ class RuleEvents:
             pool.shares[queue.project].waiting -= queue.waiting
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Those who stand in a queue are counted in its pools; a project that `waited` there keeps its share as it is."""
+        """Those who stand in a queue are counted in its pools; a project that `waited` there keeps its share as it
+        is.
+        """
         for pool in queue.pools if queue.waiting else ():
             known = (pool.key, queue.project) in waited
             share = pool.share(queue.project) if known else pool.settled(queue.project)

@@ -120,7 +120,7 @@ class State:
         }
 
     def __repr__(self) -> str:
-        return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} in the queue, {len(self.pools)} pools>"
+        return f"<State at {self.seq}: {len(self.leases)} leases, {len(self.tickets)} waiting, {len(self.pools)} pools>"
 
     def apply(self, event: ev.Event, at: int) -> None:
         """Make an event part of the state."""

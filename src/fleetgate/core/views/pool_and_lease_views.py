@@ -7,7 +7,7 @@ from msgspec import Struct
 from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
-from fleetgate.core.queue.positions import Line, estimate, jobs_at, pace_of, standing_at
+from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, standing_at
 from fleetgate.core.queue.positions import TicketView as TicketView
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.state.state import State
@@ -151,13 +151,13 @@ def lease_views(state: State, now: int) -> list[LeaseView]:
 
 def ticket_views(state: State, now: int) -> list[TicketView]:
     """The whole queue, by position."""
-    return Line(state, now).page()
+    return QueueView(state, now).page()
 
 
 def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
     """One ticket's place; None when it is not in the queue."""
     ticket = state.tickets.get(ident)
-    return None if ticket is None else Line(state, now, ticket.spec).view(ticket)
+    return None if ticket is None else QueueView(state, now, ticket.spec).view(ticket)
 
 
 def capacity(state: State, spec: Spec, now: int) -> Capacity:

@@ -57,7 +57,9 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
         if gate is not None:
             return _of_usage(gate, model)
         ahead = queue.waiting
-        return Reason("behind", f"{ahead} ahead in the queue" if ahead else "others are ahead in the queue", model=model)
+        return Reason(
+            "behind", f"{ahead} ahead in the queue" if ahead else "others are ahead in the queue", model=model
+        )
     pool, own_limit = blocking[0]
     limit = pool.limit_for(own_limit) if own_limit else pool.limit
     code, text, known_until = _of_pool(pool, own_limit, limit, slots, until, now)

@@ -9,7 +9,7 @@ import { calmJobs, pokeJobs } from "./job_reading.js";
 import { setUpJobs } from "./jobs.js";
 import { setUpKeys } from "./keys.js";
 import { setUpLeases } from "./leases.js";
-import { setUpLine } from "./line.js";
+import { setUpQueue } from "./queue.js";
 import { setUpPools } from "./pools.js";
 import { calmly, poke, readNow } from "./refresh.js";
 import { readSeries } from "./series.js";
@@ -40,7 +40,7 @@ const stream = new Stream({
   },
 });
 
-for (const setUp of [setUpTheme, setUpKeys, setUpSummary, setUpChart, setUpPools, setUpLine, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpWelcome]) {
+for (const setUp of [setUpTheme, setUpKeys, setUpSummary, setUpChart, setUpPools, setUpQueue, setUpJobs, setUpLeases, setUpBackoffs, setUpEvents, setUpWelcome]) {
   setUp();
 }
 banners.setUpBanners(() => stream.retryNow());

@@ -20,7 +20,7 @@ UPKEEP_S = 10.0
 _OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
 
 
-class Rounds:
+class BackgroundTasks:
     """The rounds of one gate; they never raise, and end with their tasks."""
 
     def __init__(self, gate: Gate) -> None:

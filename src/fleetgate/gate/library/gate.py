@@ -22,17 +22,17 @@ from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.core.views.wait_reasons import reason_for
 from fleetgate.gate.library import background_tasks
-from fleetgate.gate.library.background_tasks import Rounds
+from fleetgate.gate.library.background_tasks import BackgroundTasks
 from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, Since, checked, epoch_ms, number
-from fleetgate.gate.library.pending_requests import Requests
+from fleetgate.gate.library.pending_requests import PendingRequests
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.liveness.dead_holders import Surroundings, first_look
-from fleetgate.gate.liveness.host_beats import Beats
+from fleetgate.gate.liveness.dead_holders import Observer, first_look
+from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.managing import Managing
 from fleetgate.gate.observation import before_deciding, would_be_refused
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage, UsageCallable
-from fleetgate.gate.replica.group_commit import Batch, Committer
+from fleetgate.gate.replica.group_commit import Batch, GroupCommit
 from fleetgate.gate.replica.replica import Decided, Replica
 from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.slots.direct_gate import load_file
@@ -75,18 +75,18 @@ class Gate(Managing):
         self._reloads = 0  # of the replica, when we last compared ourselves with it
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
-        self._surroundings = Surroundings(self._settings, folder)
+        self._surroundings = Observer(self._settings, folder)
         self._credentials = Credentials(self._settings, self._replica)
-        self._rounds = Rounds(self)
-        self._beats = Beats(log, folder)
+        self._rounds = BackgroundTasks(self)
+        self._beats = HostBeats(log, folder)
         if log.remote:
             self._beats.leave_to_thread()
         self._mailbox: mailbox.Mailbox | None = None
         self._listener: Listener | None = None
         self._reader: Log | None = None
         self._reader_lock = asyncio.Lock()
-        self._commits = Committer(self._replica, self)
-        self._requests = Requests(self._replica, self._commits, lambda: self._closed)
+        self._commits = GroupCommit(self._replica, self)
+        self._requests = PendingRequests(self._replica, self._commits, lambda: self._closed)
         self._held_back = False  # something is backed off, as far as we know
         self._unheard: set[str] = set()
         self._specs: dict[object, Spec] = {}

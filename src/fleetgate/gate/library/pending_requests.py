@@ -13,7 +13,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Reason
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
-from fleetgate.gate.replica.group_commit import Batch, Committer
+from fleetgate.gate.replica.group_commit import Batch, GroupCommit
 from fleetgate.gate.replica.replica import TOLD, Decided, Replica
 
 
@@ -24,10 +24,10 @@ class Waiting(NamedTuple):
     future: asyncio.Future[Lease | Deferred]
 
 
-class Requests:
+class PendingRequests:
     """All requests of a gate."""
 
-    def __init__(self, replica: Replica, commits: Committer, is_closed: Callable[[], bool]) -> None:
+    def __init__(self, replica: Replica, commits: GroupCommit, is_closed: Callable[[], bool]) -> None:
         self.waiting: dict[str, Waiting] = {}
         self.mine: dict[str, Lease] = {}
         self._doubtful: set[str] = set()  # given up, and then the store failed

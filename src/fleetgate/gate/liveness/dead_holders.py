@@ -122,7 +122,7 @@ def first_look(settings: Settings, rules: Iterable[Rule], state: State, host: st
     return [free_memory(settings, state, host)] if follows and host not in state.auto_caps else []
 
 
-class Surroundings:
+class Observer:
     """This host, as the config says to look at it."""
 
     def __init__(self, settings: Settings, folder: str = "") -> None:

@@ -25,7 +25,7 @@ LOST_MS = int(BEAT_S * 4500)
 CUT_OFF_MS = int(BEAT_S * 3000)  # 30 s: whoever is ended then is gone before anybody calls it lost
 
 
-class Beats:
+class HostBeats:
     """The beats of this site, and what is known of the others'."""
 
     def __init__(self, log: Log, folder: str = "") -> None:

@@ -17,7 +17,7 @@ from time import monotonic
 import msgspec
 
 from fleetgate.gate.node import protocol
-from fleetgate.log.postgres.connection import Link, Lost, Refused
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused
 from fleetgate.log.postgres.sql import IDLE_MS
 from fleetgate.log.postgres.url import Address, parse
 
@@ -28,27 +28,27 @@ _IDLE_S = 30.0
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Borrower:
+class PoolClient:
     """Who is at the other end of one connection to the node."""
 
     __slots__ = ("begun", "link")
 
     def __init__(self) -> None:
-        self.link: Link | None = None  # with its transaction
+        self.link: ServerConnection | None = None  # with its transaction
         self.begun = False
 
 
-class Lending:
+class ConnectionPool:
     """The connections of one node. Belongs to its loop."""
 
     def __init__(self, url: str) -> None:
         self._address: Address = parse(url)
-        self._free: list[tuple[Link, float]] = []  # and since when
+        self._free: list[tuple[ServerConnection, float]] = []  # and since when
         self._any = asyncio.Semaphore(MOST)
         self._transactions = asyncio.Semaphore(MOST - 1)  # they may wait for the lock: who only reads need not
         self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="lending")
 
-    async def say(self, borrower: Borrower, call: protocol.Say, answer: protocol.Answer) -> None:
+    async def say(self, borrower: PoolClient, call: protocol.Say, answer: protocol.Answer) -> None:
         """One round trip. Raises StoreError where there is no server."""
         if call.bound and borrower.link is None:
             answer.lost = "its transaction is over"
@@ -60,9 +60,9 @@ class Lending:
         loop = asyncio.get_running_loop()
         try:
             answer.said = await loop.run_in_executor(self._threads, _ask, link, call)
-        except Lost as lost:
+        except ConnectionLost as lost:
             answer.lost = str(lost) or "the connection was lost"
-        except Refused as refused:
+        except StatementRefused as refused:
             answer.refused = (refused.code, refused.said, refused.committed)
         except asyncio.CancelledError:
             borrower.link = None  # a thread is still at it: nobody may have it
@@ -74,7 +74,7 @@ class Lending:
         if not answer.in_transaction:
             self._take_back(borrower)
 
-    async def _lend(self, borrower: Borrower, *, begins: bool) -> None:
+    async def _lend(self, borrower: PoolClient, *, begins: bool) -> None:
         if begins:
             await self._transactions.acquire()
         try:
@@ -84,15 +84,15 @@ class Lending:
                 self._transactions.release()
             raise
         borrower.begun = begins
-        borrower.link = self._free.pop()[0] if self._free else Link(self._address, _nothing)
+        borrower.link = self._free.pop()[0] if self._free else ServerConnection(self._address, _nothing)
 
-    def leave(self, borrower: Borrower) -> None:
+    def leave(self, borrower: PoolClient) -> None:
         """It has gone: what it began and did not end is undone."""
         if borrower.link is not None:
             borrower.link.drop()
             self._take_back(borrower)
 
-    def _take_back(self, borrower: Borrower) -> None:
+    def _take_back(self, borrower: PoolClient) -> None:
         link, borrower.link = borrower.link, None
         assert link is not None
         if borrower.begun:
@@ -115,7 +115,7 @@ class Lending:
         self._free.clear()
 
 
-def _ask(link: Link, call: protocol.Say) -> bytes:
+def _ask(link: ServerConnection, call: protocol.Say) -> bytes:
     """In a thread."""
     if call.values is None:
         results = link.ask(call.text)

@@ -20,14 +20,14 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import FleetgateError
-from fleetgate.core.queue.positions import Line, TicketView
+from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import protocol
 from fleetgate.gate.providers.credentials import marked_accounts
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import TOLD, Decided
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.gate.slots.direct_gate import backed_off_until, has_open_calls, has_other_candidate, is_probe
 from fleetgate.gate.slots.slot_gate import unapplied_caps, why_left
 from fleetgate.gate.wakeup import mailbox
@@ -42,7 +42,7 @@ _VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the o
 _encode = msgspec.json.Encoder().encode
 
 
-class HostNode(Node):
+class Node(ServiceGate):
     """A gate that others on its host are served through."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -169,7 +169,7 @@ class HostNode(Node):
         began = self._loop.time()
         if ident not in self._views or began >= self._views_until:
             now = self._now()
-            self._views = {view.ticket.id: view for view in Line(state, now).page()}
+            self._views = {view.ticket.id: view for view in QueueView(state, now).page()}
             ended = self._loop.time()
             self._views_until = ended + max(_VIEWS_S, 20 * (ended - began))
         return self._views.get(ident)

@@ -1,7 +1,7 @@
 """A connection to the database by way of the node of this host (gate/node/connection_pool.py), or else one of our own.
 
-For the log it is a connection like any other: `Lost` when it is gone, whether the node is or the server. The node is
-tried each time that one is made; where none answers it is made to the server directly.
+For the log it is a connection like any other: `ConnectionLost` when it is gone, whether the node is or the server. The
+node is tried each time that one is made; where none answers it is made to the server directly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from fleetgate.gate.node import discovery, protocol
 from fleetgate.gate.node.client import NodeGone, NodeLink, NodeStopped
 from fleetgate.log.postgres import PostgresLog
-from fleetgate.log.postgres.connection import Link, Lost, Refused
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused
 from fleetgate.log.postgres.url import Address
 from fleetgate.log.protocol import StoreError
 
@@ -48,7 +48,7 @@ class Result(Struct, array_like=True, frozen=True):
 _decode = msgspec.msgpack.Decoder(list[Result]).decode
 
 
-class BorrowedLink(Link):
+class PooledConnection(ServerConnection):
     """`start` starts a node where none runs; without it, that is left to others."""
 
     def __init__(
@@ -129,13 +129,13 @@ class BorrowedLink(Link):
             if not self._greeted or isinstance(gone, NodeStopped):
                 self._without_until = monotonic() + _WITHOUT_S
             self.drop()
-            raise Lost(str(gone)) from gone
+            raise ConnectionLost(str(gone)) from gone
         except BaseException:
             self.drop()  # in the middle of an answer
             raise
         if answer.lost:
             self.drop()
-            raise Lost(answer.lost)
+            raise ConnectionLost(answer.lost)
         self._open_there = answer.in_transaction
         if answer.wrong is not None:
             self.drop()
@@ -143,14 +143,14 @@ class BorrowedLink(Link):
         self._greeted = True
         if answer.refused is not None:
             code, said, committed = answer.refused
-            raise Refused(code, said, committed=committed)
+            raise StatementRefused(code, said, committed=committed)
         return _decode(answer.said)  # type: ignore[return-value]  # as far as the log looks
 
     def _try(self) -> None:
         before = self._without_until
         try:
             super()._try()
-        except Lost:
+        except ConnectionLost:
             if self._without_until == before:
                 raise
             super()._try()  # the node was of no use: at once without it
@@ -179,7 +179,7 @@ class BorrowedLink(Link):
 def open_borrowing(url: str, path: str, *, start: Callable[[], None] | None = None) -> PostgresLog:
     """The log of a PostgreSQL store, through the node that is met at this path if there is one."""
 
-    def link(address: Address, greet: Callable[[], None]) -> BorrowedLink:
-        return BorrowedLink(address, greet, path=path, start=start)
+    def link(address: Address, greet: Callable[[], None]) -> PooledConnection:
+        return PooledConnection(address, greet, path=path, start=start)
 
     return PostgresLog(url, link=link)

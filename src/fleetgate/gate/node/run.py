@@ -13,7 +13,7 @@ from fleetgate.config.file import Loaded
 from fleetgate.config.paths import store_url
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery
-from fleetgate.gate.node.node import HostNode
+from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import Listener
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreError
@@ -54,7 +54,7 @@ async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with HostNode(open_log(url), loaded, folder) as gate:
+    async with Node(open_log(url), loaded, folder) as gate:
         listener = Listener(gate, path, url)
         await listener.start()
         discovery.note_reached(path)
@@ -67,7 +67,7 @@ async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: 
     return 0
 
 
-async def _until_told(stop: asyncio.Event, listener: Listener, gate: HostNode, idle_s: float | None) -> None:
+async def _until_told(stop: asyncio.Event, listener: Listener, gate: Node, idle_s: float | None) -> None:
     loop = asyncio.get_running_loop()
     needed_at = loop.time()
     while not stop.is_set():

@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from fleetgate.gate.node import discovery, protocol
-from fleetgate.gate.node.connection_pool import SILENT_S, Borrower, Lending
-from fleetgate.gate.node.node import HostNode
+from fleetgate.gate.node.connection_pool import SILENT_S, ConnectionPool, PoolClient
+from fleetgate.gate.node.node import Node
 from fleetgate.log.protocol import StoreError
 
 _IDLE_CONNECTION_S = 60.0
@@ -30,10 +30,10 @@ _version = msgspec.json.Decoder(protocol.Bare).decode
 class Listener:
     """The socket of a node."""
 
-    def __init__(self, gate: HostNode, path: str, url: str) -> None:
+    def __init__(self, gate: Node, path: str, url: str) -> None:
         self._gate = gate
         self.path = path
-        self._lending = Lending(url) if gate.is_far else None
+        self._lending = ConnectionPool(url) if gate.is_far else None
         self._server: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -89,7 +89,7 @@ class Listener:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        borrower = Borrower()
+        borrower = PoolClient()
         self._clients.add(task)
         try:
             if not _may_ask(writer.get_extra_info("socket")):
@@ -110,7 +110,7 @@ class Listener:
                 self._lending.leave(borrower)
             writer.close()
 
-    async def _answered(self, data: bytes, borrower: Borrower) -> protocol.Answer:
+    async def _answered(self, data: bytes, borrower: PoolClient) -> protocol.Answer:
         """The answer; nothing that a client sends can make this raise."""
         try:
             version = _version(data).version
@@ -133,7 +133,7 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(gate: HostNode, url: str) -> AsyncIterator[bool]:
+async def listening(gate: Node, url: str) -> AsyncIterator[bool]:
     """Be the node of this host while the block lasts, unless another process is; whether we are."""
     lock = None
     try:

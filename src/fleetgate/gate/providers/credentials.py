@@ -56,7 +56,7 @@ WELL_KNOWN = {
 }
 
 
-class Beside(Protocol):
+class SideCredentials(Protocol):
     """Whoever can read and write once beside the log, where the salt is."""
 
     def side(self, table: str, key: str) -> bytes | None: ...
@@ -64,7 +64,7 @@ class Beside(Protocol):
     def beside(self, table: str, key: str, value: bytes) -> bytes: ...
 
 
-class Held(NamedTuple):
+class HeldCredential(NamedTuple):
     """A credential as the engine is told it; what is "" is unknown."""
 
     digest: str = ""  # one hash for each place that has something, with commas between them
@@ -78,16 +78,18 @@ class Place(NamedTuple):
     state: str
 
 
-_UNKNOWN = Held()
+_UNKNOWN = HeldCredential()
 
 
 class Credentials:
     """The credentials that this process, and the agents that it starts, would use."""
 
-    def __init__(self, settings: Settings, replica: Beside) -> None:
+    def __init__(self, settings: Settings, replica: SideCredentials) -> None:
         self._providers = settings.providers
         self._replica = replica
-        self._read: dict[tuple[str, LoginFile], tuple[object, Held]] = {}  # what a file's stat was, and what it held
+        self._read: dict[
+            tuple[str, LoginFile], tuple[object, HeldCredential]
+        ] = {}  # what a file's stat was, and what it held
 
     def news(self, state: State) -> list[cmd.Credential]:
         """What the engine should know: credentials by which some backoff is over. Looks at nothing else."""
@@ -106,7 +108,7 @@ class Credentials:
         held = [(account, self._of(account, make_salt=False)) for account in accounts]
         return [cmd.Credential(account, *known) for account, known in held if known.digest]
 
-    def used_for(self, model: str) -> Held:
+    def used_for(self, model: str) -> HeldCredential:
         """The credential that an agent which is started now would use, NO_CREDENTIAL where all known places are empty.
 
         Never fails: what cannot be had is unknown.
@@ -121,7 +123,7 @@ class Credentials:
             self._salt(make=True)  # to know the next one by
         except StoreError:
             return _UNKNOWN
-        return Held(NO_CREDENTIAL)
+        return HeldCredential(NO_CREDENTIAL)
 
     def missing(self, model: str) -> str:
         """What is known to be missing for a model, in words; "" when something is there, or nobody knows."""
@@ -181,18 +183,18 @@ class Credentials:
         nothing = not any(os.environ.get(name) for name in variables) and not any(_is_there(file) for file in files)
         return bool(variables or files) and nothing
 
-    def _of(self, account: str, *, make_salt: bool) -> Held:
+    def _of(self, account: str, *, make_salt: bool) -> HeldCredential:
         """What the places of an account hold together. Whose account it is, only one place alone can say."""
         given = self._given(account)
         values = [value for name in self._variables(account, given) if (value := os.environ.get(name))]
         salt = self._salt(make_salt) if values else b""
-        found = [Held(_digest(salt, b"credential", os.fsencode(value))) for value in values] if salt else []
+        found = [HeldCredential(_digest(salt, b"credential", os.fsencode(value))) for value in values] if salt else []
         for file in self._files(account, given):
             if (held := self._in_file(account, file, make_salt)).digest:
                 found.append(held)
-        return Held(",".join(held.digest for held in found), found[0].identity if len(found) == 1 else "")
+        return HeldCredential(",".join(held.digest for held in found), found[0].identity if len(found) == 1 else "")
 
-    def _in_file(self, account: str, file: LoginFile, make_salt: bool) -> Held:
+    def _in_file(self, account: str, file: LoginFile, make_salt: bool) -> HeldCredential:
         try:
             seen = os.stat(file.path)
         except OSError:
@@ -229,7 +231,7 @@ def _is_there(file: LoginFile) -> bool:
     return not content or bool(read_login(content, file.key).material)
 
 
-def _held(salt: bytes, account: str, key: str, content: bytes) -> Held:
+def _held(salt: bytes, account: str, key: str, content: bytes) -> HeldCredential:
     from fleetgate.gate.providers.credential_owner import read_credential, read_login
 
     provider = account.partition("@")[0]
@@ -237,7 +239,7 @@ def _held(salt: bytes, account: str, key: str, content: bytes) -> Held:
     if not material:
         return _UNKNOWN
     identity = f"{kind}:{_digest(salt, b'identity', name.encode())}" if name else ""
-    return Held(_digest(salt, b"credential", material), identity)
+    return HeldCredential(_digest(salt, b"credential", material), identity)
 
 
 def _digest(salt: bytes, of: bytes, data: bytes) -> str:

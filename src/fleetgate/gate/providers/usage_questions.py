@@ -86,8 +86,8 @@ async def _called(own: UsageCallable, account: str) -> int:
     return count_of(value, "in the answer")
 
 
-class Questions:
-    """Questions of a process without asyncio: each is asked in a thread, while the process waits in the queue."""
+class UsageQuestions:
+    """UsageQuestions of a process without asyncio: each is asked in a thread, while the process waits in the queue."""
 
     def __init__(self, gate: SlotGate, usage: Usage, wanted: Callable[[], list[Wanted]]) -> None:
         self._gate = gate

@@ -34,7 +34,7 @@ class Owner(Protocol):
         """Everything was decided, and nothing more will be: after `end`."""
 
 
-class Committer:
+class GroupCommit:
     """The transactions of one replica, one after another."""
 
     def __init__(self, replica: Replica, owner: Owner) -> None:

@@ -1,4 +1,4 @@
-"""Clients that a service speaks for: they ask by long-poll, renew what they hold, and may vanish (SPEC H2).
+"""ClientRenewals that a service speaks for: they ask by long-poll, renew what they hold, and may vanish (SPEC H2).
 
 Two clocks judge a client (docs/decisions/0005). This process keeps the short one in memory: between two polls of a
 ticket the grace time, between two renewals of a lease the time that its client named. The long one is in the log,
@@ -19,7 +19,7 @@ from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.errors import FleetgateError, NotFound
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.serving.service_gate import Node
+from fleetgate.gate.serving.service_gate import ServiceGate
 
 GRACE_S = 15.0
 SWEEP_S = 1.0
@@ -60,10 +60,10 @@ class _Client:
         self.renew_s = renew_s
 
 
-class Clients:
+class ClientRenewals:
     """All requests that this process speaks for."""
 
-    def __init__(self, gate: Node, grace_s: float = GRACE_S) -> None:
+    def __init__(self, gate: ServiceGate, grace_s: float = GRACE_S) -> None:
         self.grace_s = grace_s
         self.listening = 0
         self._gate = gate
@@ -75,7 +75,7 @@ class Clients:
         self._stopping = False
 
     def __repr__(self) -> str:
-        return f"<Clients: {len(self._known)} known, {self.listening} listening>"
+        return f"<ClientRenewals: {len(self._known)} known, {self.listening} listening>"
 
     async def start(self) -> None:
         """Take over from services that are gone, and begin to judge."""

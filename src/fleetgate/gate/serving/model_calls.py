@@ -51,14 +51,14 @@ class Run(NamedTuple):
     model: str  # "" where it has none
 
 
-class Asking(NamedTuple):
+class PendingCall(NamedTuple):
     """A call that is in the queue."""
 
     command: cmd.Acquire
     future: asyncio.Future[Lease | Deferred]
 
 
-class Calls:
+class ModelCalls:
     """The calls of one gate."""
 
     def __init__(self, gate: Gate) -> None:
@@ -84,7 +84,7 @@ class Calls:
         if wait_ms := _closed_ms(gate, state, spec, within_s):
             raise _outlasting(gate, state, spec, wait_ms)
 
-    def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> Asking:
+    def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> PendingCall:
         """Get in the queue; to be waited for with `enter`, or given up."""
         gate = self._gate
         gate._check_open()
@@ -108,16 +108,16 @@ class Calls:
         else:  # nobody else is under way, to share a transaction with
             commits.batch.append((command, None))
             commits.flush()
-        return Asking(command, future)
+        return PendingCall(command, future)
 
-    def give_up(self, asking: Asking) -> None:
+    def give_up(self, asking: PendingCall) -> None:
         """Leave the queue, where nobody waits for it."""
         self._gate._requests.leave(asking.command.id)
         if asking.future.done():
             asking.future.exception()  # which is nobody's business now
         asking.future.cancel()
 
-    async def enter(self, asking: Asking, within_s: float) -> Lease:
+    async def enter(self, asking: PendingCall, within_s: float) -> Lease:
         """A lease, waited for. NotInTime when it cannot be had within so long."""
         gate = self._gate
         command, future = asking

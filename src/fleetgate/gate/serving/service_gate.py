@@ -22,7 +22,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
 from fleetgate.gate.library.gate import Gate
 from fleetgate.gate.library.lease_handles import Deferred, checked
-from fleetgate.gate.liveness.dead_holders import Surroundings
+from fleetgate.gate.liveness.dead_holders import Observer
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage
 from fleetgate.gate.replica.lost_log_recovery import adoption
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _TRIES = 10  # to find the store free of a thread
 
 
-class Node(Gate):
+class ServiceGate(Gate):
     """A gate that others are served through."""
 
     @property
@@ -143,7 +143,7 @@ class Node(Gate):
         self._loaded, self._settings = loaded, loaded.settings
         self._usage = Usage(self._settings, None)
         self._credentials = Credentials(self._settings, self._replica)
-        self._surroundings = Surroundings(self._settings, self._folder)
+        self._surroundings = Observer(self._settings, self._folder)
         if not self._log.remote:
             await self._ask(load_file(loaded), durable=True)
 

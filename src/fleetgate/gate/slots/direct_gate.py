@@ -23,11 +23,11 @@ from fleetgate.core.pools.backoff import concerns
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.liveness.dead_holders import Surroundings, Turns, first_look
-from fleetgate.gate.liveness.host_beats import Beats
+from fleetgate.gate.liveness.dead_holders import Observer, Turns, first_look
+from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.observation import before_deciding, would_be_refused
 from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Questions, Usage, Wanted
+from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Wanted
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import TOLD, Decided, Replica, Side
 from fleetgate.gate.slots.slot_gate import Waits, unapplied_caps, with_own_host_cap
@@ -53,11 +53,11 @@ class DirectGate:
         self.host = process_identity.host_name()
         self.me = process_identity.this_process()
         self.replica = Replica(log, self.me, self._wake)
-        self.surroundings = Surroundings(self.settings, folder)
+        self.surroundings = Observer(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
-        self.questions = Questions(self, self.usage, self._questions)
-        self.beats = Beats(log, folder)
+        self.questions = UsageQuestions(self, self.usage, self._questions)
+        self.beats = HostBeats(log, folder)
         mark = process_identity.site_mark(self.beats.site)  # those in another container see other processes
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
         self._unheard: list[str] = []
@@ -262,7 +262,8 @@ class DirectGate:
         return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
-        """Give up whatever an id stands for by now, a place in the queue or a lease; for a process that is about to end.
+        """Give up whatever an id stands for by now, a place in the queue or a lease; for a process that is about to
+        end.
 
         If somebody keeps the lock, only what would outlive this process is waited for: the rest is taken back anyhow.
         """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store again
 
 
-class LateGate:
+class FailOpenGate:
     """A SlotGate that lets everybody in, and tells the real one later. `open_gate` raises while there is none."""
 
     def __init__(self, loaded: Loaded | None, open_gate: Callable[[], SlotGate], tell: Callable[[str], None]) -> None:
@@ -57,7 +57,7 @@ class LateGate:
         self._own_usage = Usage(self.settings)
 
     def __repr__(self) -> str:
-        return f"<LateGate, {'now ' + repr(self._gate) if self._gate is not None else 'without a store'}>"
+        return f"<FailOpenGate, {'now ' + repr(self._gate) if self._gate is not None else 'without a store'}>"
 
     @property
     def credentials(self) -> Credentials:
@@ -128,7 +128,7 @@ class LateGate:
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
     ) -> Waits:
-        return _NoLine()
+        return _NoQueue()
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
         if self._gate is not None:
@@ -206,7 +206,7 @@ class LateGate:
             self._gate.close()
 
 
-class _NoLine:
+class _NoQueue:
     """There is no line without a store."""
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:

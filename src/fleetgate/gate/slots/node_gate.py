@@ -23,7 +23,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery, protocol
 from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Questions, Usage, Wanted
+from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Wanted
 from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits, with_own_host_cap
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
@@ -45,7 +45,7 @@ _TRIES = 3
 _TICK_S = min(3.0, BEAT_S)
 
 
-class RemoteGate:
+class NodeGate:
     """A SlotGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
 
     def __init__(
@@ -83,9 +83,7 @@ class RemoteGate:
         self._told: set[tuple[str, str, str]] = set()
 
     def __repr__(self) -> str:
-        return (
-            f"<RemoteGate through {self._link.path}>" if self.direct is None else f"<RemoteGate, now {self.direct!r}>"
-        )
+        return f"<NodeGate through {self._link.path}>" if self.direct is None else f"<NodeGate, now {self.direct!r}>"
 
     # What the process is.
 
@@ -268,7 +266,7 @@ class RemoteGate:
     ) -> Waits:
         if self.direct is not None:
             return self.direct.waiter(ident, mailbox, on_view=on_view, on_trouble=on_trouble)
-        return RemoteWaiter(self, ident, mailbox, on_view, on_trouble)
+        return NodeWaiter(self, ident, mailbox, on_view, on_trouble)
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
         """Give up whatever an id stands for by now. Not worth waiting for: what is left goes with this process."""
@@ -417,12 +415,12 @@ class RemoteGate:
             self.direct.close()
 
 
-class RemoteWaiter:
+class NodeWaiter:
     """One ticket of this process, in a line that the node knows. Keeps no connection while it waits."""
 
     def __init__(
         self,
-        gate: RemoteGate,
+        gate: NodeGate,
         ident: str,
         mailbox: Mailbox | None,
         on_view: Callable[[TicketView], None],
@@ -434,7 +432,7 @@ class RemoteWaiter:
         self._on_view = on_view
         self._on_trouble = on_trouble
         self._next_look = 0.0
-        self._questions = Questions(gate, gate.usage, gate.questions)
+        self._questions = UsageQuestions(gate, gate.usage, gate.questions)
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         gate = self._gate

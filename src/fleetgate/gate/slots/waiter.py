@@ -1,4 +1,5 @@
-"""Waiting in the queue without asyncio: a socket to be woken through, a slow poll behind it, deadlines without stampede.
+"""Waiting in the queue without asyncio: a socket to be woken through, a slow poll behind it, deadlines without
+stampede.
 
 - A grant comes as a datagram. The backstop poll, once a second, reads one row.
 - A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the queue; the others look

@@ -4,8 +4,8 @@ A round trip is one string of statements, sent at once and without prepared stat
 connection pooler, and it is the fastest that was measured but for prepared pipelines (docs/decisions/0012). The wait
 for the answer is a `poll`, so that signals are heard meanwhile.
 
-The rule: `Lost` means that the connection is gone and that nobody knows whether the last round trip was done. What
-that means is for the caller to say. `Refused` means that the server said no, and the connection is good.
+The rule: `ConnectionLost` means that the connection is gone and that nobody knows whether the last round trip was done.
+What that means is for the caller to say. `StatementRefused` means that the server said no, and the connection is good.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ _DEFAULTS = {
 _VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT", "target_session_attrs": "PGTARGETSESSIONATTRS"}
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection is gone; whether the last round trip was done is not known."""
 
 
-class Refused(Exception):
+class StatementRefused(Exception):
     """The server refused a statement."""
 
     def __init__(self, code: str, said: str, *, committed: bool = False) -> None:
@@ -74,7 +74,7 @@ class Refused(Exception):
         self.committed = committed  # a transaction of the same round trip, before this statement
 
 
-class Link:
+class ServerConnection:
     """A connection that is made when it is needed, and anew when it was lost. `greet` is called after each making."""
 
     tended = False  # whether somebody else sees to the upkeep of what is behind it
@@ -90,7 +90,7 @@ class Link:
         self._closed = False
         self.hurried: int | None = None  # a thread that must not wait long, nor connect
         self._down: tuple[float, StoreError] | None = None  # when to try again, and what to say until then
-        fork_safety.on_fork(self, Link._leave)
+        fork_safety.on_fork(self, ServerConnection._leave)
 
     @property
     def alive(self) -> bool:
@@ -110,9 +110,9 @@ class Link:
         return self._exchange(lambda: pgconn.send_query(sql.encode()), meanwhile)
 
     def check(self, on: int) -> None:
-        """Lost unless the connection is the one of that serial number; 0: any will do."""
+        """ConnectionLost unless the connection is the one of that serial number; 0: any will do."""
         if on and (on != self.serial or not self.alive):
-            raise Lost("the connection is another one")
+            raise ConnectionLost("the connection is another one")
 
     def ask_with(self, sql: str, values: Sequence[bytes | None], *, binary: bool = False) -> PGresult:
         """One statement with values beside it, for large ones. With `binary` both ways are."""
@@ -163,7 +163,7 @@ class Link:
             results = self._results(conn.pgconn)
         except psycopg.Error as error:
             self.drop()
-            raise Lost(self.address.hide(str(error))) from error
+            raise ConnectionLost(self.address.hide(str(error))) from error
         except BaseException:
             self.drop()  # in the middle of an answer
             raise
@@ -183,7 +183,7 @@ class Link:
                 ready = self._poll.poll(patience_s * 1000)
                 if not ready:
                     self.drop()
-                    raise Lost(f"the server took nothing for {patience_s:g} s")
+                    raise ConnectionLost(f"the server took nothing for {patience_s:g} s")
                 if ready[0][1] & ~select.POLLOUT:
                     pgconn.consume_input()
         finally:
@@ -197,7 +197,7 @@ class Link:
                 patience_s = HURRIED_S if self.hurried == get_ident() else ANSWER_S
                 if not self._poll.poll(patience_s * 1000):
                     self.drop()
-                    raise Lost(f"the server said nothing for {patience_s:g} s")
+                    raise ConnectionLost(f"the server said nothing for {patience_s:g} s")
                 pgconn.consume_input()
             result = pgconn.get_result()
             if result is None:
@@ -209,8 +209,8 @@ class Link:
         said = self.address.hide(result.error_message.decode("utf-8", "replace"))
         if not code or code.startswith(_GONE):
             self.drop()
-            raise Lost(said)
-        raise Refused(code, said, committed=committed)
+            raise ConnectionLost(said)
+        raise StatementRefused(code, said, committed=committed)
 
     # Connecting.
 
@@ -240,7 +240,7 @@ class Link:
                 self._try()
                 self._down = None
                 return
-            except Lost as lost:
+            except ConnectionLost as lost:
                 if monotonic() + pause_s > began + self._patience_s(str(lost)):
                     error = explain_lost(self.address, str(lost))
                     self._down = monotonic() + _LONGEST_PAUSE_S / 2, error
@@ -264,7 +264,7 @@ class Link:
         self.serial += 1
         try:
             self._greet()
-        except Refused as refused:
+        except StatementRefused as refused:
             self.drop()
             raise explain(self.address, refused) from refused
         except BaseException:
@@ -272,7 +272,7 @@ class Link:
             raise
 
     def _open(self) -> None:
-        """Make the connection; Lost when there is none to be had now."""
+        """Make the connection; ConnectionLost when there is none to be had now."""
         conn = connect(self.address)
         self._conn = conn
         self._escape = escaping(conn)
@@ -280,7 +280,9 @@ class Link:
 
 
 def connect(address: Address) -> Connection[Any]:
-    """A bare connection, in autocommit; Lost when there is none to be had now, StoreError when there never will be."""
+    """A bare connection, in autocommit; ConnectionLost when there is none to be had now, StoreError when there never
+    will be.
+    """
     psycopg = import_psycopg()
     try:
         options = psycopg.conninfo.conninfo_to_dict(address.url)
@@ -291,7 +293,7 @@ def connect(address: Address) -> Connection[Any]:
     try:
         conn: Connection[Any] = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise Lost(address.hide(str(error))) from None
+        raise ConnectionLost(address.hide(str(error))) from None
     fork_safety.on_fork(conn, _leave_open)
     return conn
 
@@ -321,7 +323,7 @@ class Tries:
         self._began = monotonic()
         self._lost = 0
 
-    def again(self, lost: Lost) -> None:
+    def again(self, lost: ConnectionLost) -> None:
         """Its connection was lost: once more, at once and then after a moment. StoreAway when that is no use."""
         self._lost += 1
         if self._lost >= _TRIES and monotonic() > self._began + _TRIES_S:
@@ -365,7 +367,7 @@ def explain_lost(address: Address, said: str) -> StoreError:
     return kind(f"the store at {address.shown} cannot be reached ({said}): {do}")
 
 
-def explain(address: Address, refused: Refused) -> FleetgateError:
+def explain(address: Address, refused: StatementRefused) -> FleetgateError:
     """For a statement that the server refused."""
     code, where = refused.code, f"the store at {address.shown}"
     if code in ("42P01", "3F000", "42703"):

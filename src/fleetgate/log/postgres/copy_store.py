@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import Link, Lost, Refused, explain, explain_lost
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
 from fleetgate.log.postgres.log import MOVED_TO, PostgresLog
 from fleetgate.log.postgres.row_codec import Row, rows_of
 from fleetgate.log.postgres.url import Address
@@ -57,7 +57,7 @@ class Source(Protocol):
 
 def copy(source: str, target: Address) -> Copied:
     """Copy the gate at a URL into an empty namespace, and close it."""
-    link = Link(target, lambda: None)
+    link = ServerConnection(target, lambda: None)
     try:
         filler = _Filler(link)
         try:
@@ -71,9 +71,9 @@ def copy(source: str, target: Address) -> Copied:
             return filler.fill(old)
         finally:
             old.close()
-    except Refused as refused:
+    except StatementRefused as refused:
         raise explain(target, refused) from refused
-    except Lost as lost:
+    except ConnectionLost as lost:
         raise explain_lost(target, f"{lost}; nothing was changed in the old gate") from lost
     finally:
         link.close()
@@ -160,7 +160,7 @@ def _number(value: int | None) -> str:
 class _Filler:
     """The namespace that is filled."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerConnection) -> None:
         self._link = link
         address = link.address
         name = link.literal(address.namespace)
@@ -188,7 +188,7 @@ class _Filler:
         old.close_for_good(self._link.address.usable)
         try:
             self.open()
-        except (Lost, Refused, StoreError) as error:
+        except (ConnectionLost, StatementRefused, StoreError) as error:
             raise StoreError(
                 f"everything is copied and the old gate is closed, but the new one could not be opened ({error}): do "
                 "the same once more"

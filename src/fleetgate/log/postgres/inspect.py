@@ -9,7 +9,7 @@ from msgspec import Struct
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import Link, Lost, Refused, explain, explain_lost
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
 from fleetgate.log.postgres.listener import reaches
 from fleetgate.log.postgres.url import Address
 
@@ -45,7 +45,7 @@ class Look(Struct):
 
 def look(address: Address) -> Look:
     """Look at a store; StoreError when this program cannot work with it."""
-    link = Link(address, lambda: None)
+    link = ServerConnection(address, lambda: None)
     try:
         ns = _namespace(link)
         found = link.ask(_LOOK.format(ns=ns))[0]
@@ -53,9 +53,9 @@ def look(address: Address) -> Look:
         clock = link.ask(sql.CLOCK)[0]
         trip_ms = (monotonic() - began) * 1000
         ahead = int(clock.get_value(0, 0) or 0) - wall_ms()
-    except Refused as refused:
+    except StatementRefused as refused:
         raise explain(address, refused) from refused
-    except Lost as lost:
+    except ConnectionLost as lost:
         raise explain_lost(address, str(lost)) from lost
     finally:
         link.close()
@@ -77,7 +77,7 @@ def look(address: Address) -> Look:
     )
 
 
-def _namespace(link: Link) -> int:
+def _namespace(link: ServerConnection) -> int:
     name = link.literal(link.address.namespace)
     numbers, found = link.ask(f"{migrations.NUMBERS}; SELECT id FROM fleetgate.namespaces WHERE name = {name}")
     migrations.check(link.address, numbers)

@@ -14,7 +14,7 @@ from threading import Event, Thread
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from fleetgate.log.postgres.connection import Lost, connect
+from fleetgate.log.postgres.connection import ConnectionLost, connect
 from fleetgate.log.postgres.url import Address
 from fleetgate.log.protocol import StoreError
 
@@ -83,7 +83,7 @@ class Listener:
                     self._pass_on(ANEW)
                     self.listens.set()
                     self._follow(conn)
-                except (Lost, StoreError):
+                except (ConnectionLost, StoreError):
                     pass
                 except Exception as error:
                     if not _is_drivers(error):
@@ -135,5 +135,5 @@ def reaches(address: Address, namespace: int, patience_s: float = 2.0) -> bool:
             ear.execute(f"LISTEN {channel(namespace)}")
             mouth.execute("SELECT pg_notify(%s, %s)", (channel(namespace), ""))
             return any(True for _ in ear.notifies(timeout=patience_s, stop_after=1))
-    except (Lost, psycopg.Error):
+    except (ConnectionLost, psycopg.Error):
         return False

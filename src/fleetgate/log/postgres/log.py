@@ -30,7 +30,15 @@ from fleetgate.log.checksum import is_whole, new_id
 from fleetgate.log.event_codec import decode, encode
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import Link, Lost, Refused, Tries, connect, escaping, explain
+from fleetgate.log.postgres.connection import (
+    ConnectionLost,
+    ServerConnection,
+    StatementRefused,
+    Tries,
+    connect,
+    escaping,
+    explain,
+)
 from fleetgate.log.postgres.row_codec import Row, bytes_of, position_of, rows_of, side_writes, text_of
 from fleetgate.log.postgres.url import Address, parse
 from fleetgate.log.protocol import (
@@ -70,7 +78,12 @@ class PostgresLog:
 
     remote = True  # a round trip takes its time, and may take very long
 
-    def __init__(self, url: str | Address, clock: clocks.Clock | None = None, link: Callable[..., Link] = Link) -> None:
+    def __init__(
+        self,
+        url: str | Address,
+        clock: clocks.Clock | None = None,
+        link: Callable[..., ServerConnection] = ServerConnection,
+    ) -> None:
         self._address = url if isinstance(url, Address) else parse(url)
         self._clock = clock
         self._offset = 0  # from the boot clock here to the server's
@@ -133,7 +146,7 @@ class PostgresLog:
         """Wake whoever listens on other machines. Never raises: it is no more than a hint."""
         try:
             self._link.ask(self._notify(text))
-        except (Lost, Refused, StoreError):
+        except (ConnectionLost, StatementRefused, StoreError):
             return
 
     def with_commit(self, text: str, meanwhile: Callable[[], None]) -> None:
@@ -253,7 +266,7 @@ class PostgresLog:
     def replaced(self) -> bool:
         try:
             found = self._link.ask(sql.INCARNATION)[0]
-        except (Lost, Refused):
+        except (ConnectionLost, StatementRefused):
             return False  # a role that may not ask, or a server that is away: whoever knew the log finds out
         current = (found.get_value(0, 0) or b"") if found.ntuples else b""
         stored = self.side(*_INCARNATION)
@@ -306,9 +319,9 @@ class PostgresLog:
         while True:
             try:
                 return self._try_to_take(wait=wait)
-            except Lost as lost:  # nothing was done yet: once more, with another connection
+            except ConnectionLost as lost:  # nothing was done yet: once more, with another connection
                 tries.again(lost)
-            except Refused as refused:
+            except StatementRefused as refused:
                 self._end()
                 if refused.code not in ("55P03", "40P01", "57014"):
                     raise explain(self._address, refused) from refused
@@ -330,7 +343,7 @@ class PostgresLog:
             self._end()
             if wait:
                 self._link.drop()  # the namespace is gone: connecting says so
-                raise Lost("the namespace is gone")
+                raise ConnectionLost("the namespace is gone")
             return False
         self._serial = self._link.serial
         self._tail_from, self._last = None, None
@@ -338,7 +351,7 @@ class PostgresLog:
             self._refuse_closed(locked)
             if int(locked.get_value(0, 0) or 0) != self._ns:
                 self._link.drop()
-                raise Lost("the namespace is another one")
+                raise ConnectionLost("the namespace is another one")
         except BaseException:
             self._end()
             raise
@@ -361,7 +374,7 @@ class PostgresLog:
             return os.getpid()
         try:
             conn = connect(self._address)
-        except (Lost, StoreError):
+        except (ConnectionLost, StoreError):
             return None
         try:
             name = escaping(conn)(self._address.namespace.encode()).decode()
@@ -431,7 +444,7 @@ class PostgresLog:
         self._begun = False
         try:
             results = self._link.ask(statements, on=self._serial, meanwhile=self._meanwhile)
-        except Refused as refused:
+        except StatementRefused as refused:
             if refused.code == "23505":
                 raise LogReplaced(f"there is a commit {position.commit} already") from refused
             if refused.committed:
@@ -440,7 +453,7 @@ class PostgresLog:
                     f"known ({refused})"
                 ) from refused
             raise explain(self._address, refused) from refused
-        except Lost as lost:
+        except ConnectionLost as lost:
             if not self._has_happened(position, lost):
                 raise self._transaction_lost() from lost
             if self._telling:
@@ -451,7 +464,7 @@ class PostgresLog:
         if any(result.command_status == b"ROLLBACK" for result in results):
             raise self._transaction_lost()
 
-    def _has_happened(self, position: Position, lost: Lost) -> bool:
+    def _has_happened(self, position: Position, lost: ConnectionLost) -> bool:
         """Look a commit up whose answer did not come; under the lock, so that its transaction is over."""
         while True:
             try:
@@ -480,7 +493,7 @@ class PostgresLog:
         if self._link.alive and self._link.in_transaction:
             try:
                 self._link.ask("ROLLBACK")
-            except (Lost, Refused):
+            except (ConnectionLost, StatementRefused):
                 self._link.drop()  # which ends it as well
 
     def _check_last(self, after: Position) -> None:
@@ -561,14 +574,14 @@ class PostgresLog:
         while True:
             try:
                 if in_transaction and not self._locked:
-                    raise Lost("the connection is another one")
+                    raise ConnectionLost("the connection is another one")
                 return ask()
-            except Lost as lost:
+            except ConnectionLost as lost:
                 if in_transaction:
                     self._serial = 0
                     raise self._transaction_lost() from lost
                 tries.again(lost)
-            except Refused as refused:
+            except StatementRefused as refused:
                 raise explain(self._address, refused) from refused
 
     def _transaction_lost(self) -> TransactionLost:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetgate.log.postgres.connection import Link, Lost, Refused, explain, explain_lost
+from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
 from fleetgate.log.postgres.url import Address
 from fleetgate.log.protocol import StoreError
 
@@ -88,23 +88,23 @@ def check(address: Address, found: PGresult) -> None:
 
 def migrate(address: Address) -> Migrated:
     """Bring the tables to this version and make the namespace; harmless when all is there."""
-    link = Link(address, lambda: None)
+    link = ServerConnection(address, lambda: None)
     try:
         return _migrate(link)
-    except Refused as refused:
+    except StatementRefused as refused:
         if refused.code == "42501":
             raise StoreError(
                 f"the role of {address.shown} may not make tables ({refused}): migrate with the database's owner, or "
                 f"GRANT CREATE ON DATABASE"
             ) from refused
         raise explain(address, refused) from refused
-    except Lost as lost:
+    except ConnectionLost as lost:
         raise explain_lost(address, str(lost)) from lost
     finally:
         link.close()
 
 
-def _migrate(link: Link) -> Migrated:
+def _migrate(link: ServerConnection) -> Migrated:
     encoding = (link.ask("SELECT current_setting('server_encoding')")[0].get_value(0, 0) or b"").decode()
     if encoding != "UTF8":
         raise StoreError(f"the database of {link.address.shown} has encoding {encoding}: make one with encoding UTF8")
@@ -124,11 +124,11 @@ def _migrate(link: Link) -> Migrated:
     return Migrated(before, max(before, VERSION), made[0].ntuples > 0)
 
 
-def _has_schema(link: Link) -> bool:
+def _has_schema(link: ServerConnection) -> bool:
     return link.ask(f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}'")[0].ntuples > 0
 
 
-def _version(link: Link) -> int:
+def _version(link: ServerConnection) -> int:
     found = link.ask("SELECT to_regclass('fleetgate.meta') IS NOT NULL")[0]
     if found.get_value(0, 0) != b"t":
         return 0

@@ -37,7 +37,7 @@ MOST_REOPENS = 20  # in a row, before we conclude that another program keeps rem
 CTIME_SETTLES_NS = 100_000_000  # several ticks of the slowest kernel clock
 
 
-class Database:
+class StoreConnection:
     """What one log object has open. `opened` is called after each opening, also after a replacement."""
 
     conn: sqlite3.Connection
@@ -60,7 +60,7 @@ class Database:
         self._settled = 0  # the folder's ctime, when all was found in place some time after it
         self._forked = False
         self.reads = False  # a thread is in SQLite, without the write lock
-        fork_safety.on_fork(self, Database._leave)
+        fork_safety.on_fork(self, StoreConnection._leave)
         _opened[ref(self, _forget)] = None
 
     # The write lock.
@@ -352,10 +352,10 @@ class Database:
         return damaged(self.folder, "it is not a fleetgate store")
 
 
-_opened: dict[ref[Database], None] = {}  # all of this process
+_opened: dict[ref[StoreConnection], None] = {}  # all of this process
 
 
-def _forget(gone: ref[Database]) -> None:
+def _forget(gone: ref[StoreConnection]) -> None:
     _opened.pop(gone, None)
 
 

@@ -33,8 +33,8 @@ from fleetgate.log.protocol import (
     Stored,
     StoreError,
 )
-from fleetgate.log.sqlite.connection import Database
-from fleetgate.log.sqlite.replacement_mark import Mark
+from fleetgate.log.sqlite.connection import StoreConnection
+from fleetgate.log.sqlite.replacement_mark import ReplacementMark
 
 CHECKPOINT_BYTES = 4 << 20
 TRUNCATE_BYTES = 32 << 20  # writers outpace the checkpoints: make one while they wait
@@ -84,8 +84,8 @@ class SqliteLog:
         self._full = False  # whether SQLite is set to sync every commit
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         folder = os.path.abspath(path)
-        self._mark = Mark(folder)
-        self._db = Database(folder, self._opened)
+        self._mark = ReplacementMark(folder)
+        self._db = StoreConnection(folder, self._opened)
         try:
             self._db.open()
         except BaseException:

@@ -19,7 +19,7 @@ NAME = "fleetgate.mark"
 _SIZE = 96
 
 
-class Mark:
+class ReplacementMark:
     """The mark in a store's folder."""
 
     def __init__(self, folder: str) -> None:

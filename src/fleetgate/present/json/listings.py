@@ -14,10 +14,10 @@ from fleetgate.present.json.state import (
     pool_json,
     ticket_json,
 )
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 
-def status(state: State, moments: Moments, host: str) -> StatusShape:
+def status(state: State, moments: LogTimes, host: str) -> StatusShape:
     """SPEC O1."""
     return StatusShape(
         pools=[pool_json(view, moments) for view in pool_views(state, moments.now, host)],
@@ -30,15 +30,15 @@ def status(state: State, moments: Moments, host: str) -> StatusShape:
     )
 
 
-def backoffs(state: State, moments: Moments) -> list[BackoffShape]:
+def backoffs(state: State, moments: LogTimes) -> list[BackoffShape]:
     return [backoff_json(backoff, moments) for _, backoff in sorted(state.backoffs.items())]
 
 
-def tickets(state: State, moments: Moments) -> list[TicketShape]:
+def tickets(state: State, moments: LogTimes) -> list[TicketShape]:
     """SPEC O2."""
     return [ticket_json(view, moments) for view in ticket_views(state, moments.now)]
 
 
-def leases(state: State, moments: Moments) -> list[LeaseShape]:
+def leases(state: State, moments: LogTimes) -> list[LeaseShape]:
     """SPEC O3."""
     return [lease_json(view, moments) for view in lease_views(state, moments.now)]

@@ -10,7 +10,7 @@ from fleetgate.core import entities
 from fleetgate.core.pools.backoff import Backoff
 from fleetgate.core.views.pool_and_lease_views import Capacity, LeaseView, PoolView, TicketView, UpstreamView
 from fleetgate.gate.liveness import process_identity
-from fleetgate.present.log_time import Moments
+from fleetgate.present.log_time import LogTimes
 
 Time = Annotated[str, Meta(description="RFC 3339, in UTC", extra_json_schema={"format": "date-time"})]
 Range = Annotated[list[float], Meta(description="low and high, in seconds", min_length=2, max_length=2)]
@@ -165,7 +165,7 @@ class CapacityShape(Struct):
     kind: str
 
 
-def pool_json(view: PoolView, moments: Moments) -> PoolShape:
+def pool_json(view: PoolView, moments: LogTimes) -> PoolShape:
     return PoolShape(
         pool=view.pool,
         kind=view.kind,
@@ -194,12 +194,12 @@ def pool_json(view: PoolView, moments: Moments) -> PoolShape:
     )
 
 
-def _upstream_json(upstream: UpstreamView, moments: Moments) -> UpstreamShape:
+def _upstream_json(upstream: UpstreamView, moments: LogTimes) -> UpstreamShape:
     asking = process_json(upstream.asking) if upstream.asking else None
     return UpstreamShape(upstream.count, moments.utc(upstream.at), upstream.error or None, asking)
 
 
-def backoff_json(backoff: Backoff, moments: Moments) -> BackoffShape:
+def backoff_json(backoff: Backoff, moments: LogTimes) -> BackoffShape:
     return BackoffShape(
         key=backoff.key,
         scope=backoff.scope,
@@ -219,7 +219,7 @@ def watches_credential(backoff: Backoff) -> bool:
     return backoff.reason == "auth" and bool(backoff.credential)
 
 
-def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
+def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
     ticket = view.ticket
     return TicketShape(
         id=ticket.id,
@@ -246,7 +246,7 @@ def ticket_json(view: TicketView, moments: Moments) -> TicketShape:
     )
 
 
-def lease_json(view: LeaseView, moments: Moments) -> LeaseShape:
+def lease_json(view: LeaseView, moments: LogTimes) -> LeaseShape:
     lease = view.lease
     ticket = lease.ticket
     return LeaseShape(
@@ -273,7 +273,7 @@ def lease_json(view: LeaseView, moments: Moments) -> LeaseShape:
     )
 
 
-def capacity_json(found: Capacity, spec: entities.Spec, moments: Moments) -> CapacityShape:
+def capacity_json(found: Capacity, spec: entities.Spec, moments: LogTimes) -> CapacityShape:
     return CapacityShape(
         level=found.level,
         free=found.free,
@@ -285,7 +285,7 @@ def capacity_json(found: Capacity, spec: entities.Spec, moments: Moments) -> Cap
     )
 
 
-def reason_json(reason: entities.Reason, moments: Moments) -> ReasonShape:
+def reason_json(reason: entities.Reason, moments: LogTimes) -> ReasonShape:
     return ReasonShape(
         code=reason.code,
         text=reason.text,

@@ -46,7 +46,7 @@ _TYPE = b'{"type":"'
 _SESSION_CHARS = 128
 
 
-class Told(Struct, frozen=True):
+class Report(Struct, frozen=True):
     """What one record tells."""
 
     what: str = ""  # ACTIVITY, REMAINS, RETRY, ERROR, DONE or nothing
@@ -54,8 +54,8 @@ class Told(Struct, frozen=True):
     session: str = ""
 
 
-ACTIVE = Told(ACTIVITY)
-GOOD_END = Told(DONE)
+ACTIVE = Report(ACTIVITY)
+GOOD_END = Report(DONE)
 
 
 class Context(Struct):
@@ -176,7 +176,7 @@ class Agent:
 
     # --- its output
 
-    def record(self, line: bytes, context: Context) -> Told | None:
+    def record(self, line: bytes, context: Context) -> Report | None:
         """What a line of stdout tells, in record mode."""
         return None
 
@@ -215,7 +215,7 @@ class Agent:
         home = environ.get("HOME", "")
         return environ.get(variable) or (f"{home}/{name}" if home.startswith("/") else "")
 
-    def kept(self, line: bytes, context: Context) -> Told | None:
+    def kept(self, line: bytes, context: Context) -> Report | None:
         """What a record of such a file tells."""
         return None
 

@@ -26,7 +26,7 @@ from fleetgate.signals.agents.agent import (
     Agent,
     Context,
     End,
-    Told,
+    Report,
     decode,
     session_id,
     text_of,
@@ -195,7 +195,7 @@ class Claude(Agent):
 
     # --- records
 
-    def record(self, line: bytes, context: Context) -> Told | None:
+    def record(self, line: bytes, context: Context) -> Report | None:
         if line[:1] == b"[":  # `--output-format json --verbose`: all records in one line
             records = decode(line, list[_Record]) or []
             return self._told(records[-1], line, context) if records else None
@@ -211,13 +211,13 @@ class Claude(Agent):
         found = decode(line, _Record)
         return self._told(found, line, context) if found is not None else None
 
-    def _told(self, found: _Record, line: bytes, context: Context) -> Told | None:
+    def _told(self, found: _Record, line: bytes, context: Context) -> Report | None:
         session = session_id(found.session_id)
         if found.type == "result":
             return self._result(found, session, context)
         if found.type == "rate_limit_event":
             window = self._window(found.rate_limit_info, context)
-            return Told(RETRY, window, session) if window is not None else None
+            return Report(RETRY, window, session) if window is not None else None
         if found.type == "assistant":
             if not text_of(found.error) and found.is_api_error_message is not True:
                 return ACTIVE
@@ -226,20 +226,20 @@ class Claude(Agent):
             spoken = decode(line, _Spoken)
             parts = spoken.message.content if spoken is not None and spoken.message is not None else []
             text = " ".join(text_of(part.text) for part in parts)
-            return Told(ERROR, self._refused(text, 0, text_of(found.error), context), session)
+            return Report(ERROR, self._refused(text, 0, text_of(found.error), context), session)
         if found.subtype == "api_retry":
-            return Told(RETRY, self._retry(found, context), session)
-        return Told(session=session)
+            return Report(RETRY, self._retry(found, context), session)
+        return Report(session=session)
 
-    def _result(self, found: _Record, session: str, context: Context) -> Told:
+    def _result(self, found: _Record, session: str, context: Context) -> Report:
         if found.is_error is not True and found.subtype == "success":
-            return Told(GOOD_END.what, None, session)
+            return Report(GOOD_END.what, None, session)
         errors = found.errors if isinstance(found.errors, list) else []
         text = text_of(found.result) or " ".join(text_of(error) for error in errors) or text_of(found.subtype)
         status = found.api_error_status if isinstance(found.api_error_status, int) else 0
         if found.is_error is not True:  # stopped by a limit that the user set: turns, budget
-            return Told(ERROR, self.outcome("local_error", text_of(found.subtype) or "result", text), session)
-        return Told(ERROR, self._refused(text, status, "", context), session)
+            return Report(ERROR, self.outcome("local_error", text_of(found.subtype) or "result", text), session)
+        return Report(ERROR, self._refused(text, status, "", context), session)
 
     def _window(self, info: _LimitInfo | None, context: Context) -> Outcome | None:
         if info is None or info.status != "rejected":
@@ -272,7 +272,7 @@ class Claude(Agent):
         place = os.path.join(root, "projects", re.sub(r"[^A-Za-z0-9]", "-", folder))
         yield from (os.path.join(place, name) for name in os.listdir(place) if name.endswith(".jsonl"))
 
-    def kept(self, line: bytes, context: Context) -> Told | None:
+    def kept(self, line: bytes, context: Context) -> Report | None:
         """The answers; `isSidechain` ones are those of its helpers."""
         found = decode(line, _Kept) if b'"assistant"' in line else None
         if found is None or found.type != "assistant" or found.is_sidechain is True:
@@ -285,7 +285,7 @@ class Claude(Agent):
         text = " ".join(text_of(part.text) for part in parts)
         told = self._refused(text, status, text_of(found.error), context)
         window = self._window(found.quota_limits, context)
-        return Told(ERROR, replace(told, wait_ms=window.wait_ms) if window and told.kind == window.kind else told)
+        return Report(ERROR, replace(told, wait_ms=window.wait_ms) if window and told.kind == window.kind else told)
 
     # --- its message, in a record or as text
 

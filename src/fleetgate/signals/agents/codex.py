@@ -23,7 +23,7 @@ from fleetgate.signals.agents.agent import (
     Agent,
     Context,
     End,
-    Told,
+    Report,
     decode,
     session_id,
     text_of,
@@ -182,21 +182,21 @@ class Codex(Agent):
 
     # --- records
 
-    def record(self, line: bytes, context: Context) -> Told | None:
+    def record(self, line: bytes, context: Context) -> Report | None:
         kind = type_of(line)
         if kind.startswith(b"item."):
-            return Told() if b'"type":"error"' in line[:200] else ACTIVE
+            return Report() if b'"type":"error"' in line[:200] else ACTIVE
         if kind == b"turn.completed":
             return GOOD_END
         if kind not in (b"thread.started", b"error", b"turn.failed"):
-            return Told() if kind else None
+            return Report() if kind else None
         found = decode(line, _Record) or _Record()
         if kind == b"thread.started":
-            return Told(session=session_id(found.thread_id))
+            return Report(session=session_id(found.thread_id))
         message = text_of(found.error.message if found.error is not None else found.message)
         if again := _tried_again(message):
-            return Told(RETRY, self._judge(again[1] or "", context) or self._local(message))
-        return Told(ERROR, self._judge(message, context) or self._local(message))
+            return Report(RETRY, self._judge(again[1] or "", context) or self._local(message))
+        return Report(ERROR, self._judge(message, context) or self._local(message))
 
     def _local(self, message: str) -> Outcome:
         return self.outcome("local_error", "error", message)
@@ -218,7 +218,7 @@ class Codex(Agent):
             paths = (os.path.join(place, name) for name in names if name.endswith(".jsonl"))
             yield from (path for path in paths if here in _start_of(path))
 
-    def kept(self, line: bytes, context: Context) -> Told | None:
+    def kept(self, line: bytes, context: Context) -> Report | None:
         found = decode(line, _Kept)
         if found is None or found.payload is None:
             return None
@@ -230,7 +230,7 @@ class Codex(Agent):
         message = text_of(payload.error.message if payload.error is not None else payload.message)
         if payload.type == "task_complete" and payload.error is None:
             return None  # also after an `error`
-        return Told(ERROR, self._judge(message, context) or self._local(message))
+        return Report(ERROR, self._judge(message, context) or self._local(message))
 
     # --- its message, in a record or as text
 

@@ -23,7 +23,7 @@ from fleetgate.signals.agents.agent import (
     Agent,
     Context,
     End,
-    Told,
+    Report,
     decode,
     session_id,
     text_of,
@@ -129,26 +129,26 @@ class Gemini(Agent):
 
     # --- records
 
-    def record(self, line: bytes, context: Context) -> Told | None:
+    def record(self, line: bytes, context: Context) -> Report | None:
         if line.startswith(b'  "'):
             return _member(line)
         kind = type_of(line)
         if kind in _ACTIVITY:
             return ACTIVE
         if kind == b"message":
-            return ACTIVE if b'"role":"assistant"' in line[:120] else Told()
+            return ACTIVE if b'"role":"assistant"' in line[:120] else Report()
         if kind not in (b"init", b"error", b"result"):
-            return Told() if kind else None
+            return Report() if kind else None
         found = decode(line, _Record) or _Record()
         if kind == b"init":
-            return Told(session=session_id(found.session_id))
+            return Report(session=session_id(found.session_id))
         if kind == b"error":
             told = self.outcome("local_error", "error", text_of(found.message))
-            return Told(ERROR, told) if found.severity == "error" else Told()
+            return Report(ERROR, told) if found.severity == "error" else Report()
         if found.status == "success":
             return GOOD_END
         message = text_of(found.error.message) if found.error is not None else ""
-        return Told(ERROR, self._judge(message, context) or self._unknown(message))
+        return Report(ERROR, self._judge(message, context) or self._unknown(message))
 
     def _unknown(self, message: str) -> Outcome:
         return self.outcome("local_error", "error", message)
@@ -234,12 +234,12 @@ def _kind_of(status: str | None, text: str) -> str:
     return "rate_limited" if re.search(said, text, re.IGNORECASE) else "server_error"
 
 
-def _member(line: bytes) -> Told | None:
+def _member(line: bytes) -> Report | None:
     """A member of the one object, by its two spaces: what is deeper, or inside a string, has more or is escaped."""
     if line.startswith(b'  "response": "'):
-        return ACTIVE if len(line.rstrip(b"\r,")) > len(b'  "response": ""') else Told()
+        return ACTIVE if len(line.rstrip(b"\r,")) > len(b'  "response": ""') else Report()
     if line.startswith(b'  "session_id": "'):
-        return Told(session=session_id(line.rstrip(b'",\r')[17:].decode("ascii", "replace")))
+        return Report(session=session_id(line.rstrip(b'",\r')[17:].decode("ascii", "replace")))
     return None
 
 

@@ -25,7 +25,7 @@ from fleetgate.signals.agents.agent import (
     Agent,
     Context,
     End,
-    Told,
+    Report,
     decode,
     session_id,
     text_of,
@@ -155,29 +155,29 @@ class OpenCode(Agent):
         at = list(args).index("run") + 1
         return [*args[:at], "--session", session, "--continue", *args[at:]]
 
-    def record(self, line: bytes, context: Context) -> Told | None:
+    def record(self, line: bytes, context: Context) -> Report | None:
         kind = type_of(line)
         session = _session(line)
         if kind in _ACTIVITY:
-            return Told(REMAINS if kind == b"tool_use" and _failed(line) else ACTIVITY, None, session)
+            return Report(REMAINS if kind == b"tool_use" and _failed(line) else ACTIVITY, None, session)
         if kind == b"session.status":
             return self._status(line, session, context)
         if kind != b"error":
-            return Told(session=session) if kind else None
+            return Report(session=session) if kind else None
         found = decode(line, _ErrorRecord)
         error = found.error if found is not None and found.error is not None else _Error()
-        return Told(ERROR, self._judge(error, context), session)
+        return Report(ERROR, self._judge(error, context), session)
 
-    def _status(self, line: bytes, session: str, context: Context) -> Told:
+    def _status(self, line: bytes, session: str, context: Context) -> Report:
         """What it is doing: `retry` is a call that is being made again."""
         found = decode(line, _StatusRecord) or _StatusRecord()
         status = found.status or (found.properties.status if found.properties is not None else None)
         if status is None or status.type != "retry":
-            return Told(session=session)
+            return Report(session=session)
         message = text_of(status.message)
         judged = self.by_rules(_REFUSED, message, context) or self.outcome("local_error", "retry", message)
         wait_ms = status.next - context.now_wall_ms() if isinstance(status.next, int) else 0
-        return Told(RETRY, replace(judged, wait_ms=wait_ms) if wait_ms > LONG_MS else judged, session)
+        return Report(RETRY, replace(judged, wait_ms=wait_ms) if wait_ms > LONG_MS else judged, session)
 
     def _judge(self, error: _Error, context: Context) -> Outcome:
         data = error.data or _Data(error.message)

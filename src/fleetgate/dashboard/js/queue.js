@@ -25,7 +25,7 @@ const empty = nothing("Nobody waits", "Whoever asks for a slot now gets one, or 
 const unmatched = nothing("Nothing in the queue matches", "Search looks at commands, models, projects, hosts, ids and reasons.");
 const partly = h("p", { class: "list-note", hidden: true });
 
-export function setUpLine() {
+export function setUpQueue() {
   byId("line-list").append(table, empty, unmatched, partly, pager.node);
   const search = /** @type {HTMLInputElement} */ (byId("search"));
   let typing = 0;
