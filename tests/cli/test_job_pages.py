@@ -15,7 +15,7 @@ NAMES = ("submit", "jobs", "show", "logs", "wait", "retry", "approve", "clean", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_is_on_the_page_of_its_command(name: str):
-    command = importlib.import_module(f"fleetgate.cli.{name}").command
+    command = importlib.import_module(f"fleetgate.cli.commands.{name}").command
     options = {
         text for each in command.params if isinstance(each, click.Option) and not each.hidden for text in each.opts
     }

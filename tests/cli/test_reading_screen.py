@@ -222,10 +222,10 @@ def test_columns_in_which_nothing_stands_are_left_out(
 def test_prose_is_wrapped_but_commands_are_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
     screen = Screen()
-    screen.prose("it is full now: raise it with `fleetgate cap set host 12345` and look again", "  ")
+    screen.prose("it is full now: raise it with `fleetgate cap set host 1234` and look again", "  ")
     assert lines(capsys, screen) == [
         "it is full now: raise it with",
-        "  `fleetgate cap set host 12345` and look",
+        "  `fleetgate cap set host 1234` and look",
         "  again",
     ]
 

@@ -343,4 +343,4 @@ def test_these_modules_add_nothing_to_a_start_that_it_would_feel() -> None:
         "shlex",
     }
     assert not costly & set(loaded)
-    assert len(loaded) < 12
+    assert len(loaded) < 14  # two of them are folders

@@ -14,6 +14,7 @@ from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.runner import agent_run
 from fleetgate.runner.agent_run import AgentRun
+from fleetgate.runner.early_stop import EarlyStop
 
 OPENCODE = ["opencode", "run", "--format", "json", "hi"]
 LEASE = Lease(Ticket("t1", Spec(("x/y",)), "me", 0, 1, 0, 0, 0), "x/y", 0, 1)

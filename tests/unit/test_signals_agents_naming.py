@@ -162,4 +162,11 @@ print(" ".join(name for name in sys.modules if name.startswith("fleetgate.signal
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {name.removeprefix("fleetgate.signals.") for name in ran.stdout.split()}
-    assert found == {"agents", "agents.naming", "agents.models", "agents.files", "agents.base", "agents.codex"}
+    assert found == {
+        "agents",
+        "agents.detect",
+        "agents.model_aliases",
+        "agents.settings_files",
+        "agents.agent",
+        "agents.codex",
+    }
