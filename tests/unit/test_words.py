@@ -1,0 +1,136 @@
+"""One word for one thing (docs/glossary.md): replaced words stay out of the sources, the documents and the help."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "fleetgate"
+TEXT = {".py", ".md", ".js", ".html", ".css", ".toml"}
+
+# Each old word, and what to write instead. A word may be a part of a snake_case name.
+START, END = r"(?<![A-Za-z])", r"(?![a-z])"
+OLD_WORDS = {
+    rf"{START}seats?{END}": "slot",
+    r"\bin line\b(?! with)": "waiting, in the queue",
+    rf"{START}(?:lend|lends|lent|lending|lender|borrow(?:s|ed|er|ers|ing)?){END}": "grant, hold",
+    rf"{START}flows?{END}(?![ _-]?control)": "project",
+    rf"{START}anew{END}": "again",
+    rf"{START}whoever{END}": "the process that, any process",
+    rf"{START}nobody(?:s|'s)?{END}": "no process, no one",
+    rf"{START}somebody(?:s|'s)?{END}": "another process, a person",
+    rf"{START}(?:bear|bears|bearing|borne) with\b": "wait for",
+    r"\bSPEC [A-Z][0-9]": "rule A4, or nothing",
+    r"\b(?:DESIGN|CONTROLLER)\.md": "a page of docs/",
+    r"(?i)headgate": "fleetgate",
+}
+
+# `fleetgate doctor` mentions a state folder or a variable of the name that the project had before.
+EXEMPT = {("src/fleetgate/cli/doctor", "headgate")}
+
+# Where old words are left, at most how many. What is not listed has none.
+LEFT = {
+    "CHANGELOG.md": 7,
+    "README.md": 3,
+    "docs/agents.md": 2,
+    "docs/architecture.md": 9,
+    "docs/benchmarks.md": 10,
+    "docs/config.md": 6,
+    "docs/controller.md": 7,
+    "docs/credentials.md": 3,
+    "docs/decisions": 44,
+    "docs/events.md": 21,
+    "docs/jobs.md": 9,
+    "docs/metrics.md": 3,
+    "docs/node.md": 15,
+    "docs/notifications.md": 1,
+    "docs/policies.md": 3,
+    "docs/postgres.md": 12,
+    "docs/scale.md": 1,
+    "docs/signals.md": 4,
+    "docs/tests.md": 1,
+    "docs/usage-gate.md": 8,
+    "docs/commands": 36,
+    "docs/http.md": 8,
+    "docs/library.md": 3,
+    "docs/proxy.md": 1,
+    "docs/service.md": 1,
+    "docs/dashboard.md": 2,
+    "src/fleetgate": 2,
+    "src/fleetgate/api": 52,
+    "src/fleetgate/cli": 145,
+    "src/fleetgate/config": 19,
+    "src/fleetgate/core": 185,
+    "src/fleetgate/dashboard": 28,
+    "src/fleetgate/gate": 192,
+    "src/fleetgate/jobs": 56,
+    "src/fleetgate/log": 63,
+    "src/fleetgate/notify": 11,
+    "src/fleetgate/present": 36,
+    "src/fleetgate/proxy": 19,
+    "src/fleetgate/runner": 51,
+    "src/fleetgate/signals": 27,
+    "src/fleetgate/simulate": 5,
+    "src/fleetgate/testing": 5,
+}
+
+
+def _folder(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[:3]) if parts[0] == "src" and len(parts) > 3 else "/".join(parts[:2])
+
+
+def _files() -> list[Path]:
+    found = [path for folder in (PACKAGE, ROOT / "docs") for path in folder.rglob("*") if path.suffix in TEXT]
+    return sorted([*found, ROOT / "README.md", ROOT / "CHANGELOG.md"])
+
+
+def _old_words(path: Path) -> list[str]:
+    name, found = path.relative_to(ROOT).as_posix(), []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        for pattern, better in OLD_WORDS.items():
+            for match in re.finditer(pattern, text, re.IGNORECASE if pattern.startswith(START) else 0):
+                if not any(name.startswith(folder) and match[0].lower() == word for folder, word in EXEMPT):
+                    found.append(f"{name}:{number}: {match[0]!r}; better: {better}")
+    return found
+
+
+def test_old_words_are_gone():
+    found: dict[str, list[str]] = {}
+    for path in _files():
+        found.setdefault(_folder(path), []).extend(_old_words(path))
+    wrong = [lines for folder, lines in found.items() if len(lines) > LEFT.get(folder, 0)]
+    assert not wrong, "\n" + "\n".join(line for lines in wrong for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("It waits in line.", 1),
+        ("in line with the rules", 0),
+        ("seats_held = lent", 2),
+        ("a silent, excellent flow_control", 0),
+        ("Nobody's flow, anew", 3),
+        ("see SPEC A4 and DESIGN.md", 2),
+    ],
+)
+def test_the_search_knows_old_words_from_others(text: str, count: int):
+    found = [
+        match
+        for pattern in OLD_WORDS
+        for match in re.finditer(pattern, text, re.IGNORECASE if pattern.startswith(START) else 0)
+    ]
+    assert len(found) == count
+
+
+def test_the_glossary_has_the_words_of_the_field():
+    words = re.findall(r"^\| \*\*([^*]+)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert len(words) == len(set(words))
+    missing = {
+        *("slot", "queue", "grant", "waiting", "running", "project", "lease", "ticket", "pool", "cap", "limit"),
+        *("backoff", "cooldown", "node", "shared log"),
+    } - set(words)
+    assert not missing, f"docs/glossary.md lacks {sorted(missing)}"
