@@ -322,7 +322,7 @@ def test_a_gate_moves_from_one_namespace_to_another(url: str, postgres: Server) 
     assert copy_store.copy(url, postgres_url.parse(other)) == copy_store.Copied(1, 1)
     new = open_log(other)
     assert new.read(START)[0].position == position
-    assert new.side("mine", "a") == b"1"
+    assert new.side_value("mine", "a") == b"1"
     new.close()
     with pytest.raises(StoreError, match="was moved to postgresql://"):
         old.lock()

@@ -113,7 +113,7 @@ class ThroughNode(InPostgres):
         return self._node.open(self.time)
 
     def close(self) -> None:
-        assert all(log.tended for log in self._opened if log._link.alive), "one went to the server by itself"  # type: ignore[attr-defined]
+        assert all(log.upkept_by_node for log in self._opened if log._link.alive), "one went to the server by itself"  # type: ignore[attr-defined]
         super().close()
         self._node.stop()
 

@@ -40,7 +40,7 @@ def test_a_new_log_is_empty(log: Log) -> None:
     assert log.head() is None
     assert log.snapshot() is None
     assert list(log.history()) == []
-    assert log.side("jobs", "1") is None
+    assert log.side_value("jobs", "1") is None
     assert log.side_items("jobs") == []
 
 
@@ -160,7 +160,7 @@ def test_appending_behind_anything_but_the_last_commit_raises_and_leaves_nothing
             log.append(wrong, log.now(), [Returned(id="c")], None, [SideWrite("jobs", "1", b"x")])
         log.unlock()
     assert [one.position for one in log.read(START)] == [first, last]
-    assert log.side("jobs", "1") is None
+    assert log.side_value("jobs", "1") is None
 
 
 def test_appending_to_an_empty_log_starts_at_start_and_nowhere_else(log: Log, commit: Commits) -> None:
@@ -253,7 +253,7 @@ def test_an_event_that_cannot_be_written_down_leaves_nothing(log: Log, commit: C
     with pytest.raises(TypeError):
         commit(log, [Returned(id="a"), Cancelled(id=object())], side=[SideWrite("t", "k", b"v")])  # type: ignore[arg-type]
     assert log.read(START) == []
-    assert log.side("t", "k") is None
+    assert log.side_value("t", "k") is None
     assert commit(log, [Returned(id="a")]).commit == 1
 
 
@@ -291,10 +291,10 @@ def test_side_writes_commit_with_their_events(store: Store, log: Log, commit: Co
     commit(log, [Returned(id="a")], side=[SideWrite("jobs", "2", b"two"), SideWrite("jobs", "1", b"\x00\xff")])
     commit(log, [], side=[SideWrite("other", "1", b"")])
     other = store.open()
-    assert other.side("jobs", "1") == b"\x00\xff"
+    assert other.side_value("jobs", "1") == b"\x00\xff"
     assert other.side_items("jobs") == [("1", b"\x00\xff"), ("2", b"two")]
-    assert other.side("other", "1") == b""
-    assert other.side("other", "2") is None
+    assert other.side_value("other", "1") == b""
+    assert other.side_value("other", "2") is None
 
 
 def test_side_writes_replace_and_delete_in_the_order_given(log: Log, commit: Commits) -> None:
@@ -337,7 +337,7 @@ def test_readers_do_not_wait_for_the_lock(store: Store, log: Log, commit: Commit
     assert other.read(START)[-1].position == position
     assert other.read(position) == []
     assert other.head() is not None
-    assert other.side("t", "k") == b"v"
+    assert other.side_value("t", "k") == b"v"
     assert [seq for seq, _, _ in other.history()] == [1]
     log.append(position, log.now(), [Returned(id="b")], None)
     assert [one.number for one in other.read(position)] == [2]

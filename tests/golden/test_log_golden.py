@@ -64,7 +64,7 @@ def test_a_store_of_format_1_is_restored_and_goes_on(tmp_path: Path) -> None:
             (6, 6_000, Returned(id="naïve → 你好")),
         ]
         assert log.side_items("jobs") == [("a", b'{"argv":["true"]}'), ("b", b"\x00\xff")]
-        assert log.side("told", "x") == b"granted"
+        assert log.side_value("told", "x") == b"granted"
         try:
             log.read(START)
         except LogReplaced:

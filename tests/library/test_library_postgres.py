@@ -166,15 +166,16 @@ def test_L2_a_program_that_waits_for_the_lock_all_the_time_is_heard_of_as_others
     async def story() -> None:
         async with open_on(url, "busy") as gate:
             await gate.set_cap("umans", 1)
-            log = gate._log.connect()  # type: ignore[attr-defined]
+            log = gate._log.connect()
             with closing(log), admin(url) as operator, operator.transaction():
                 operator.execute("SELECT * FROM fleetgate.namespaces FOR UPDATE")
                 waiting = asyncio.ensure_future(gate.lease("umans/coder").acquire())
                 until = monotonic() + SOON_S
                 while not gate._commits.busy:
                     await asyncio.sleep(0.01)
-                since = await asyncio.to_thread(log.head) and log.now()
-                while log._beats().get(gate._beats.site, 0) <= since:
+                await asyncio.to_thread(log.head)
+                since = log.now()
+                while int(log.side_value("beats", gate._beats.site) or 0) <= since:
                     assert monotonic() < until, "to all others this host is silent"
                     await asyncio.sleep(0.05)
                 assert gate._commits.busy

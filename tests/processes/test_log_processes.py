@@ -188,7 +188,7 @@ for name, step in steps.items():
     done = step in ("append", "unlock")
     assert log.lock_owner() is None
     assert ids(log) == (["a", "b"] if done else ["a"])
-    assert log.side("last", "id") == (b"b" if done else None)
+    assert log.side_value("last", "id") == (b"b" if done else None)
     assert log.try_lock()
     log.unlock()
     assert commit(log, "c") == (3 if done else 2)
@@ -218,7 +218,7 @@ while True:
     assert set(told) <= set(kept)
     assert len(kept) <= len(told) + 15, "at most one commit of each process was not yet told"
     assert len(kept) == len(set(kept))
-    last = log.side("last", "id")
+    last = log.side_value("last", "id")
     assert last is not None
     assert last.decode() == kept[-1]
     assert log._db.conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

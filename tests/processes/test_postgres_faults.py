@@ -489,14 +489,14 @@ def test_what_is_told_on_one_connection_is_heard_on_another_and_again_after_it_w
     try:
         assert _hear(listener.fileno())
         assert listener.drain() == ["*"]
-        log.tell("g12345678")
+        log.notify("g12345678")
         assert _hear(listener.fileno())
         assert listener.drain() == ["g12345678"]
         with admin(url) as operator:
             operator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
         assert _hear(listener.fileno())
         assert listener.drain() == ["*"], "something may have been missed"
-        log.tell("g1")
+        log.notify("g1")
         assert _hear(listener.fileno())
         assert listener.drain() == ["g1"]
     finally:
@@ -517,4 +517,4 @@ def test_telling_a_server_that_is_gone_is_no_error(
     log = opened()
     log._link._down = monotonic() + 60, StoreError("gone")
     log._link.drop()
-    log.tell("g1")
+    log.notify("g1")

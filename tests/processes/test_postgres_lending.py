@@ -91,7 +91,7 @@ def test_l2_what_breaks_before_any_step_of_a_decision_leaves_one_commit(
     log = node.open()
     replica = Replica(log, "h|b|1|1|1")
     replica.decide([CAP])
-    assert log.tended
+    assert log.upkept_by_node
     struck = strike_before(step, (lambda: kill_backends(node)) if what == "the connection" else node.stop, monkeypatch)
     (decided,) = replica.decide([cmd.Acquire("mine", SPEC, replica.me)])
     monkeypatch.undo()
@@ -204,7 +204,7 @@ def test_q2_a_node_that_does_not_answer_is_done_without(
 
             Thread(target=reply, daemon=True).start()
         log = pooled_connection.open_borrowing(fresh_store(postgres), f"{folder}/node")
-        assert not log.tended
+        assert not log.upkept_by_node
         Replica(log, "h|b|1|1|1").decide([CAP])
         log.close()
 
@@ -233,8 +233,8 @@ def said(fleet: Fleet, *arguments: str, code: int = 0) -> str:
     return run.out
 
 
-def tended(log: PostgresLog) -> bool:
-    return log.tended
+def goes_through_node(log: PostgresLog) -> bool:
+    return log.upkept_by_node
 
 
 def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
@@ -244,7 +244,7 @@ def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
     log = pooled_connection.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
     replica = Replica(log, "h|b|1|1|1")
     replica.catch_up()
-    assert tended(log), "it is not through the node that it asks"
+    assert goes_through_node(log), "it is not through the node that it asks"
     return node, log, replica
 
 
@@ -261,7 +261,7 @@ def test_q2_a_node_that_is_stopped_in_the_middle_of_a_question_is_soon_done_with
     assert monotonic() - began < 20, "it has waited for a node that is stopped"
     assert struck
     assert [type(event) for event in decided.events] == [ev.Granted]
-    assert not tended(log)
+    assert not goes_through_node(log)
     node.signal(signal.SIGCONT)
     fleet.until(lambda: node_client.NodeLink(log._link._path)._lives(), what="the node, going on")  # type: ignore[attr-defined]
     log.close()
@@ -281,7 +281,7 @@ def test_q2_who_asks_a_node_that_waits_for_the_store_waits_with_it(
         thread.join(1.5)
         assert thread.is_alive()
     thread.join(30)
-    assert log.tended, "it was taken for one that is stopped"
+    assert log.upkept_by_node, "it was taken for one that is stopped"
     log.close()
     assert grants(fleet.store) == 1
 

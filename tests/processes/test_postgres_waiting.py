@@ -137,7 +137,8 @@ def test_who_is_told_of_a_grant_that_is_not_there_waits_on(
     with waiting_elsewhere(other, tmp_path, monkeypatch) as got:
         ticket = one.replica.catch_up().tickets["next"]
         looked = noted(monkeypatch)
-        one.log.tell(other_hosts.written([other_hosts.Wake(ticket.wake, b"granted", ticket.holder)]))  # type: ignore[attr-defined]
+        assert one.replica.shared is not None
+        one.replica.shared.notify(other_hosts.written([other_hosts.Wake(ticket.wake, b"granted", ticket.holder)]))
         until = monotonic() + 25
         while not any(link is other.log._link for link, _ in looked):  # type: ignore[attr-defined]
             assert monotonic() < until, "it was not woken"
@@ -173,7 +174,8 @@ def test_a_decision_that_was_not_committed_is_told_to_nobody(
             broken.setattr(sql, "ADD", "SELECT 1 / 0; " + sql.ADD)
             with pytest.raises(StoreError):
                 one.decide([cmd.Release("held")])
-        one.log.tell("next to be heard")  # type: ignore[attr-defined]
+        assert one.replica.shared is not None
+        one.replica.shared.notify("next to be heard")
         assert select.select([listener.fileno()], [], [], 30)[0]
         assert listener.drain() == ["next to be heard"]
     finally:

@@ -60,7 +60,7 @@ def unsealed(gate: DirectGate, ident: str, *names: str) -> JobSpec:
 
 def test_in_a_shared_folder_the_row_has_no_secret_and_the_file_is_its_owners_alone(shared: DirectGate):
     ident = submitted(shared, "agent", "--api-key", SECRET, env={"PLAIN": SECRET})
-    row = shared.log.side(job_record.JOBS, ident)
+    row = shared.log.side_value(job_record.JOBS, ident)
     assert row is not None
     assert SECRET.encode() not in row
     path = sealed_path(shared, ident)

@@ -88,12 +88,15 @@ class FaultyLog:
         raise StoreError(f"injected at {name}")
 
     @property
-    def remote(self) -> bool:
+    def is_shared(self) -> bool:
         return False  # its steps are those of one process that decides directly
 
     @property
-    def tended(self) -> bool:
+    def upkept_by_node(self) -> bool:
         return False
+
+    def connect(self) -> Log:
+        return self.inner.connect()
 
     # Reading.
 
@@ -115,16 +118,16 @@ class FaultyLog:
         self.step("history")
         return self.inner.history(since_seq)
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         self.step("side")
-        return self.inner.side(table, key)
+        return self.inner.side_value(table, key)
 
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         self.step("side items")
         return self.inner.side_items(table)
 
-    def replaced(self) -> bool:
-        return self.inner.replaced()
+    def seems_replaced(self) -> bool:
+        return self.inner.seems_replaced()
 
     # Writing.
 

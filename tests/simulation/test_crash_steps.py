@@ -178,7 +178,7 @@ def _one_ending(store: Store, cast: Cast, index: int, fault: str, *, committed: 
     assert after[: len(before)] == before
     new = [type(event).__name__ for commit in after[len(before) :] for event in commit.events]
     assert new == (["Released", "Granted", "Queued"] if committed else [])
-    told = waiter.log.side(TOLD, "next")
+    told = waiter.log.side_value(TOLD, "next")
     assert told == (b"granted" if committed else None), "what is beside the log did not change with it"
     # Whoever is left goes on: with the same commands if they may be lost, which neither doubles nor loses any.
     if fault == KILL:

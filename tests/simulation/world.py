@@ -156,7 +156,7 @@ class World:
             assert wanted is not None
             assert in_log == wanted.events, "half a batch was committed"
             for (table, key), value in {(table, key): value for table, key, value in wanted.side}.items():
-                assert self.observer.side(table, key) == value, f"{key} beside the log did not change with it"
+                assert self.observer.side_value(table, key) == value, f"{key} beside the log did not change with it"
         if told is not None:
             events = [event for one in told for event in one.events]
             assert in_log[len(in_log) - len(events) :] == events, "somebody was told what is not in the log"
@@ -217,7 +217,7 @@ class World:
         assert fresh.tickets.keys() == self.books.tickets.keys()
         assert fresh.leases.keys() == self.books.leases.keys()
         for ident, lease in fresh.leases.items():
-            told = self.observer.side(TOLD, ident)
+            told = self.observer.side_value(TOLD, ident)
             assert (told == b"granted") == (not lease.claimed), f"{ident}: the row for its backstop poll says {told!r}"
         newcomer = Replica(self.store.open(), "h|boot|1|0|0")
         compare("a newcomer, from snapshot and tail", picture(newcomer.catch_up(), now), expected)

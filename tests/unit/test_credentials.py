@@ -86,7 +86,7 @@ def test_b3_the_hash_is_salted_with_the_stores_own_salt_and_the_same_in_every_pr
 def test_b3_the_salt_is_random_and_outlives_snapshots_and_pruning(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UMANS_KEY", SECRET)
     before = by_variable(log).used_for("umans/x")
-    salt = log.side(*SALT)
+    salt = log.side_value(*SALT)
     assert salt is not None
     assert len(salt) == 32
     replica = Replica(log, "me")
@@ -94,19 +94,19 @@ def test_b3_the_salt_is_random_and_outlives_snapshots_and_pruning(log: Log, monk
         replica.decide([cmd.Bypass("me", (), str(number))])
         log.save_snapshot(b"{}", replica.position)
         log.maintain(-1_000_000)
-    assert log.side(*SALT) == salt
+    assert log.side_value(*SALT) == salt
     assert by_variable(log).used_for("umans/x") == before
 
 
 def test_b3_two_that_need_a_salt_at_once_agree_on_one(log: Log) -> None:
     one, two = Replica(log, "me"), Replica(log, "me")
-    first = one.beside(*SALT, b"1" * 32)
-    assert two.beside(*SALT, b"2" * 32) == first == b"1" * 32
+    first = one.set_side_value_once(*SALT, b"1" * 32)
+    assert two.set_side_value_once(*SALT, b"2" * 32) == first == b"1" * 32
 
 
 def test_b3_a_store_that_fails_makes_a_credential_unknown_and_nothing_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(MemoryLog):
-        def side(self, table: str, key: str) -> bytes | None:
+        def side_value(self, table: str, key: str) -> bytes | None:
             raise StoreError("the disk is full")
 
     monkeypatch.setenv("UMANS_KEY", SECRET)
@@ -132,7 +132,7 @@ def test_b3_a_known_place_that_is_empty_holds_no_credential_and_an_unknown_place
     log = MemoryLog()
     look = by_variable(log)
     assert look.used_for("umans@work/x") == look.used_for("") == HeldCredential()
-    assert log.side(*SALT) is None, "where there is nothing to know, nothing is written"
+    assert log.side_value(*SALT) is None, "where there is nothing to know, nothing is written"
     monkeypatch.delenv("UMANS_KEY", raising=False)
     assert look.used_for("umans/x") == NONE
     monkeypatch.setenv("UMANS_KEY", "")

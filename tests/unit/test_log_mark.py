@@ -60,10 +60,10 @@ def put_back(store: Store, copy: Path, *, in_place: bool) -> None:
 
 
 def test_q2_a_store_that_is_what_it_was_is_not_replaced(store: Store) -> None:
-    assert not store.open().replaced()
+    assert not store.open().seems_replaced()
     for ident in "abc":
         store.commit(ident)
-        assert not store.open().replaced()
+        assert not store.open().seems_replaced()
 
 
 @pytest.mark.parametrize("in_place", [True, False], ids=["into the same file", "as another file"])
@@ -73,10 +73,10 @@ def test_q2_an_older_copy_is_noticed_until_something_is_decided(store: Store, tm
     shutil.copytree(store.folder, tmp_path / "copy")
     store.commit("b")
     put_back(store, tmp_path / "copy", in_place=in_place)
-    assert store.open().replaced()
-    assert store.open().replaced(), "looking changes nothing"
+    assert store.open().seems_replaced()
+    assert store.open().seems_replaced(), "looking changes nothing"
     store.commit("c")
-    assert not store.open().replaced()
+    assert not store.open().seems_replaced()
 
 
 def test_q2_a_whole_folder_that_was_copied_is_another_one(store: Store, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_q2_a_whole_folder_that_was_copied_is_another_one(store: Store, tmp_path
     store.close()
     shutil.copytree(store.folder, tmp_path / "copy")
     store.folder = tmp_path / "copy"
-    assert store.open().replaced()
+    assert store.open().seems_replaced()
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"1 x y 2" + b" " * 88 + b"\n", b"\xff" * 96])
@@ -92,9 +92,9 @@ def test_q2_a_mark_that_cannot_be_read_says_nothing(store: Store, content: bytes
     store.commit("a")
     store.close()
     (store.folder / NAME).write_bytes(content)
-    assert not store.open().replaced()
+    assert not store.open().seems_replaced()
     store.commit("b")
-    assert not store.open().replaced()
+    assert not store.open().seems_replaced()
 
 
 def test_q2_a_mark_that_is_missing_is_made(store: Store) -> None:
@@ -103,4 +103,4 @@ def test_q2_a_mark_that_is_missing_is_made(store: Store) -> None:
     (store.folder / NAME).unlink()
     store.commit("b")
     assert (store.folder / NAME).stat().st_mode & 0o777 == 0o600
-    assert not store.open().replaced()
+    assert not store.open().seems_replaced()

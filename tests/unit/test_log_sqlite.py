@@ -753,7 +753,7 @@ def test_large_commits_and_values_come_back(open_log: Open) -> None:
     log.append(START, 1, [Returned(id="y" * 100)] * 20_000, None, [SideWrite("jobs", "1", big)])
     log.unlock()
     assert log.read(START)[0].seq == 20_000
-    assert log.side("jobs", "1") == big
+    assert log.side_value("jobs", "1") == big
 
 
 # Failing disks.
@@ -789,7 +789,7 @@ def test_Q2_a_commit_that_fails_leaves_nothing_and_holds_up_nobody(open_log: Ope
     log.rollback()
     log.unlock()
     assert other.read(position) == []
-    assert other.side("jobs", "1") is None
+    assert other.side_value("jobs", "1") is None
     assert commit(other, [Returned(id="a")], position).commit == 3
     assert commit(log, [Returned(id="b")]).commit == 4, "what failed is opened anew"
 

@@ -97,7 +97,7 @@ class NestedShare:
 
 def _spec(gate: DirectGate, request: Request) -> Spec:
     spec = request.spec(gate.host)
-    return with_own_host_cap(spec, gate.loaded) if gate.log.remote else spec
+    return with_own_host_cap(spec, gate.loaded) if gate.log.is_shared else spec
 
 
 def _outer(state: State) -> list[Lease]:

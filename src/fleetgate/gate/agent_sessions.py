@@ -42,7 +42,7 @@ class Place(NamedTuple):
 class Sided(Protocol):
     """Whoever can read a value beside the log."""
 
-    def side(self, table: str, key: str) -> bytes | None: ...
+    def side_value(self, table: str, key: str) -> bytes | None: ...
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def place(host: str, agent: str, model: str, key: str) -> Place:
 
 def find(log: Sided, where: Place) -> str:
     """The session to resume; empty when none is known."""
-    value = log.side(TABLE, where.row)
+    value = log.side_value(TABLE, where.row)
     found = _read(value) if value is not None else None
     return found.session if found is not None else ""
 

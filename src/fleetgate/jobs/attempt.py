@@ -89,7 +89,7 @@ class Attempt:
         self._gate = gate
         self._lease = lease
         self._job = job
-        self._owners = owners or Owners((), gate.folder, shared_log=gate.log.remote)
+        self._owners = owners or Owners((), gate.folder, shared_log=gate.log.is_shared)
         self.spec = job.spec  # what is run, once that is known to be its owner's
         self._say = say
         self._spare = spare

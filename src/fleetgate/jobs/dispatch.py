@@ -79,9 +79,9 @@ def _first(hand: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: in
     gate = hand.gate
     answer = Answer(error="internal error")
     try:
-        spec = name_owner(spec, gate.folder, shared_log=gate.log.remote)
+        spec = name_owner(spec, gate.folder, shared_log=gate.log.is_shared)
         job = Job(spec, state_machine.QUEUED, gate.now(), time_ns() // 1_000_000, by)
-        if must_seal(gate.folder, shared_log=gate.log.remote):
+        if must_seal(gate.folder, shared_log=gate.log.is_shared):
             job = seal(gate.folder, ident, job)
 
         def ask(command: cmd.Acquire) -> Decided:

@@ -50,7 +50,7 @@ class JobView(Struct):
 
 
 def find(log: Log, ident: str) -> Job | None:
-    value = log.side(JOBS, ident)
+    value = log.side_value(JOBS, ident)
     return None if value is None else read(ident, value)
 
 
@@ -65,7 +65,7 @@ def ends(log: Log) -> dict[str, LeftAs]:
 
 
 def wish(log: Log, ident: str) -> Wish | None:
-    value = log.side(WISHES, ident)
+    value = log.side_value(WISHES, ident)
     return None if value is None else msgspec.json.decode(value, type=Wish)
 
 
@@ -75,7 +75,7 @@ def view(gate: DirectGate, ident: str) -> JobView:
     if job is None:
         raise NotFound(f"no job {shown(ident)}: `fleetgate jobs --all` lists them")
     state = gate.replica.catch_up()
-    value = gate.log.side(JOB_ENDS, ident)
+    value = gate.log.side_value(JOB_ENDS, ident)
     end = None if value is None else _decode_end(value)
     found = _now(ident, job, state, ticket_view(state, ident, gate.now()), end)
     found.ending = found.state == state_machine.RUNNING and wish(gate.log, ident) is not None
@@ -256,7 +256,7 @@ def why_left(end: LeftAs) -> str:
 def find_job(gate: DirectGate, prefix: str) -> str:
     """The id of a job, of which only the beginning need be typed; a name does too, if only one job has it."""
     prefix = readable(prefix)
-    if gate.log.side(JOBS, prefix) is not None:
+    if gate.log.side_value(JOBS, prefix) is not None:
         return prefix
     jobs = every(gate.log)
     found = sorted(ident for ident in jobs if prefix and ident.startswith(prefix))

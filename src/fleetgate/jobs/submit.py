@@ -49,10 +49,10 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
     """Put jobs in the queue, all or none. Raises what is wrong with the first that cannot be."""
     unattended_ends.see_to_ends(gate)
     began = gate.now() if since is None else since
-    named = [name_owner(spec, gate.folder, shared_log=gate.log.remote) for spec in specs]
+    named = [name_owner(spec, gate.folder, shared_log=gate.log.is_shared) for spec in specs]
     jobs = [Job(spec, state_machine.QUEUED, began, time_ns() // 1_000_000, by) for spec in named]
     asked = [asking(new_id(), job) for job in jobs]
-    if must_seal(gate.folder, shared_log=gate.log.remote):
+    if must_seal(gate.folder, shared_log=gate.log.is_shared):
         jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
     for command in asked:
         command.since = since  # without one, the time of the decision: so a new job is told from one that is back

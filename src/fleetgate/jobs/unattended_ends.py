@@ -41,7 +41,7 @@ def see_to_ends(gate: DirectGate) -> int:
 
 def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
     log = gate.log
-    before = (log.side(JOB_ENDS, ident), log.side(job_record.JOBS, ident))
+    before = (log.side_value(JOB_ENDS, ident), log.side_value(job_record.JOBS, ident))
     job = job_store.find(log, ident)
     over = [SideWrite(JOB_ENDS, ident, None), SideWrite(WISHES, ident, None)]
     commands: list[cmd.Command] = []
@@ -52,7 +52,7 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
         over.append(job_record.write(ident, job))
 
     def rows(_: list[Decided]) -> list[SideWrite]:
-        if (log.side(JOB_ENDS, ident), log.side(job_record.JOBS, ident)) != before:
+        if (log.side_value(JOB_ENDS, ident), log.side_value(job_record.JOBS, ident)) != before:
             raise _SeenTo
         return over
 

@@ -59,7 +59,7 @@ class WorkerProcess:
         self.gate = gate
         self.finishing = False
         self._wants = wants
-        self._owners = Owners(wants.users, gate.folder, shared_log=gate.log.remote)
+        self._owners = Owners(wants.users, gate.folder, shared_log=gate.log.is_shared)
         self._life = life
         self._say = say
         self._attempt: Attempt | None = None

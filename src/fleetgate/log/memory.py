@@ -108,8 +108,8 @@ class MemoryStore:
 class MemoryLog:
     """One decider's view of a store in memory. `clock` is for tests: the log's time in ms."""
 
-    remote = False
-    tended = False
+    is_shared = False
+    upkept_by_node = False
 
     def __init__(self, clock: clocks.Clock | None = None, *, store: MemoryStore | None = None) -> None:
         if clock is None:
@@ -153,7 +153,7 @@ class MemoryLog:
                     if seq > since_seq:
                         yield seq, row.at, event
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         with self.store.mutex:
             return self.store.tables.get(table, {}).get(key)
 
@@ -161,7 +161,7 @@ class MemoryLog:
         with self.store.mutex:
             return sorted(self.store.tables.get(table, {}).items())
 
-    def replaced(self) -> bool:
+    def seems_replaced(self) -> bool:
         return False  # nobody restores under a process that has not looked yet
 
     def _check_known(self, position: Position) -> None:

@@ -11,8 +11,8 @@ that starts from a position checks it, and raises LogReplaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, cast
 
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.events import Event
@@ -111,13 +111,13 @@ class TransactionLost(StoreAway):
 
 
 class Listener(Protocol):
-    """What a log that many machines share is told by those on the others."""
+    """The notices that processes on other machines send through a shared log."""
 
     def fileno(self) -> int:
-        """To select on."""
+        """A descriptor to select on."""
 
     def drain(self) -> list[str]:
-        """What was told since, without waiting; "*" when something may have been missed."""
+        """The notices since the last call, without waiting; "*" when some may have been missed."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -127,16 +127,18 @@ class Log(Protocol):
     """Synchronous. One object belongs to one decider; calls must not overlap, and not cross a fork."""
 
     @property
-    def remote(self) -> bool:
-        """Whether it is shared by many machines: each call may take long, and holders may be anywhere.
+    def is_shared(self) -> bool:
+        """Whether many machines share it: each call may take long, and holders may be on any of them.
 
-        Such a log has `tell(text)`, which wakes those who `listen()` on other machines (log/postgres/listener.py), and
-        `hurry()`, after which the calling thread never waits long for a read.
+        Such a log is a SharedLog; ask for it with `shared(log)`.
         """
 
     @property
-    def tended(self) -> bool:
-        """Whether the node of this host sees to its upkeep."""
+    def upkept_by_node(self) -> bool:
+        """Whether the node of this host does the upkeep of the store."""
+
+    def connect(self) -> Log:
+        """Another log on the same store, for another thread."""
 
     # Reading, at any time, without the lock.
     def snapshot(self) -> Stored | None:
@@ -157,13 +159,13 @@ class Log(Protocol):
     def history(self, since_seq: int = 0) -> Iterator[tuple[int, int, Event]]:
         """(seq, at, event) of everything after `since_seq` that has not been pruned, oldest first."""
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         """A value beside the log."""
 
     def side_items(self, table: str) -> list[tuple[str, bytes]]:
         """All values of a table beside the log, by key."""
 
-    def replaced(self) -> bool:
+    def seems_replaced(self) -> bool:
         """Whether commits may be missing that somebody here has seen, though this log has never been read before.
 
         A hint: False until the next opening, once something was appended.
@@ -227,3 +229,34 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Let go of everything; what was not committed never happened. Closing twice is fine."""
+
+
+class SharedLog(Log, Protocol):
+    """A log that many machines share. What it adds to a log: notices between machines, and reads that do not wait."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the write lock is held here and more was committed than was read with the lock."""
+
+    def listen(self) -> Listener:
+        """Receive the notices of other machines; close the listener."""
+
+    def notify(self, text: str) -> None:
+        """Send a notice to all that listen. Never raises: a notice is only a hint."""
+
+    def notify_with_commit(self, text: str, meanwhile: Callable[[], None]) -> None:
+        """Send a notice in the round trip of this transaction's commit, and only if the commit is made.
+
+        `meanwhile` is called after the commit was sent and before its answer comes, if the connection allows it.
+        """
+
+    def fail_fast(self) -> None:
+        """From now on a read by the calling thread fails at once while the server is away, instead of waiting.
+
+        For the thread of an event loop.
+        """
+
+
+def shared(log: Log) -> SharedLog | None:
+    """The log with what a shared log adds; None for a log that one machine has to itself."""
+    return cast(SharedLog, log) if log.is_shared else None

@@ -86,7 +86,7 @@ class Inside:
 
     def clock(self) -> Findings:
         anchor = self.visit.anchor
-        if self.gate.log.remote:
+        if self.gate.log.is_shared:
             drift = self.visit.ahead_ms
             way = "ahead of" if drift > 0 else "behind"
             off = f"the server's is {span(abs(drift))} {way} this machine's; harmless, and times are shown corrected"
@@ -159,7 +159,7 @@ class Inside:
     def caps(self) -> Findings:
         """Whether the file is in force, and what of it is hidden by run-time values (SPEC C2)."""
         state, loaded = self.gate.state, self.visit.loaded
-        if self.gate.log.remote:
+        if self.gate.log.is_shared:
             text = "a gate of many machines goes by what was set at run time and by `fleetgate config apply`"
             text += f", last with {state.file_path}" if state.file_path else ""
             missing = list(_not_in_force(self.gate, loaded))

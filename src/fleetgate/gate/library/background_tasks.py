@@ -44,7 +44,7 @@ class BackgroundTasks:
                 if holds and not gate._commits.busy:
                     gate._on_mail()
                 continue
-            if gate._log.remote:
+            if gate._log.is_shared:
                 try:
                     await gate._commits.follow()
                 except (FleetgateError, LogReplaced):
@@ -57,7 +57,7 @@ class BackgroundTasks:
         if gate._commits.busy or gate._closed:
             return
         try:
-            if not gate._log.remote:
+            if not gate._log.is_shared:
                 gate._take_in()
             gate._requests.compare()
             gone = gate._beats.lost(gate._replica.state)
@@ -81,11 +81,10 @@ class BackgroundTasks:
             await asyncio.sleep(UPKEEP_S)
             if gate._commits.busy:
                 continue
-            connect = None if gate._log.remote else getattr(gate._log, "connect", None)
-            if connect is not None:
-                await self._upkeep_apart(connect)
-            else:
+            if gate._log.is_shared:
                 gate._commits.in_thread(self._maintain, self._maintained)
+            else:
+                await self._upkeep_apart(gate._log.connect)
 
     async def _upkeep_apart(self, connect: Callable[[], Log]) -> None:
         """With a connection of its own: decisions wait until the state was read, and not for the disk."""
@@ -125,7 +124,7 @@ class BackgroundTasks:
         while True:
             await asyncio.sleep(BEAT_S / 4)
             try:
-                if gate._log.remote:
+                if gate._log.is_shared:
                     await self._look_at_hosts()
                 elif not gate._commits.busy and gate._beats.is_due(gate._replica.state):
                     gate._commits.in_thread(gate._beats.beat, _collect)
@@ -159,7 +158,7 @@ class BackgroundTasks:
         if gate._closed:
             return
         try:
-            if gate._log.remote:
+            if gate._log.is_shared:
                 gate._after()  # the thread has taken it in
             else:
                 gate._take_in()

@@ -71,7 +71,7 @@ class Gate(Managing):
         self._me = process_identity.this_process()
         self._replica = Replica(log, self._me, self._send)
         self._replica.listens = True
-        self._replica.hands_over = log.remote
+        self._replica.hands_over = log.is_shared
         self._reloads = 0  # of the replica, when we last compared ourselves with it
         self._usage = Usage(self._settings, usage)
         self._asking: set[tuple[str, str]] = set()  # pools whose provider is being asked from here
@@ -79,7 +79,7 @@ class Gate(Managing):
         self._credentials = Credentials(self._settings, self._replica)
         self._rounds = BackgroundTasks(self)
         self._beats = HostBeats(log, folder)
-        if log.remote:
+        if log.is_shared:
             self._beats.leave_to_thread()
         self._mailbox: mailbox.Mailbox | None = None
         self._listener: Listener | None = None
@@ -113,7 +113,7 @@ class Gate(Managing):
         try:
             self._replica.catch_up()
             self._listen()
-            if self._loaded is not None and not self._log.remote:
+            if self._loaded is not None and not self._log.is_shared:
                 await self._ask(load_file(self._loaded))
             for command in first_look(self._settings, (), self._replica.state, self.host):
                 await self._ask(command)
@@ -133,9 +133,10 @@ class Gate(Managing):
             self._loop.add_reader(self._mailbox.fileno(), self._on_mail)
         else:
             self._replica.address = f"local:{id(self):x}"
-        if self._log.remote:
-            self._log.hurry()  # type: ignore[attr-defined]
-            self._listener = self._log.listen()  # type: ignore[attr-defined]
+        shared = self._replica.shared
+        if shared is not None:
+            shared.fail_fast()
+            self._listener = shared.listen()
             self._loop.add_reader(self._listener.fileno(), self._on_told)
 
     async def __aexit__(
@@ -240,7 +241,7 @@ class Gate(Managing):
         if spec is None:
             named = tuple([canonical(each) if isinstance(each, str) else each for each in models])
             spec = checked(Spec(named, kind, slots, self.host, project, any_candidate))
-            if self._log.remote:
+            if self._log.is_shared:
                 spec = with_own_host_cap(spec, self._loaded)
             if len(self._specs) >= _MOST_SPECS:
                 self._specs.clear()
@@ -312,7 +313,7 @@ class Gate(Managing):
 
     def _known_state(self) -> State:
         """The state as it is now, as far as it can be read without waiting for the store."""
-        if self._commits.busy or self._log.remote:
+        if self._commits.busy or self._log.is_shared:
             return self._replica.state
         return self._replica.catch_up()
 
@@ -357,7 +358,7 @@ class Gate(Managing):
         self._check_open()
         if self._commits.busy or self._commits.batch:
             await self._commits.post(cmd.Tick())
-        elif self._log.remote:
+        elif self._log.is_shared:
             await self._commits.follow()
         else:
             self._take_in()
@@ -368,7 +369,7 @@ class Gate(Managing):
     async def _reading(self, read: Callable[[Log], T]) -> T:
         """What `read` makes of the log when everything is in it that was asked for before."""
         await self._current()  # no thread is at work now: what is read is committed
-        if not self._log.remote:
+        if not self._log.is_shared:
             return read(self._log)
         async with self._reader_lock:
             return await self._loop.run_in_executor(None, self._read_elsewhere, read)
@@ -376,7 +377,7 @@ class Gate(Managing):
     def _read_elsewhere(self, read: Callable[[Log], T]) -> T:
         """By a thread, with a connection of its own: neither the loop nor a decision waits for it."""
         if self._reader is None:
-            self._reader = self._log.connect()  # type: ignore[attr-defined]
+            self._reader = self._log.connect()
         try:
             return read(self._reader)
         finally:
@@ -461,7 +462,7 @@ class Gate(Managing):
     def _on_mail(self) -> None:
         if self._mailbox is not None:
             self._mailbox.drain()
-        if self._log.remote:
+        if self._log.is_shared:
             self._commits.follow()
             return
         if self._commits.busy:

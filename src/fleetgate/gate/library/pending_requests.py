@@ -145,7 +145,7 @@ class PendingRequests:
                 if ticket.away:
                     self._commits.put(cmd.Ask(ident))
             elif ident not in unsent:
-                told = self._replica.log.side(TOLD, ident)
+                told = self._replica.log.side_value(TOLD, ident)
                 if told is None:
                     self._commits.put(waiting.command)  # nobody took it out: ask again, under the same id
                 else:

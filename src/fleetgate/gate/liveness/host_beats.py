@@ -31,7 +31,7 @@ class HostBeats:
     def __init__(self, log: Log, folder: str = "") -> None:
         self.site = process_identity.this_site()
         self._log = log  # of a program with a loop, from the first `look_up` on: the one of the thread that looks
-        self._always = log.remote
+        self._always = log.is_shared
         mark = process_identity.site_mark(self.site)
         self._turns = Turns(f"{folder}/beaten.{mark}" if folder else "", BEAT_S * 0.9)
         self._next = 0.0

@@ -57,7 +57,7 @@ class Node(ServiceGate):
     @property
     def is_far(self) -> bool:
         """Whether the store is a server's, and not on this machine's disk."""
-        return self._log.remote
+        return self._log.is_shared
 
     # What is asked over the socket.
 
@@ -161,7 +161,7 @@ class Node(ServiceGate):
             queue = state.queue(ticket.spec)
             answer.hopeless = bool(state.backoffs) and self._replica.engine.needs_a_person(queue, self._now())
         else:
-            told = await self._reading(lambda log: log.side(TOLD, ident))
+            told = await self._reading(lambda log: log.side_value(TOLD, ident))
             answer.left = why_left(told)
 
     def _view(self, state: State, ident: str) -> TicketView | None:
@@ -175,10 +175,10 @@ class Node(ServiceGate):
         return self._views.get(ident)
 
     async def _value(self, call: protocol.Side) -> bytes | None:
-        found = await self._reading(lambda log: log.side(call.table, call.key))
+        found = await self._reading(lambda log: log.side_value(call.table, call.key))
         first = call.first
         if found is None and first is not None:
-            return await self._alone(lambda: self._replica.beside(call.table, call.key, first))
+            return await self._alone(lambda: self._replica.set_side_value_once(call.table, call.key, first))
         return found
 
     async def _tell_about(self, call: protocol.About, answer: protocol.Answer) -> None:

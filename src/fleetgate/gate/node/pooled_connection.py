@@ -78,7 +78,7 @@ class PooledConnection(ServerConnection):
         return self._open_there if self._node is not None else super().in_transaction
 
     @property
-    def tended(self) -> bool:  # type: ignore[override]
+    def upkept_by_node(self) -> bool:  # type: ignore[override]
         return self._node is not None
 
     def connect(self) -> None:

@@ -59,9 +59,9 @@ WELL_KNOWN = {
 class SideCredentials(Protocol):
     """Whoever can read and write once beside the log, where the salt is."""
 
-    def side(self, table: str, key: str) -> bytes | None: ...
+    def side_value(self, table: str, key: str) -> bytes | None: ...
 
-    def beside(self, table: str, key: str, value: bytes) -> bytes: ...
+    def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes: ...
 
 
 class HeldCredential(NamedTuple):
@@ -212,7 +212,9 @@ class Credentials:
         return held
 
     def _salt(self, make: bool) -> bytes:
-        return self._replica.side(*SALT) or (self._replica.beside(*SALT, os.urandom(32)) if make else b"")
+        return self._replica.side_value(*SALT) or (
+            self._replica.set_side_value_once(*SALT, os.urandom(32)) if make else b""
+        )
 
 
 def marked_accounts(state: State) -> list[str]:

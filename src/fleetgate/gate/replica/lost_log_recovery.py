@@ -47,14 +47,14 @@ class Recovery:
 
     def loaded(self) -> None:
         """The log was opened and read."""
-        if self._log.replaced():
+        if self._log.seems_replaced():
             self._why = self._why or "the store was replaced, or has lost commits, while nobody here looked"
 
     def first(self, engine: Engine, now: int) -> list[ev.Event]:
         """What comes before anybody could be let in."""
         if not self._why or (self._known_at is not None and engine.state.recovers_until > self._known_at):
             return []  # nothing happened, or somebody has seen to it since
-        return engine.handle(cmd.Recover(REMOTE_MS if self._log.remote else LOCAL_MS, self._why), now)
+        return engine.handle(cmd.Recover(REMOTE_MS if self._log.is_shared else LOCAL_MS, self._why), now)
 
     def claims(self, engine: Engine, now: int) -> list[ev.Event]:
         """The leases of those who run here, for the log that has forgotten them."""

@@ -35,6 +35,7 @@ from fleetgate.log.protocol import (
     Stored,
     StoreError,
     TransactionLost,
+    shared,
 )
 
 TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
@@ -70,6 +71,7 @@ class Replica:
 
     def __init__(self, log: Log, me: str, send: Callable[[Wake], None] | None = None) -> None:
         self.log = log
+        self.shared = shared(log)
         self.me = me
         self.address = ""  # where this decider is woken; tickets with another address are somebody else's
         self.position = START
@@ -124,11 +126,11 @@ class Replica:
 
     def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
         """Run commands in one transaction, waiting for the lock. `side` is written with it, whatever they come to."""
-        stale_s = _FAR_STALE_S if self.log.remote else _STALE_S
+        stale_s = _FAR_STALE_S if self.shared is not None else _STALE_S
         if self._engine is None or monotonic() - self._fed_at > stale_s:
             self.catch_up()
         self.log.lock()
-        if self.log.remote and self.log.is_behind:  # type: ignore[attr-defined]
+        if self.shared is not None and self.shared.is_behind:
             self.log.unlock()  # others need not wait while we read
             self.catch_up()
             self.log.lock()
@@ -168,11 +170,11 @@ class Replica:
 
         They, too, are woken while it is on its way, if the log can: until it is made they wait for its lock.
         """
-        if not wakes or not self.log.remote:
+        if not wakes or self.shared is None:
             return wakes
         far = elsewhere(wakes)
         near = [wake for wake in wakes if wake not in far]
-        self.log.with_commit(written(far) if far else "", lambda: self._wake(near))  # type: ignore[attr-defined]
+        self.shared.notify_with_commit(written(far) if far else "", lambda: self._wake(near))
         return near
 
     def _transact(self, commands: Sequence[cmd.Command], durable: bool, side: Side) -> tuple[list[Decided], list[Wake]]:
@@ -332,8 +334,8 @@ class Replica:
         first = self.engine.first_to_act()
         if first is not None and first.wake and first.wake != self.address:
             due = Wake(first.wake, b"due", first.holder)
-            if self.log.remote and elsewhere([due]):
-                self.log.tell(written([due]))  # type: ignore[attr-defined]
+            if self.shared is not None and elsewhere([due]):
+                self.shared.notify(written([due]))
             else:
                 self._wake([due])
 
@@ -373,18 +375,18 @@ class Replica:
 
         self._write_beside(gone)
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         """A value beside the log."""
-        return self.log.side(table, key)
+        return self.log.side_value(table, key)
 
-    def beside(self, table: str, key: str, value: bytes) -> bytes:
+    def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
         """A value beside the log that is written once: what is there by now, or else this."""
 
         def first(_: State) -> list[SideWrite]:
-            return [SideWrite(table, key, value)] if self.log.side(table, key) is None else []
+            return [SideWrite(table, key, value)] if self.log.side_value(table, key) is None else []
 
         self._write_beside(first)
-        return self.log.side(table, key) or b""
+        return self.log.side_value(table, key) or b""
 
     def _write_beside(self, choose: Callable[[State], list[SideWrite]]) -> None:
         """A commit of nothing but rows beside the log."""

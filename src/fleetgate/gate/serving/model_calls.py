@@ -210,7 +210,7 @@ class ModelCalls:
         """The store's salt for hashes of credentials; made by whoever needs it first."""
         await self._gate._current()  # no thread is at work now
         replica = self._gate._replica
-        return replica.log.side(*SALT) or replica.beside(*SALT, os.urandom(32))
+        return replica.log.side_value(*SALT) or replica.set_side_value_once(*SALT, os.urandom(32))
 
     async def rows_beside(self, table: str) -> list[tuple[str, bytes]]:
         """All rows of a table beside the log."""
@@ -221,7 +221,7 @@ class ModelCalls:
         """Write a row beside the log, if there is none yet. One that cannot be written now is not."""
         try:
             await self._gate._current()
-            self._gate._replica.beside(table, key, value)
+            self._gate._replica.set_side_value_once(table, key, value)
         except StoreError:
             pass
 

@@ -119,7 +119,7 @@ class ServiceGate(Gate):
 
     def another_log(self) -> Log | None:
         """The same log for another thread; None when it is nowhere but in memory."""
-        return self._log.connect() if self._folder else None  # type: ignore[attr-defined]
+        return self._log.connect() if self._folder else None
 
     async def with_log(self, read: Callable[[Log], T]) -> T:
         """What `read` makes of the log, while nobody else here is at it. It holds up everybody else: be quick."""
@@ -144,7 +144,7 @@ class ServiceGate(Gate):
         self._usage = Usage(self._settings, None)
         self._credentials = Credentials(self._settings, self._replica)
         self._surroundings = Observer(self._settings, self._folder)
-        if not self._log.remote:
+        if not self._log.is_shared:
             await self._ask(load_file(loaded), durable=True)
 
     async def look_around(self) -> None:

@@ -148,7 +148,7 @@ class DirectGate:
         With it, or where another has set it, what `host = "auto"` means here.
         """
         loaded, state = self.loaded, self.replica.state
-        if loaded is None or self.log.remote:
+        if loaded is None or self.log.is_shared:
             return [*first_look(self.settings, (), state, self.host)]
         if loaded.digest == state.file_digest or loaded.mtime_ms <= state.file_modified:
             return [*first_look(self.settings, (), state, self.host)]
@@ -156,7 +156,7 @@ class DirectGate:
 
     def caps_not_in_force(self) -> list[str]:
         """The selectors of the config file's caps that a gate of many machines does not have."""
-        if self.loaded is None or not self.log.remote:
+        if self.loaded is None or not self.log.is_shared:
             return []
         return unapplied_caps(self.replica.state, self.loaded.settings.rules)
 
@@ -167,7 +167,7 @@ class DirectGate:
 
         Whoever seems to hold what is asked for is looked at first: the dead do not hold slots (DESIGN.md, "Liveness").
         """
-        if self.log.remote:
+        if self.log.is_shared:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
         decided = self.decide([*self.before_deciding(command), command])[-1]
         self.unapplied = self.caps_not_in_force()
@@ -232,12 +232,12 @@ class DirectGate:
     def has_open_calls(self, ident: str) -> bool:
         return has_open_calls(self.replica.catch_up(), ident)
 
-    def side(self, table: str, key: str) -> bytes | None:
-        return self.log.side(table, key)
+    def side_value(self, table: str, key: str) -> bytes | None:
+        return self.log.side_value(table, key)
 
     def act_if_overdue(self) -> None:
         """Act on a deadline that has passed, where no other process did and there is no node to do it."""
-        head = None if self.log.tended else self.log.head()
+        head = None if self.log.upkept_by_node else self.log.head()
         if head is not None and head.due is not None and self.log.now() - head.due > _OVERDUE_MS:
             self.decide([])
 
@@ -302,7 +302,7 @@ class DirectGate:
                 elif self.replica.recovery.wanted:
                     self.replica.try_decide([])
             self.beats.see_to_it(self.state)
-            if self.settings.on_cutoff == "end" and self.log.remote:
+            if self.settings.on_cutoff == "end" and self.log.is_shared:
                 self.beats.hear()
         except StoreMoved:
             raise  # whoever owns this gate may go after it
@@ -313,11 +313,11 @@ class DirectGate:
             self.maintain()
 
     def silent_ms(self) -> int:
-        return self.beats.silent_ms() if self.log.remote else 0
+        return self.beats.silent_ms() if self.log.is_shared else 0
 
     def _may_be_forgotten(self, lease: Lease) -> bool:
         """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
-        if self.log.side(TOLD, lease.id) == b"lost":
+        if self.log.side_value(TOLD, lease.id) == b"lost":
             return True
         try:
             self.log.read(self.replica.position, 1)
@@ -339,7 +339,7 @@ class DirectGate:
 
     def maintain(self) -> None:
         """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
-        if self.log.tended:
+        if self.log.upkept_by_node:
             return
         try:
             if self.replica.maintain(self.settings.keep_ms, self.settings.keep_bytes) and self.folder:

@@ -157,10 +157,10 @@ class FailOpenGate:
     def has_open_calls(self, ident: str) -> bool:
         return self._gate is not None and self._gate.has_open_calls(ident)
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         return None
 
-    def beside(self, table: str, key: str, value: bytes) -> bytes:
+    def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
         return b""
 
     # While the agent runs: is the store back?

@@ -346,16 +346,16 @@ class NodeGate:
         assert self.direct is not None
         return self.direct.has_open_calls(ident)
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         if self.direct is None:
             try:
                 return self._ask(protocol.Side(table, key)).value
             except NodeGone as gone:
                 self.go_direct(gone)
         assert self.direct is not None
-        return self.direct.side(table, key)
+        return self.direct.side_value(table, key)
 
-    def beside(self, table: str, key: str, value: bytes) -> bytes:
+    def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
         """A value beside the log that is written once: what is there by now, or else this."""
         try:
             return self._ask(protocol.Side(table, key, value)).value or b"" if self.direct is None else b""

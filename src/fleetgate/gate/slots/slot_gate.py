@@ -121,7 +121,7 @@ class SlotGate(Protocol):
         Reads the store.
         """
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         """A value beside the log."""
 
     # While an agent runs.

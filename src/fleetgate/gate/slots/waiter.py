@@ -66,11 +66,12 @@ class Waiter:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """On a log that many machines share, hear those on the others."""
-        if not self._gate.log.remote or self._mailbox is None:
+        shared = self._gate.replica.shared
+        if shared is None or self._mailbox is None:
             yield
             return
         self._mark = other_hosts.mark(self._gate.host, self._mailbox.address)
-        self._listener = self._gate.log.listen()  # type: ignore[attr-defined]
+        self._listener = shared.listen()
         try:
             yield
         finally:
@@ -142,14 +143,14 @@ class Waiter:
         return None if ticket is not None else Left(self._why())
 
     def _why(self) -> str:
-        told = self._gate.log.side(TOLD, self._id)
+        told = self._gate.log.side_value(TOLD, self._id)
         if told is not None:
             self._gate.replica.forget_told([self._id])
         return why_left(told)
 
     def _poll(self) -> bool:
         """One row: were we told something? Is it our turn to look around? Is a deadline overdue that nobody acts on?"""
-        if self._gate.log.side(TOLD, self._id) is not None:
+        if self._gate.log.side_value(TOLD, self._id) is not None:
             return True
         if self._gate.turns.take():
             self._gate.look_around()

@@ -77,7 +77,7 @@ class StatementRefused(Exception):
 class ServerConnection:
     """A connection that is made when it is needed, and anew when it was lost. `greet` is called after each making."""
 
-    tended = False  # whether somebody else sees to the upkeep of what is behind it
+    upkept_by_node = False  # the node of this host does the upkeep of the store
 
     def __init__(self, address: Address, greet: Callable[[], None]) -> None:
         self.address = address

@@ -76,7 +76,7 @@ _INCARNATION = ("store", "incarnation")  # beside the log: the server that it wa
 class PostgresLog:
     """The log of a namespace. `clock` is for tests: the log's time in ms instead of the server's."""
 
-    remote = True  # a round trip takes its time, and may take very long
+    is_shared = True
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class PostgresLog:
         self._tail_from: int | None = None  # None when that is not all
         self._last: Position | None = None  # the last commit, as far as this transaction has read
         self._news: tuple[SideWrite, ...] = ()  # to be written with the next commit
-        self._telling = ""  # to those on other machines, with the commit of this transaction
+        self._notice = ""  # to those on other machines, with the commit of this transaction
         self._meanwhile: Callable[[], None] | None = None  # what to do while that is on its way
         self._link = link(self._address, self._greet)
         try:
@@ -119,8 +119,8 @@ class PostgresLog:
         return self._address
 
     @property
-    def tended(self) -> bool:
-        return self._link.tended
+    def upkept_by_node(self) -> bool:
+        return self._link.upkept_by_node
 
     @property
     def _locked(self) -> bool:
@@ -129,34 +129,26 @@ class PostgresLog:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the lock is held, and the log has more that was not read than what came with it."""
         return self._locked and self._known is not None and self._tail_from is None
 
     def listen(self) -> Listener:
-        """To be woken by those on other machines; close it."""
         from fleetgate.log.postgres.listener import Listener
 
         return Listener(self._address, self._ns)
 
-    def hurry(self) -> None:
-        """The calling thread, an event loop's, must never wait long: what it reads while the server is away fails."""
+    def fail_fast(self) -> None:
         self._link.hurried = get_ident()
 
-    def tell(self, text: str) -> None:
-        """Wake whoever listens on other machines. Never raises: it is no more than a hint."""
+    def notify(self, text: str) -> None:
         try:
-            self._link.ask(self._notify(text))
+            self._link.ask(self._notify_statement(text))
         except (ConnectionLost, StatementRefused, StoreError):
             return
 
-    def with_commit(self, text: str, meanwhile: Callable[[], None]) -> None:
-        """The same in the round trip of this transaction's commit, and only if it is made.
+    def notify_with_commit(self, text: str, meanwhile: Callable[[], None]) -> None:
+        self._notice, self._meanwhile = text, meanwhile
 
-        `meanwhile` is called once the commit was sent, if it goes straight to the server: before the answer has come.
-        """
-        self._telling, self._meanwhile = text, meanwhile
-
-    def _notify(self, text: str) -> str:
+    def _notify_statement(self, text: str) -> str:
         return sql.NOTIFY.format(ns=self._ns, text=self._link.literal(text))
 
     def _greet(self) -> None:
@@ -252,7 +244,7 @@ class PostgresLog:
             number += 1
         return rows
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         literal = self._link.literal
         found = self._ask(sql.SIDE.format(ns=self._ns, table=literal(table), key=literal(key)))[0]
         return bytes_of(found.get_value(0, 0)) if found.ntuples else None
@@ -263,13 +255,13 @@ class PostgresLog:
 
     # Whether it is still the server that it was.
 
-    def replaced(self) -> bool:
+    def seems_replaced(self) -> bool:
         try:
             found = self._link.ask(sql.INCARNATION)[0]
         except (ConnectionLost, StatementRefused):
             return False  # a role that may not ask, or a server that is away: whoever knew the log finds out
         current = (found.get_value(0, 0) or b"") if found.ntuples else b""
-        stored = self.side(*_INCARNATION)
+        stored = self.side_value(*_INCARNATION)
         self._news = () if stored == current else (SideWrite(*_INCARNATION, bytes(current)),)
         return stored is not None and bool(self._news)
 
@@ -393,7 +385,7 @@ class PostgresLog:
         if not self._locked:  # the second under one lock: the first has let go of the row
             self._take(wait=True)
         self._begun = True
-        self._durable, self._telling, self._meanwhile = durable, "", None
+        self._durable, self._notice, self._meanwhile = durable, "", None
 
     def now(self) -> int:
         now = self._clock() if self._clock is not None else clocks.boot_ms() + self._offset
@@ -436,7 +428,7 @@ class PostgresLog:
         )
         # The lock is let go with the commit, and others go on while this one waits for the disk.
         sync = f"; {sql.SYNC}" if synced else ""
-        tell = f"; {self._notify(self._telling)}" if self._telling else ""
+        tell = f"; {self._notify_statement(self._notice)}" if self._notice else ""
         beside = side_writes(self._ns, side, self._link.literal) if side else ""
         return f"{add}{beside}{sql.NOT_SYNCED}COMMIT{tell}{sync}"
 
@@ -456,8 +448,8 @@ class PostgresLog:
         except ConnectionLost as lost:
             if not self._has_happened(position, lost):
                 raise self._transaction_lost() from lost
-            if self._telling:
-                self.tell(self._telling)
+            if self._notice:
+                self.notify(self._notice)
             return
         self._serial = 0
         # A transaction that had failed answers COMMIT with ROLLBACK.

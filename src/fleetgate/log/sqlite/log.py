@@ -74,8 +74,8 @@ FORGET_BOOTS = """DELETE FROM meta WHERE key != ? AND key IN
 class SqliteLog:
     """The log in a folder, which is made if need be. `clock` is for tests: the log's time in ms."""
 
-    remote = False
-    tended = False
+    is_shared = False
+    upkept_by_node = False
 
     def __init__(self, path: str, clock: clocks.Clock | None = None) -> None:
         self._clock = clock or clocks.wall_ms
@@ -139,7 +139,7 @@ class SqliteLog:
                         yield seq, at, event
             number += 1
 
-    def side(self, table: str, key: str) -> bytes | None:
+    def side_value(self, table: str, key: str) -> bytes | None:
         for _, value in self._values(table, SIDE, (table, key)):
             return value
         return None
@@ -157,7 +157,7 @@ class SqliteLog:
             found.append((key, value))
         return found
 
-    def replaced(self) -> bool:
+    def seems_replaced(self) -> bool:
         return self._mark.contradicts(self._knows)
 
     def _knows(self, position: Position) -> bool:
