@@ -18,7 +18,7 @@ case "$*" in
 *" build/__native_fleetgate.c "*)
     while [ "$1" != -o ]; do shift; done
     exec cc -fPIC -x c -c /dev/null -o "$2" ;;
-*/core/line.c*) echo "out of memory" >&2; exit 1 ;;
+*/simulate/world.c*) echo "out of memory" >&2; exit 1 ;;
 esac
 exec cc "$@"
 """

@@ -11,12 +11,19 @@ import signal
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
 from fleetgate.core import events as ev
 from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.gate.slots.waiter import Waiter
 from fleetgate.log.clock import boot_ms
+from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.runner.agent_run import AgentRun
+from fleetgate.runner.child import Child
+from fleetgate.runner.supervisor import supervise
 from tests.processes.fleet import Fleet, Run, is_alive
 from tests.timed import within
 
@@ -230,20 +237,20 @@ sys.setprofile(profile)
 main(sys.argv[3:])
 """
 
-STAGES = {
-    "before it has a ticket": "DirectGate.acquire:call",
-    "in its first transaction": "SqliteLog.append:call",
-    "just after a commit": "SqliteLog.append:return",
-    "with the lock, after a commit": "SqliteLog.unlock:call",
-    "in the queue": "Waiter.wait:call",
-    "about to claim its grant": "Waiter._settled:call",
-    "with its lease, before it forks": "Child.prepare:call",
-    "with a child that waits": "Child.prepare:return",
-    "with its child's pid committed": "Child.start:call",
-    "with a child that runs": "Child.start:return",
-    "when its child has ended": "supervise:return",
-    "about to release": "Watch._release:call",
-    "when it has released": "DirectGate.maintain:call",
+STAGES: dict[str, tuple[Callable[..., object], str]] = {
+    "before it has a ticket": (DirectGate.acquire, "call"),
+    "in its first transaction": (SqliteLog.append, "call"),
+    "just after a commit": (SqliteLog.append, "return"),
+    "with the lock, after a commit": (SqliteLog.unlock, "call"),
+    "in the queue": (Waiter.wait, "call"),
+    "about to claim its grant": (Waiter._settled, "call"),
+    "with its lease, before it forks": (Child.prepare, "call"),
+    "with a child that waits": (Child.prepare, "return"),
+    "with its child's pid committed": (Child.start, "call"),
+    "with a child that runs": (Child.start, "return"),
+    "when its child has ended": (supervise, "return"),
+    "about to release": (AgentRun._release, "call"),
+    "when it has released": (DirectGate.maintain, "call"),
 }
 
 
@@ -256,12 +263,12 @@ class Victim:
         fleet.slots = 1
         self.number = 0
 
-    def die(self, where: str, budget: int, *, from_line: bool) -> bool:
+    def die(self, where: str, budget: int, *, from_queue: bool) -> bool:
         """Whether it died, and was not done before."""
         fleet = self.fleet
         self.number += 1
         name = f"v{self.number}"
-        slot = fleet.occupy() if from_line else ""
+        slot = fleet.occupy() if from_queue else ""
         argv = [sys.executable, "-c", SUICIDE, where, str(budget), "run", "--quiet", "--"]
         run = fleet.start([*argv, *fleet.sleeper(name, 0.1)])
         if slot:
@@ -269,7 +276,7 @@ class Victim:
             fleet.free(slot)
         code = run.wait()
         assert code in (-signal.SIGKILL, 0), run
-        self.check(name, code, f"{where} {budget} {'from line' if from_line else ''}")
+        self.check(name, code, f"{where} {budget} {'from the queue' if from_queue else ''}")
         return code != 0
 
     def check(self, name: str, code: int, where: str) -> None:
@@ -297,13 +304,14 @@ class Victim:
 @pytest.mark.parametrize("stage", STAGES)
 def test_l2_a_wrapper_killed_at_any_stage_leaks_nothing(fleet: Fleet, stage: str):
     victim = Victim(fleet)
-    where = STAGES[stage]
-    only_from_line = where.startswith("Waiter.")
-    assert only_from_line or victim.die(where, 0, from_line=False)
-    assert victim.die(where, 0, from_line=True)
-    if where.startswith("SqliteLog."):  # the claim's transactions, and that of the release
+    function, when = STAGES[stage]
+    where = f"{function.__qualname__}:{when}"
+    only_from_queue = function in (Waiter.wait, Waiter._settled)
+    assert only_from_queue or victim.die(where, 0, from_queue=False)
+    assert victim.die(where, 0, from_queue=True)
+    if function in (SqliteLog.append, SqliteLog.unlock):  # the claim's transactions, and that of the release
         for budget in range(1, 4):
-            victim.die(where, budget, from_line=True)
+            victim.die(where, budget, from_queue=True)
 
 
 @pytest.mark.timeout(600 if SOAK else 120)
@@ -315,12 +323,12 @@ def test_l2_a_wrapper_killed_before_any_function_leaks_nothing(fleet: Fleet):
     most = {True: 2500, False: 1700}  # more than there are
     died = 0
     for _ in range(200 * SOAK or 16):
-        from_line = chosen.random() < 0.6
-        budget = chosen.randrange(most[from_line])
-        if victim.die("", budget, from_line=from_line):
+        from_queue = chosen.random() < 0.6
+        budget = chosen.randrange(most[from_queue])
+        if victim.die("", budget, from_queue=from_queue):
             died += 1
         else:
-            most[from_line] = budget
+            most[from_queue] = budget
     assert died > 5
 
 
