@@ -83,7 +83,7 @@ def test_g1_g3_g5_who_waits_enters_by_the_providers_own_count_alone(fleet: Fleet
     [
         (Fault(on="usage", status=404, times=100), "status 404"),
         (Fault(on="usage", delay_s=30, times=100), "no answer within 5 s"),
-        (Fault(on="usage", drop="before", times=100), "the question failed: ServerDisconnectedError"),
+        (Fault(on="usage", drop="before", times=100), "the question failed: RemoteDisconnected"),
         (
             Fault(on="usage", body={"usage": {"concurrent_sessions": "three"}}, times=100),
             "no number at usage.concurrent_sessions",

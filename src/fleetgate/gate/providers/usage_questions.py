@@ -54,14 +54,30 @@ class Usage:
 
     async def answer(self, account: str) -> tuple[int | None, str]:
         """The number in flight, or None and why it is unknown. Never raises."""
-        from fleetgate.gate.providers import usage_request
+        import asyncio
+
+        from fleetgate.gate.providers.usage_request import TIMEOUT_S, Unknown, count_of
 
         provider, _, name = account.partition("@")
         own = self._own.get(provider)
         try:
-            if own is not None:
-                return await _called(own, name or "default"), ""
-            return await usage_request.fetch(self._providers[account], self._key(account)), ""
+            async with asyncio.timeout(TIMEOUT_S):
+                if own is None:
+                    return await asyncio.to_thread(self.fetch, account)
+                return count_of(await own(name or "default"), "in the answer"), ""
+        except TimeoutError:
+            return None, f"no answer within {TIMEOUT_S:g} s"
+        except Unknown as unknown:
+            return None, str(unknown)
+        except Exception as error:
+            return None, f"the question failed: {type(error).__name__}"
+
+    def fetch(self, account: str) -> tuple[int | None, str]:
+        """`answer` for programs without asyncio: blocks, and only asks providers over HTTP. Never raises."""
+        from fleetgate.gate.providers import usage_request
+
+        try:
+            return usage_request.fetch(self._providers[account], self._key(account)), ""
         except usage_request.Unknown as unknown:
             return None, str(unknown)
 
@@ -69,21 +85,6 @@ class Usage:
         """The key as it is now; "" when there is none. Accounts other than the default have a table of their own."""
         known = self._providers.get(account, Provider())
         return os.environ.get(known.key_env, "") if known.key_env else ""
-
-
-async def _called(own: UsageCallable, account: str) -> int:
-    import asyncio
-
-    from fleetgate.gate.providers.usage_request import TIMEOUT_S, Unknown, count_of
-
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            value = await own(account)
-    except TimeoutError:
-        raise Unknown(f"no answer within {TIMEOUT_S:g} s") from None
-    except Exception as error:
-        raise Unknown(f"the question failed: {type(error).__name__}") from None
-    return count_of(value, "in the answer")
 
 
 class UsageQuestions:
@@ -123,8 +124,6 @@ class UsageQuestions:
         Thread(target=self._run, args=(asked, account), daemon=True).start()
 
     def _run(self, asked: ev.UsageAsked, account: str) -> None:
-        import asyncio
-
-        count, error = asyncio.run(self._usage.answer(account))
+        count, error = self._usage.fetch(account)
         self._answers.append(cmd.AnswerUsage(asked.kind, asked.pool, asked.by, count, error))
         mailbox.send(self._gate.address, b"answered")

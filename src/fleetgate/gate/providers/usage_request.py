@@ -1,13 +1,19 @@
-"""Asking a provider how much is in flight there: one HTTP question, one number (SPEC G1, G4).
+"""One HTTP request for the number of calls that a provider counts in flight (rules G1, G4).
 
-Whatever goes wrong is an `Unknown` with a sentence; nothing that is said here contains the key.
+Every failure is an `Unknown` with a sentence, and no sentence contains the key. The request blocks, so it belongs in
+a thread. Nothing but the standard library is needed: a base installation has no HTTP client.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
+import socket
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Timer
 from time import monotonic
+from urllib.error import URLError
+from urllib.request import HTTPHandler, OpenerDirector, ProxyHandler, Request
 
 import msgspec
 
@@ -15,39 +21,86 @@ from fleetgate.config.settings import Provider
 
 TIMEOUT_S = 5.0
 _LONGEST_ANSWER = 256 * 1024
-_MOST = 1 << 53  # what every JSON reader can hold
+_LARGEST_COUNT = 1 << 53  # every JSON reader can hold it
 
 
 class Unknown(Exception):
-    """There is no answer, and why."""
+    """The reason why there is no number."""
 
 
-async def fetch(provider: Provider, key: str) -> int:
-    """What the provider counts in flight. Raises Unknown."""
-    began = monotonic()
-    import aiohttp  # a quarter of a second, and part of the time that there is: only for those who wait anyhow
+def fetch(provider: Provider, key: str) -> int:
+    """The number of calls that the provider counts in flight. Blocks for up to TIMEOUT_S. Raises Unknown."""
+    return number_at(_get(provider.base_url + provider.usage_path, key), provider.usage_field)
 
-    headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
+
+def _get(url: str, key: str) -> bytes:
+    deadline = monotonic() + TIMEOUT_S
+    cutter: Timer | None = None
+
+    def cut_at_deadline(sock: socket.socket) -> None:
+        # The socket's own timeout is for each read. A server that sends one byte now and then would outlast it.
+        nonlocal cutter
+        cutter = Timer(max(deadline - monotonic(), 0), _cut, (sock,))
+        cutter.daemon = True
+        cutter.start()
+
     try:
-        async with (
-            asyncio.timeout(TIMEOUT_S - (monotonic() - began)),
-            aiohttp.ClientSession(trust_env=True) as session,
-            session.get(provider.base_url + provider.usage_path, headers=headers, allow_redirects=False) as response,
-        ):
+        request = Request(url, headers={"Authorization": f"Bearer {key}", "Accept": "application/json"})
+        host = request.host.rpartition("@")[2]
+        with _opener(cut_at_deadline).open(request, timeout=TIMEOUT_S) as response:
             if response.status != 200:
                 raise Unknown(f"status {response.status}")
-            body = b""
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > _LONGEST_ANSWER:
-                    raise Unknown("the answer is too long")
-    except TimeoutError:
-        raise Unknown(f"no answer within {TIMEOUT_S:g} s") from None
-    except aiohttp.ClientConnectorError as error:
-        raise Unknown(f"cannot connect to {error.host}: {error.os_error.strerror or type(error).__name__}") from None
-    except (aiohttp.ClientError, OSError, ValueError) as error:  # its text may repeat what was sent
-        raise Unknown(f"the question failed: {type(error).__name__}") from None
-    return number_at(body, provider.usage_field)
+            body: bytes = response.read(_LONGEST_ANSWER + 1)
+            if len(body) > _LONGEST_ANSWER:
+                raise Unknown("the answer is too long")
+            if response.length or monotonic() >= deadline:  # `read` does not raise when a body ends early
+                raise ConnectionError
+    except (OSError, HTTPException, ValueError) as error:  # its text may repeat the key
+        why = error.reason if isinstance(error, URLError) else error
+        if isinstance(why, TimeoutError) or monotonic() >= deadline:
+            raise Unknown(f"no answer within {TIMEOUT_S:g} s") from None
+        if isinstance(error, URLError) and isinstance(why, OSError):
+            raise Unknown(f"cannot connect to {host}: {why.strerror or type(why).__name__}") from None
+        raise Unknown(f"the question failed: {type(why).__name__}") from None
+    finally:
+        if cutter is not None:
+            cutter.cancel()
+    return body
+
+
+def _cut(sock: socket.socket) -> None:
+    try:
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not that of TLS, which says goodbye first
+    except OSError:
+        pass  # it is closed already
+
+
+def _opener(on_connect: Callable[[socket.socket], None]) -> OpenerDirector:
+    """HTTP and HTTPS with the proxies of the environment. Redirects are answers like any other: not followed."""
+
+    class Connection(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            on_connect(self.sock)
+
+    class TlsConnection(HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            on_connect(self.sock)
+
+    class Handler(HTTPHandler):
+        https_request = HTTPHandler.http_request
+
+        def http_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(Connection, request)
+
+        def https_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(TlsConnection, request)
+
+    opener = OpenerDirector()
+    for handler in (ProxyHandler(), Handler()):
+        opener.add_handler(handler)
+    return opener
 
 
 def number_at(body: bytes, field: str) -> int:
@@ -68,5 +121,5 @@ def count_of(value: object, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unknown(f"no number {where}")
     if not math.isfinite(value) or value < 0:
-        raise Unknown(f"{value} {where} is no count")
-    return min(int(value), _MOST)
+        raise Unknown(f"{value} {where} is not a count")
+    return min(int(value), _LARGEST_COUNT)
