@@ -44,7 +44,7 @@ def test_q2_fail_open_goes_ahead_and_is_counted_when_the_store_is_back(fleet: Fl
     damage(fleet)
     run = fleet.run("--fail-open", "--status-file", "status.json", "--", *fleet.sleeper("a", 8, code=3))
     fleet.until(lambda: fleet.has_started("a"), what="the agent, without a slot")
-    assert "going ahead without a slot (--fail-open)" in run.err
+    assert "running without a slot (--fail-open)" in run.err
     (fleet.home / "fleetgate.db").unlink()
     fleet.until(lambda: "is counted from now on" in run.err, what="a word that it is counted")
     assert adopted(fleet) == ["failed_open"]
@@ -143,11 +143,11 @@ def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_
     hurries = run_on(reached, "hurries", 0.1, "--no-wait")
     goes = run_on(reached, "goes", 0.1, "--fail-open")
     assert hurries.wait(60) == waits.wait(60) == 69
-    assert "(trying for 2 s)\n" in waits.err, waits.err
+    assert "(trying for 2s)\n" in waits.err, waits.err
     assert waits.err.splitlines()[-1].endswith("is it running, and can this machine reach it?"), waits.err
     assert goes.wait(60) == 0
     assert "(trying for " not in hurries.err + goes.err
-    reached.until(lambda: "(trying for 60 s)" in leaves.err, what="a word that the store is away")
+    reached.until(lambda: "(trying for 60s)" in leaves.err, what="a word that the store is away")
     leaves.signal(signal.SIGTERM)
     assert leaves.wait(60) in (128 + signal.SIGTERM, -signal.SIGTERM), leaves
     assert [life.name for life in reached.lives()] == ["before", "goes"]

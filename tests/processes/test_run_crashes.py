@@ -230,7 +230,7 @@ def profile(frame, event, arg):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.register_at_fork(after_in_child=lambda: sys.setprofile(None))  # before Fleetgate's own
-from fleetgate.cli import acquire_slot, run_options  # noqa: not of interest
+from fleetgate.cli.run import acquire_slot, run_options  # noqa: not of interest
 from fleetgate.cli.commands import run  # noqa
 from fleetgate.cli.main import main
 sys.setprofile(profile)

@@ -99,7 +99,7 @@ def test_b4_candidates_without_credentials_are_passed_over_and_it_is_said(fleet:
     echo = ("--", "sh", "-c", "echo $FLEETGATE_MODEL")
     run = fleet.done("-m", f"{GPT},{OPUS}", *echo)
     assert (run.code, run.out) == (0, f"{OPUS}\n")
-    assert f"passed over {GPT}: the variable MY_KEY is not set: export it" in run.err
+    assert f"skipped {GPT}: the variable MY_KEY is not set: export it" in run.err
     assert fleet.done("-q", "-m", f"{GPT},{OPUS}", *echo).err == ""
     assert fleet.done("-m", f"{GPT},{OPUS}", *echo, env={"MY_KEY": "k"}).out == f"{GPT}\n"
     alone = fleet.done("-m", GPT, *echo)

@@ -25,9 +25,9 @@ SLOTS = 2
 # Waits in the queue for a model call's slot, as a script of Fleetgate's own would, and says when it got it.
 CALLER = """
 import sys
-from fleetgate.cli.acquire_slot import ask, read_request
+from fleetgate.cli.run.acquire_slot import ask, read_request
 from fleetgate.cli.open_gate import load_config, open_gate
-from fleetgate.cli.run_options import RunOptions
+from fleetgate.cli.run.run_options import RunOptions
 from fleetgate.config.environment import Environment
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease

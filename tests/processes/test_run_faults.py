@@ -257,7 +257,7 @@ def test_q2_runs_in_the_queue_outlast_the_loss_of_the_database(fleet: Fleet, wha
     held = fleet.occupy()
     runs = [fleet.waiting("--", *fleet.sleeper(f"s{number}", 0.1)) for number in range(3)]
     delete(fleet, what)
-    fleet.until(lambda: all("asking again" in run.err for run in runs), what="a word about it of each")
+    fleet.until(lambda: all("requesting again" in run.err for run in runs), what="a word about it of each")
     fleet.until(lambda: held in fleet.state.leases, what="a slot for the one who has not lost anything but a row")
     assert not fleet.lives()
     fleet.free(held)

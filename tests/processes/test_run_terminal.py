@@ -54,8 +54,8 @@ def test_r1_waiting_is_one_line_that_is_updated_and_then_cleared(fleet: Fleet):
     slot = full(fleet)
     with Terminal(fleet) as terminal:
         terminal.line(f"{RUN} -- printf 'child\\n'")
-        terminal.wait("waits 1s, position 1 of 1 for ")
-        terminal.wait("waits 2s, position 1 of 1 for ")
+        terminal.wait("waiting 1s: position 1 of 1 for ")
+        terminal.wait("waiting 2s: position 1 of 1 for ")
         fleet.free(slot)
         seen = terminal.wait(r"child\r\n")
         # What was drawn is wiped before the child draws; nothing of it stays on its own line.
@@ -79,7 +79,7 @@ def test_r1_the_queue_fits_the_terminal_and_the_position_is_on_it_whatever_the_c
         assert "\n" not in drawn
         assert "\x07" not in drawn
         lines = drawn.split("\r\x1b[K")[1:]
-        assert all(len(line) < 80 and line.startswith("fleetgate: echo fix the") for line in lines), lines
+        assert all(len(line) < 80 and line.startswith("fleetgate: waiting ") for line in lines), lines
 
 
 def test_r1_plain_lines_are_lines_whatever_the_command_is(fleet: Fleet):

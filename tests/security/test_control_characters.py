@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fleetgate.cli.main import invoke
 from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import json_text
-from fleetgate.cli.wait_progress import say
+from fleetgate.cli.run.wait_progress import say
 from fleetgate.config.settings import Notify
 from fleetgate.notify.senders import sender
 from fleetgate.present.text import printable, printable_json, printable_lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleetgate.cli import wait_progress
-from fleetgate.cli.wait_progress import Progress
+from fleetgate.cli.run import wait_progress
+from fleetgate.cli.run.wait_progress import Progress
 from fleetgate.core.entities import Reason, Spec, Ticket
 from fleetgate.core.views.pool_and_lease_views import TicketView
 
@@ -29,7 +29,7 @@ def test_a_reason_is_told_once_and_then_once_a_minute_however_its_numbers_change
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(wait_progress, "monotonic", lambda: now)
-    waits = Progress("agent", quiet=False)
+    waits = Progress(quiet=False)
     for second in range(121):  # the last two minutes of a backoff
         now = 1000.0 + second
         waits.show(view(position=1 + second % 5), now=1000 * second)
@@ -39,7 +39,7 @@ def test_a_reason_is_told_once_and_then_once_a_minute_however_its_numbers_change
 
 
 def test_another_reason_is_told_at_once(lines: list[str]) -> None:
-    waits = Progress("agent", quiet=False)
+    waits = Progress(quiet=False)
     waits.show(view(), now=0)
     waits.show(view(Reason("full", "3 of 3 slots of x/y are taken", "x/y")), now=0)
     waits.show(view(Reason("full", "3 of 3 slots of host:vm are taken", "host:vm")), now=0)
@@ -48,5 +48,5 @@ def test_another_reason_is_told_at_once(lines: list[str]) -> None:
 
 
 def test_a_quiet_run_prints_nothing(lines: list[str]) -> None:
-    Progress("agent", quiet=True).show(view(), now=0)
+    Progress(quiet=True).show(view(), now=0)
     assert not lines

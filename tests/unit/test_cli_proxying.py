@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetgate.cli.proxy_environment import check_agent
+from fleetgate.cli.run.proxy_environment import check_agent
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.core.errors import BadRequest
 

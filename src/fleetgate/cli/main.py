@@ -32,7 +32,7 @@ def invoke(argv: list[str]) -> int:
     """Run a command; its exit code."""
     try:
         if argv[:1] == ["run"]:
-            from fleetgate.cli.run_options import parse_fast
+            from fleetgate.cli.run.run_options import parse_fast
 
             options = parse_fast(argv[1:])
             if options is not None:

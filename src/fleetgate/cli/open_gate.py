@@ -78,7 +78,7 @@ def _met_at(folder: str, url: str) -> str:
 
 def open_slot_gate(loaded: Loaded | None) -> SlotGate:
     """The gate for one who asks for a slot: through the node of this host where one runs, else as `open_gate`."""
-    from fleetgate.cli.wait_progress import say
+    from fleetgate.cli.run.wait_progress import say
     from fleetgate.gate.node import discovery
     from fleetgate.log.store_url import POSTGRES, local_folder
 
@@ -115,7 +115,7 @@ def open_patiently(loaded: Loaded | None, outage: Outage) -> SlotGate:
             return open_slot_gate(loaded)
         except StoreAway as error:
             url = store_url()
-            if not outage.bears(error, known=discovery.was_reached(_met_at(local_folder(url), url))):
+            if not outage.retries_after(error, known=discovery.was_reached(_met_at(local_folder(url), url))):
                 raise
 
 
@@ -142,7 +142,7 @@ def go_after(moved: StoreMoved) -> None:
 
 
 def _followed(moved: StoreMoved, opened: Callable[[], T]) -> T:
-    from fleetgate.cli.wait_progress import say
+    from fleetgate.cli.run.wait_progress import say
     from fleetgate.log.protocol import StoreError
     from fleetgate.log.store_files import only_writer
 
@@ -169,7 +169,7 @@ def _explain_waits(gate: DirectGate) -> None:
     import signal
 
     def explain(*_: object) -> None:
-        from fleetgate.cli.wait_progress import say
+        from fleetgate.cli.run.wait_progress import say
         from fleetgate.gate.liveness.process_identity import describe
 
         owner = gate.log.lock_owner()

@@ -20,6 +20,8 @@ from __future__ import annotations
 import os
 import sys
 
+from fleetgate.runner.signal_pipe import SignalPipe
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -121,33 +123,18 @@ class WithSenders:
 
 
 class Numbers:
-    """Handlers that do nothing, and Python's wakeup descriptor, which gets the number of each signal."""
+    """The numbers of signals alone, through Python's wakeup descriptor."""
 
-    __slots__ = ("_handlers", "_wakeup", "_write_fd", "fd")
+    __slots__ = ("_pipe", "fd")
 
     def __init__(self) -> None:
-        self.fd, self._write_fd = os.pipe()
-        os.set_blocking(self.fd, False)
-        os.set_blocking(self._write_fd, False)
-        self._handlers = [(number, signal.signal(number, _nothing)) for number in LISTENED]
-        # A full pipe loses numbers and still wakes us, which is enough.
-        self._wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        self._pipe = SignalPipe(LISTENED)
+        self.fd = self._pipe.fd
         signal.pthread_sigmask(signal.SIG_UNBLOCK, LISTENED)
 
     def read(self) -> list[Signal]:
-        try:
-            return [Signal(number) for number in os.read(self.fd, 4096)]
-        except BlockingIOError:
-            return []
+        return [Signal(number) for number in self._pipe.read()]
 
     def close(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, LISTENED)
-        signal.set_wakeup_fd(self._wakeup)
-        for number, handler in self._handlers:
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        os.close(self.fd)
-        os.close(self._write_fd)
-
-
-def _nothing(number: int, frame: object) -> None:
-    """Stands in for the default action, which would be to die."""
+        self._pipe.close()

@@ -1,4 +1,4 @@
-"""`fleetgate acquire`: a slot for a script. The lease lives as long as the process it is tied to (SPEC L4, O5)."""
+"""`fleetgate acquire`: a slot for a script. The lease ends with the process that it belongs to (rule L4)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 import click
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.acquire_slot import AcquireResult, Request, ask, bound_process, read_request
 from fleetgate.cli.click_helpers import opened_gate, opened_slot_gate
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
 from fleetgate.cli.read_only_gate import json_text, note
-from fleetgate.cli.run_options import OPTIONS, RunOptions
+from fleetgate.cli.run.acquire_slot import AcquireResult, Request, acquire_slot, bound_process, read_request
+from fleetgate.cli.run.run_options import OPTIONS, RunOptions
 from fleetgate.config.environment import Environment
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason
@@ -29,15 +29,15 @@ _SHARED = (
 )  # fmt: skip
 
 
-class CannotTell(FleetgateError):
-    """The lease was granted, but nobody could be told its id."""
+class CannotPrintLease(FleetgateError):
+    """The lease was granted, but its id cannot be printed."""
 
     exit_code = 74  # EX_IOERR
 
 
 def _call(pid: str | None, kind: str, **values: object) -> int:
     if sys.__stdout__ is None:  # `>&-`
-        raise CannotTell("standard output is closed, and the lease's id is printed there")
+        raise CannotPrintLease("standard output is closed, so the lease's ID cannot be printed")
     given = {name: value for name, value in values.items() if value not in (None, False)}
     options = RunOptions([], **given)  # type: ignore[arg-type]
     environment = Environment.read()
@@ -47,19 +47,19 @@ def _call(pid: str | None, kind: str, **values: object) -> int:
     request.command = process_identity.describe(process_identity.pid_of(request.bound) or 0)
     if environment.bypass:
         return _bypass(request, options)
-    asked = ask(opened_slot_gate(loaded, request.outage()), request)
-    if isinstance(asked.lease, int):
-        return 128 + asked.lease
-    if isinstance(asked.lease, Reason):
-        return _refused(asked, asked.lease, options)
-    _hand_over(asked.gate, asked, asked.lease, options)
-    _keep_heard(asked.gate)
-    asked.gate.maintain()
+    result = acquire_slot(opened_slot_gate(loaded, request.outage()), request)
+    if result.refusal is not None:
+        return _refused(result, result.refusal, options)
+    if result.lease is None:
+        return 128 + result.signal
+    _print_lease(result.gate, result, result.lease, options)
+    _start_beats(result.gate)
+    result.gate.maintain()
     return exit_codes.OK
 
 
-def _keep_heard(gate: SlotGate) -> None:
-    """Where hosts are judged by their beats, somebody must beat for a script that has a lease and nothing of ours."""
+def _start_beats(gate: SlotGate) -> None:
+    """Where hosts must send beats, a node sends them: the script that has the lease does not."""
     from fleetgate.gate.slots.direct_gate import DirectGate
 
     if isinstance(gate, DirectGate) and gate.folder and gate.beats.has_others(gate.state):
@@ -71,37 +71,37 @@ def _keep_heard(gate: SlotGate) -> None:
 def _parent() -> str:
     process = process_identity.identify(os.getppid())
     if process is None:  # in another pid namespace, or gone
-        raise BadRequest("the process that called fleetgate cannot be seen from here: say whose lease it is with --pid")
+        raise BadRequest("cannot see the process that called fleetgate: name the owner of the lease with --pid")
     return process
 
 
-def _hand_over(gate: SlotGate, asked: AcquireResult, lease: Lease, options: RunOptions) -> None:
-    """Print the id. What nobody could read is given back: its owner would hold a slot and not know it."""
-    document: dict[str, object] = {"lease": lease.id, "model": lease.model or None, "waited_s": asked.waited_s}
+def _print_lease(gate: SlotGate, result: AcquireResult, lease: Lease, options: RunOptions) -> None:
+    """Print the id. If that fails, the lease is released: its owner would not know that it holds a slot."""
+    document: dict[str, object] = {"lease": lease.id, "model": lease.model or None, "waited_s": result.waited_s}
     try:
-        read, why = say(_shown(document, options)), "nobody reads it"
+        read, why = say(_shown(document, options)), "the reader of the output has exited"
     except OSError as error:
         read, why = False, error.strerror or str(error)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what is left in the buffer
     if not read:
         gate.leave(lease.id, "local_error")
-        raise CannotTell(f"the lease was given back, since its id could not be printed: {why}")
+        raise CannotPrintLease(f"released the lease, because its ID could not be printed: {why}")
 
 
 def _shown(document: dict[str, object], options: RunOptions) -> str:
     return f"{json_text(document) if options.json else document['lease']}\n"
 
 
-def _refused(asked: AcquireResult, reason: Reason, options: RunOptions) -> int:
+def _refused(result: AcquireResult, reason: Reason, options: RunOptions) -> int:
     if options.json:
-        say(f"{asked.refusal_json(reason)}\n")
+        say(f"{result.refusal_json(reason)}\n")
     else:
-        note(f"not admitted: {reason.text} ({reason.code})")
+        note(result.refusal_text(reason))
     return exit_codes.DEFERRED
 
 
 def _bypass(request: Request, options: RunOptions) -> int:
-    """FLEETGATE_BYPASS=1: an id without a lease, which `release` takes for one already released."""
+    """FLEETGATE_BYPASS=1: an id without a lease, which `release` accepts as already released."""
     model = request.models[0] if request.models else None
     try:
         gate = opened_gate(configured=False)
@@ -119,7 +119,7 @@ command = click.Command(
         click.Option(
             ["--pid"],
             metavar="PID",
-            help="The process whose life the lease has. Default: the parent of fleetgate, which is the calling shell.",
+            help="Release the lease when this process exits (default: the calling shell).",
         ),
         click.Option(["--kind"], type=click.Choice(KINDS), default="agents", help="What is counted (default: agents)."),
         *(
@@ -131,16 +131,17 @@ command = click.Command(
         ),
         click.Option(["--json", "json"], is_flag=True, help="Print the lease, or a refusal, as JSON."),
     ],
-    short_help="Wait in the queue and print a lease's id, for scripts.",
-    help="""Wait in the queue for a slot and print the lease's id, for scripts.
+    short_help="Wait for a slot and print the lease's ID, for scripts.",
+    help="""Wait for a slot and print the lease's ID, for scripts.
 
-    The lease ends with `fleetgate release ID`, or when the process that it is tied to is gone: --pid, by default the
-    parent of fleetgate, which is the calling shell. Where something stands between the two (a pipe inside $(…),
-    timeout, uv run), say --pid $$.
+    The lease ends with `fleetgate release ID`, or when its process exits: the one named with --pid, by default the
+    parent of fleetgate, which is the calling shell. If another program is between the two (a pipe inside $(…),
+    timeout, uv run), use --pid $$.
 
     \b
     id=$(fleetgate acquire -m anthropic/claude-opus-4-6 --pid $$) || exit
     my-agent; fleetgate release "$id"
 
-    Exit: 0 with a lease; 75 not admitted, 128+n for a signal while waiting, 69 store, 64 usage, 78 config.""",
+    Exit codes: 0 with a lease; 75 not admitted; 128+n after a signal while waiting; 69 store unreachable; 64 usage;
+    78 config.""",
 )

@@ -10,8 +10,8 @@ import click
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option
 from fleetgate.cli.open_gate import load_config
-from fleetgate.cli.proxy_environment import check_agent, known_agents, proxy_url, told
 from fleetgate.cli.read_only_gate import say_json
+from fleetgate.cli.run.proxy_environment import check_agent, known_agents, proxy_url, told
 from fleetgate.config.settings import Settings
 
 

@@ -8,7 +8,7 @@ from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import tell
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import note, opened
-from fleetgate.cli.wait_progress import say
+from fleetgate.cli.run.wait_progress import say
 from fleetgate.config.paths import config_path
 from fleetgate.config.settings import Notify
 from fleetgate.core.errors import BadRequest

@@ -1,6 +1,6 @@
-"""`fleetgate run`: wait in the queue, run an agent under a lease, return as it returns (SPEC R1-R8).
+"""`fleetgate run`: wait for a slot, run an agent, exit with its code.
 
-On this path nothing slow is imported: no click, no asyncio, no rich.
+The rule: nothing slow is imported on this path: no click, no asyncio, no rich.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.acquire_slot import AcquireResult, Request, ask, read_request
 from fleetgate.cli.open_gate import follow, load_config, open_gate, open_patiently, open_slot_gate
-from fleetgate.cli.run_options import RunOptions
-from fleetgate.cli.status_file import Status
-from fleetgate.cli.wait_progress import say
+from fleetgate.cli.run.acquire_slot import AcquireResult, Request, acquire_slot, read_request
+from fleetgate.cli.run.run_options import RunOptions
+from fleetgate.cli.run.status_file import Status
+from fleetgate.cli.run.wait_progress import say
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
 from fleetgate.config.settings import Settings
@@ -38,21 +38,21 @@ from fleetgate.signals.agents import with_model
 from fleetgate.signals.redaction import shown_command
 
 if TYPE_CHECKING:
-    from fleetgate.cli.proxy_environment import ProxyEnvironment
+    from fleetgate.cli.run.proxy_environment import ProxyEnvironment
     from fleetgate.cli.store_outage import Outage
     from fleetgate.runner.agent_run import AgentRun
 
-_LOOK_S = 1.5  # whether the lease is still in the books; see gate/replica/lost_log_recovery.py
-_MORE_CANDIDATES = 2  # a refused agent is tried on the next candidate at most so often
-_SILENT = {
-    "no_record": "no record within 3 minutes of its start",
-    "silent": "it printed no record for too long",
-    "cut_off": 'this host cannot reach the store, and its slot would be lent to another (run.on_cutoff = "end")',
+_LOOK_S = 1.5  # how often to check that the lease still exists; see gate/replica/lost_log_recovery.py
+_MORE_CANDIDATES = 2  # how often a refused agent is started again with the next candidate
+_STOPPED = {
+    "no_record": "it printed nothing that Fleetgate recognizes within 3m of its start",
+    "silent": "it printed nothing for too long",
+    "cut_off": 'this host cannot reach the store, which will give its slot to another agent (run.on_cutoff = "end")',
 }
 
 
 def run(options: RunOptions) -> int:
-    """The whole of it; the exit code. Whatever happens is also written to the status file."""
+    """Wait for a slot and run the command; the exit code. The result is also written to the status file."""
     status = Status(options.status_file)
     try:
         code = _run(options, status)
@@ -64,7 +64,7 @@ def run(options: RunOptions) -> int:
 
 def _run(options: RunOptions, status: Status) -> int:
     if not options.command:
-        raise BadRequest("nothing to run: fleetgate run [options] -- COMMAND…")
+        raise BadRequest("no command given: fleetgate run [options] -- COMMAND…")
     environment = Environment.read()
     loaded = load_config()
     request = read_request(options, environment, loaded)
@@ -72,19 +72,19 @@ def _run(options: RunOptions, status: Status) -> int:
         say(request.note)
     if environment.bypass:
         return _bypass(options, request.models, status)
-    _check_watching(options)
+    _check_agent_options(options)
     proxying = _proxying(loaded, options.command, request.models) if options.proxied else None
     if options.share_slot:
         return _in_shared_slot(options, request, loaded, environment, status)
-    asked = _asked(options, request, loaded)
+    result = _acquire(options, request, loaded)
     tries, fresh = 0, False
-    while isinstance(asked.lease, Lease):
-        gate, lease = asked.gate, asked.lease
-        status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=asked.waited_s)
+    while result.lease is not None:
+        gate, lease = result.gate, result.lease
+        status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=result.waited_s)
         ended = _under_lease(gate, options, environment, lease, fresh, proxying, request.outage())
         if ended is not None:
             end, watch = ended
-            asked.gate = gate = watch.gate
+            result.gate = gate = watch.gate
             if watch.stale_session and not fresh:
                 fresh = True
             elif not (watch.worth_another and tries < _MORE_CANDIDATES and _other_candidate(gate, lease)):
@@ -92,40 +92,40 @@ def _run(options: RunOptions, status: Status) -> int:
             else:
                 tries += 1
             watch.tell()
-        # Once more: on the next candidate, without a session that is gone, or because the grant was taken back before
-        # the agent was started.
-        asked = asked.again()
-    return _refused(options, asked, status)
+        # Request again: for the next candidate, without a session that no longer exists, or because the slot was
+        # reclaimed before the agent started.
+        result = result.again()
+    return _refused(options, result, status)
 
 
-def _asked(options: RunOptions, request: Request, loaded: Loaded | None) -> AcquireResult:
-    """What came of asking the gate; without a store, that of --fail-open."""
+def _acquire(options: RunOptions, request: Request, loaded: Loaded | None) -> AcquireResult:
+    """Request a slot; with --fail-open, a run without a store goes ahead without one."""
     request.patient = not options.fail_open
     try:
-        return ask(open_patiently(loaded, request.outage()), request)
+        return acquire_slot(open_patiently(loaded, request.outage()), request)
     except StoreError as error:
         if not options.fail_open:
             raise
-        say(f"{error}; going ahead without a slot (--fail-open)")
+        say(f"{error}; running without a slot (--fail-open)")
     from fleetgate.gate.slots.fail_open_gate import FailOpenGate
 
     late = FailOpenGate(loaded, lambda: open_slot_gate(loaded), say)
-    return ask(late, msgspec.structs.replace(request, wait_s=0.0))
+    return acquire_slot(late, msgspec.structs.replace(request, wait_s=0.0))
 
 
 def _in_shared_slot(
     options: RunOptions, request: Request, loaded: Loaded | None, environment: Environment, status: Status
 ) -> int:
-    """--share-slot: run in the slot of the run that we are inside of, one at a time."""
-    from fleetgate.cli.nested_run import NestedShare, shared_lease
+    """--share-slot: run in the slot of the enclosing run, one at a time."""
+    from fleetgate.cli.run.nested_run import NestedShare, shared_lease
 
     began = monotonic()
     gate = open_gate(loaded)
     lease = shared_lease(gate, request)
     share = NestedShare(gate.folder, lease.id)
     if not share.take(request.wait_s):
-        reason = Reason("nested", f"another run has the slot that it shares with {lease.id}", model=lease.model)
-        return _refused(options, AcquireResult(gate, request, began).settle(reason), status)
+        reason = Reason("nested", f"another run is using the shared slot of {lease.id}", model=lease.model)
+        return _refused(options, AcquireResult(gate, request, began).finish(reason), status)
     try:
         status.note(admitted=True, model=lease.model or None, lease=lease.id, waited_s=round(monotonic() - began, 3))
         command = in_sandbox(filled_in(options.command, lease.model), lease, gate.settings, environment)
@@ -143,9 +143,9 @@ def _finished(gate: SlotGate, lease: Lease, end: End, watch: AgentRun, status: S
     watch.tell()
     if end.overstayed:
         limit = format_duration(lease.ends_at - lease.granted_at)
-        say(f"ended after {limit}, the longest hold of its pool")
-    elif end.ended_because in _SILENT:
-        say(f"ended: {_SILENT[end.ended_because]}")
+        say(f"stopped the agent after {limit}, the maximum hold time of its pool")
+    elif end.ended_because in _STOPPED:
+        say(f"stopped the agent: {_STOPPED[end.ended_because]}")
     if end.ended_because or (watch.limited and not end.interrupted):
         code = exit_codes.DEFERRED
     elif end.interrupted and not code and (watch.interrupted or watch.limited):
@@ -156,12 +156,12 @@ def _finished(gate: SlotGate, lease: Lease, end: End, watch: AgentRun, status: S
 
 
 def _other_candidate(gate: SlotGate, lease: Lease) -> bool:
-    """Whether another model than the one that was refused may be used now."""
+    """Whether a model other than the refused one may be used now."""
     return gate.has_other_candidate(lease)
 
 
-def _check_watching(options: RunOptions) -> None:
-    """What is wrong with these options is said before anybody waits for a slot."""
+def _check_agent_options(options: RunOptions) -> None:
+    """Report mistakes in these options before the wait for a slot."""
     if options.classify:
         from fleetgate.signals.agents import agent_for
 
@@ -201,17 +201,17 @@ def _under_lease(
     proxying: ProxyEnvironment | None,
     outage: Outage,
 ) -> tuple[End, AgentRun] | None:
-    """Start the agent and stay with it. None when the lease was gone before it could start.
+    """Start the agent and supervise it. None when the lease ended before the agent could start.
 
-    The child waits until its pid is committed with the lease: killing this process at any instant neither frees the
-    slot of a child that runs nor leaks the slot of a dead one.
+    The child waits until its pid is committed with the lease: if this process is killed at any moment, a running child
+    keeps its slot and a dead one gives it up.
     """
     child = session = None
     try:
         command = filled_in(options.command, lease.model)
         if lease.model:
             spec = lease.ticket.spec
-            add = len(spec.models) > 1 or not options.model  # else its user says what it will use
+            add = len(spec.models) > 1 or not options.model  # otherwise its user has chosen the model
             command, changed = with_model(command, lease.model, os.environ, current_folder(), add=add)
             if changed:
                 say(changed)
@@ -227,7 +227,7 @@ def _under_lease(
         argv = in_sandbox(command, lease, gate.settings, environment)
         taps = () if options.classify == "none" else tappable()
         child = Child.prepare(argv, env, own_group=not has_terminal(), taps=taps)
-        identity = process_identity.identify(child.pid) or ""  # killed already: `supervise` tells
+        identity = process_identity.identify(child.pid) or ""  # "": killed already, which `supervise` reports
         held = _claimed(gate, lease, identity, outage)
         if held is None:
             child.abandon()
@@ -240,7 +240,7 @@ def _under_lease(
         gate.leave(lease.id, "local_error")
         raise
     lease = held
-    from fleetgate.runner.agent_run import SILENCE_S, AgentRun  # the agent runs: now there is time
+    from fleetgate.runner.agent_run import SILENCE_S, AgentRun  # imported here: the agent is already running
 
     silence_s = _silence_s(options) or SILENCE_S
     watch = AgentRun(
@@ -272,49 +272,47 @@ def _under_lease(
 
 
 def _claimed(gate: SlotGate, lease: Lease, child: str, outage: Outage) -> Lease | None:
-    """The lease with its child, which waits meanwhile, if need be for the server's restart. None when it is gone."""
+    """The lease with its child, which waits until then, even for a restart of the server. None: the lease ended."""
     while True:
         try:
             claimed = gate.decide([cmd.Claim(lease.id, child)])[0]
             return gate.lease(lease.id) if claimed.error is None else None
         except StoreError as error:
-            if not outage.bears(error, known=True):
+            if not outage.retries_after(error, known=True):
                 raise
 
 
 def _proxying(loaded: Loaded | None, command: list[str], models: tuple[str, ...]) -> ProxyEnvironment:
-    """The proxy that the agent is to use; raises before anybody waits for a slot."""
-    from fleetgate.cli.proxy_environment import ProxyEnvironment
+    """The proxy for the agent; raises before the wait for a slot if it cannot be used."""
+    from fleetgate.cli.run.proxy_environment import ProxyEnvironment
 
     return ProxyEnvironment(loaded.settings if loaded is not None else Settings(), command, models)
 
 
-def _refused(options: RunOptions, asked: AcquireResult, status: Status) -> int:
-    """Not admitted: say why, in the way that was asked for."""
-    status.note(admitted=False, model=None, lease=None, waited_s=asked.waited_s)
-    reason = asked.lease
-    if isinstance(reason, Reason):
-        told = asked.reason_json(reason)
-        if options.json:
-            print(asked.refusal_json(reason), flush=True)
-        else:
-            say(f"not admitted: {reason.text} ({reason.code}){asked.resets(reason)}")
-        status.write(exit_code=exit_codes.DEFERRED, reason=told)
-        return exit_codes.DEFERRED
-    assert isinstance(reason, int)
-    code = 128 + reason
-    status.write(exit_code=code, signal=reason)
-    return code
+def _refused(options: RunOptions, result: AcquireResult, status: Status) -> int:
+    """Report why there is no slot, as text or JSON."""
+    status.note(admitted=False, model=None, lease=None, waited_s=result.waited_s)
+    reason = result.refusal
+    if reason is None:
+        code = 128 + result.signal
+        status.write(exit_code=code, signal=result.signal)
+        return code
+    if options.json:
+        print(result.refusal_json(reason), flush=True)
+    else:
+        say(result.refusal_text(reason))
+    status.write(exit_code=exit_codes.DEFERRED, reason=result.reason_json(reason))
+    return exit_codes.DEFERRED
 
 
 def _bypass(options: RunOptions, models: tuple[str, ...], status: Status) -> int:
-    """FLEETGATE_BYPASS=1: run without asking. It is recorded where that can be done, and never held up by it."""
+    """FLEETGATE_BYPASS=1: run without a slot. It is recorded if that is possible without a delay."""
     began = monotonic()
     model = models[0] if models else ""
     try:
         gate = open_gate(configured=False)
         if not gate.decide_soon([cmd.Bypass(gate.me, models, shown_command(options.command))]):
-            raise StoreError(f"process {gate.lock_owner()} keeps the store's lock")
+            raise StoreError(f"process {gate.lock_owner()} holds the store's lock")
     except StoreError as error:
         say(f"bypass not recorded: {error}")
     status.note(admitted=True, model=model or None, waited_s=round(monotonic() - began, 3))

@@ -1,11 +1,11 @@
-"""`fleetgate run` as click knows it: help, completion, and what is wrong with a command line (see run_options.py)."""
+"""`fleetgate run` for click: help, completion, and error messages (see cli/run/run_options.py)."""
 
 from __future__ import annotations
 
 import click
 
 from fleetgate.cli.commands.run import run
-from fleetgate.cli.run_options import OPTIONS, RunOptions
+from fleetgate.cli.run.run_options import OPTIONS, RunOptions
 
 
 def _call(command: tuple[str, ...], **values: object) -> int:
@@ -26,17 +26,17 @@ command = click.Command(
         click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…"),
     ],
     context_settings={"allow_interspersed_args": False},
-    short_help="Wait in the queue, run an agent under a lease, return as it returns.",
-    help="""Wait in the queue, run an agent under a lease, return as it returns.
+    short_help="Wait for a slot, run an agent, exit with its code.",
+    help="""Wait for a slot, run an agent, exit with its code.
 
-    The command is run as it is, never through a shell. {model}, {provider}, {account} and {name} in its arguments are
-    replaced by the chosen model's. Without -m the model is read from a known agent's own flags and environment, else
-    from `models` in the config, else from the agent's own settings. Other commands take no model; -m none says so of
-    an agent. A known agent is run with the model of its slot.
+    The command runs unchanged, never through a shell. {model}, {provider}, {account} and {name} in its arguments are
+    replaced with those of the chosen model. Without -m, Fleetgate takes the model of a recognized agent from its flags
+    and environment, then from `models` in the config file, then from the agent's own settings. Other commands use no
+    model; use -m none for an agent that needs none. A recognized agent is run with the model of its slot.
 
     \b
     fleetgate run -m anthropic/claude-opus-4-6 -- opencode run -m {model} "fix the tests"
     fleetgate run --wait 10m -- claude -p --model sonnet "review this"
 
-    Exit: the agent's own code, 128+n for a signal; 75 not admitted, 69 store unreachable, 64 usage, 78 config.""",
+    Exit codes: the agent's own, 128+n for a signal; 75 not admitted; 69 store unreachable; 64 usage; 78 config.""",
 )

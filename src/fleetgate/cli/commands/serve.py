@@ -9,8 +9,8 @@ import gc
 import click
 
 from fleetgate.cli.open_gate import go_after, load_config
+from fleetgate.cli.run.wait_progress import say
 from fleetgate.cli.serve_workers import Crew
-from fleetgate.cli.wait_progress import say
 from fleetgate.config.file import Loaded
 from fleetgate.config.paths import store_url
 from fleetgate.core.errors import FleetgateError

@@ -8,7 +8,7 @@ import click
 
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import whole_number
-from fleetgate.cli.wait_progress import say
+from fleetgate.cli.run.wait_progress import say
 from fleetgate.config.environment import Environment
 from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest

@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from contextlib import suppress
 from time import monotonic
-from types import FrameType
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.read_only_gate import current
@@ -26,6 +24,7 @@ from fleetgate.cli.top.trend import MOST_EVENTS, Trend
 from fleetgate.core.errors import FleetgateError, InternalError
 from fleetgate.core.state.state import State
 from fleetgate.gate.slots.direct_gate import DirectGate
+from fleetgate.runner.signal_pipe import SignalPipe
 
 FOLLOW_S = 0.25
 LOOK_S = 1.0  # even when nothing has happened
@@ -45,7 +44,6 @@ class Live:
         self._keys = Keys()
         self._trend = Trend()
         self._trouble = ""
-        self._signals: list[int] = []
         state = current(gate, tell=self._note)
         self._seq = state.seq
         begin(self._trend, gate, state)
@@ -57,19 +55,20 @@ class Live:
 
     def run(self) -> int:
         """Until somebody quits; the exit code."""
-        with _Signals(self._signals) as woken:
-            try:
-                self._display.enter()
-                while True:
-                    code = self._handle_signals()
-                    if code is not None:
-                        return code
-                    self._follow()
-                    self._draw()
-                    if not self._wait(woken):
-                        return exit_codes.OK
-            finally:
-                self._display.leave()
+        signals = SignalPipe(_SIGNALS, keep_ignored=True)
+        try:
+            self._display.enter()
+            while True:
+                code = self._handle_signals(signals.read())
+                if code is not None:
+                    return code
+                self._follow()
+                self._draw()
+                if not self._wait(signals.fd):
+                    return exit_codes.OK
+        finally:
+            self._display.leave()
+            signals.close()
 
     # The gate.
 
@@ -123,15 +122,12 @@ class Live:
         lines = frame(self._shot, self._trend, self._ui, width, height, self._trouble)
         self._display.draw(lines, width)
 
-    def _wait(self, woken: int) -> bool:
+    def _wait(self, signal_fd: int) -> bool:
         """For a key, a signal, or the next look; False when it is time to leave."""
         keyboard = self._display.keyboard
         due = min(self._follow_at, self._look_at)
         timeout = _ESCAPE_S if self._keys.pending else max(due - monotonic(), 0)
-        ready, _, _ = select.select([keyboard, woken], [], [], timeout)
-        if woken in ready:
-            with suppress(BlockingIOError):
-                os.read(woken, 4096)
+        ready, _, _ = select.select([keyboard, signal_fd], [], [], timeout)
         if keyboard not in ready:
             return self._press(self._keys.flush()) if self._keys.pending and not ready else True
         data = self._display.read()
@@ -159,10 +155,9 @@ class Live:
 
     # Signals.
 
-    def _handle_signals(self) -> int | None:
-        """What came meanwhile; the exit code of what ends us."""
-        while self._signals:
-            number = self._signals.pop(0)
+    def _handle_signals(self, numbers: list[int]) -> int | None:
+        """Act on the signals that came; the exit code if one of them ends the program."""
+        for number in numbers:
             self._drawn = False
             if number == signal.SIGWINCH:
                 self._display.forget()
@@ -182,34 +177,6 @@ class Live:
         signal.signal(signal.SIGTSTP, ours)
         self._display.enter()
         self._look_at = self._follow_at = 0.0
-
-
-class _Signals:
-    """Signals as numbers in a list, and a file that can be read when there are some."""
-
-    def __init__(self, into: list[int]) -> None:
-        self._into = into
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> int:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
-        return self._read
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        signal.set_wakeup_fd(-1)
-        os.close(self._read)
-        os.close(self._write)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self._into.append(number)
 
 
 def begin(trend: Trend, gate: DirectGate, state: State) -> None:

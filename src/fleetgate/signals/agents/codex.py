@@ -48,7 +48,7 @@ _WITH_VALUE = frozenset(
 _SUBCOMMANDS = frozenset(("resume", "review", "fork", "help"))
 
 _LOCAL = "gpt-oss:20b"  # what `--oss` uses where no model is named
-PROXY = "fleetgate"  # how the proxy is named to it: see cli/proxy_environment.py
+PROXY = "fleetgate"  # how the proxy is named to it: see cli/run/proxy_environment.py
 
 _DAYS = 3
 _START_BYTES = 4096

@@ -1,4 +1,4 @@
-"""What a waiting `fleetgate run` shows: one updating line on a terminal, plain lines elsewhere (SPEC R1)."""
+"""The progress of a waiting `fleetgate run`: one line that is updated on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ import sys
 from time import monotonic, time_ns
 
 from fleetgate.config.units import format_duration
+from fleetgate.core.entities import Reason
 from fleetgate.core.views.pool_and_lease_views import TicketView
 from fleetgate.present.text import place, printable, printable_lines
 from fleetgate.present.wall_time import local_and_utc
 
 _PLAIN_EVERY_S = 60.0
-_COMMAND_CHARS = 24  # of a command: enough to know it by, and the position has room beside it
 
 
 def say(text: str) -> None:
-    """A line of ours on stderr. Who reads it may have left, or never been there: the agent is run all the same."""
+    """Print a message on stderr. A reader that has left, or never existed, does not stop the agent."""
     _write(f"fleetgate: {printable_lines(text)}\n")
 
 
 def _write(text: str) -> None:
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     try:
-        os.write(2, text.encode(encoding, "backslashreplace"))  # no buffer, that main() would fail to flush
+        os.write(2, text.encode(encoding, "backslashreplace"))  # without a buffer, which main() would fail to flush
     except OSError:
         pass
 
 
 class Progress:
-    """Says where in the queue we are, on stderr. `quiet` says nothing."""
+    """Shows on stderr where in the queue this process is, and why; nothing with `quiet`."""
 
-    def __init__(self, what: str, *, quiet: bool) -> None:
-        self._what = _short(what)
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._terminal = not quiet and os.isatty(2)
         self._drawn = False
-        self._last: tuple[str, ...] = ()  # the reason that was told last
+        self._last: tuple[str, ...] = ()  # the reason that was printed last
         self._last_at = 0.0
         self._began = monotonic()
         self._trouble = ""
@@ -46,27 +45,30 @@ class Progress:
         if self._quiet:
             return
         reason = view.reason
-        text = f"position {place(view.position, view.of, view.pool)}: {reason.text}"
-        if reason.until is not None and reason.until - now < 10**11:
-            if reason.cause == "usage_window":
-                text += f", until {local_and_utc(time_ns() // 1_000_000 + reason.until - now)}"
-            else:
-                text += f", for {_about(reason.until - now)}"
+        text = f"position {place(view.position, view.of, view.pool)}"
         if view.estimate_ms is not None:
-            low, high = (_about(ms) for ms in view.estimate_ms)
-            text += f"; about {low} to {high}" if low != high else f"; about {high}"
+            text += f", about {_range(*view.estimate_ms)}"
+        text += f" ({reason.text}{self._until(reason, now)})"
         if self._terminal:
             waited = format_duration(int(monotonic() - self._began) * 1000, 2)
-            self._draw(printable(f"fleetgate: {self._what} waits {waited}, {text}"))
+            self._draw(printable(f"fleetgate: waiting {waited}: {text}"))
             return
-        # Numbers change all the time: only another reason is news.
+        # Positions and estimates change all the time: only a different reason is printed at once.
         why = (reason.code, reason.pool, reason.model, reason.cause)
         if why != self._last or monotonic() - self._last_at > _PLAIN_EVERY_S:
             self._last, self._last_at = why, monotonic()
-            say(f"{self._what} waits, {text}")
+            say(f"waiting: {text}")
+
+    def _until(self, reason: Reason, now: int) -> str:
+        """When the reason ends, if that is known."""
+        if reason.until is None or reason.until - now >= 10**11:
+            return ""
+        if reason.cause == "usage_window":
+            return f", until {local_and_utc(time_ns() // 1_000_000 + reason.until - now)}"
+        return f", for {_about(reason.until - now)}"
 
     def trouble(self, text: str) -> None:
-        """Something is wrong and may pass by itself: say so once, and now and then as long as it lasts."""
+        """Print a problem that may go away: once, and again every minute while it lasts."""
         if text != self._trouble or monotonic() - self._trouble_at > _PLAIN_EVERY_S:
             self._trouble, self._trouble_at = text, monotonic()
             self.clear()
@@ -83,20 +85,19 @@ class Progress:
         self._drawn = True
 
     def clear(self) -> None:
-        """Leave the terminal as it was, for the child."""
+        """Remove the line, for the agent."""
         if self._drawn:
             _write("\r\x1b[K")
             self._drawn = False
 
 
-def _short(command: str) -> str:
-    """A command for a line of ours: prompts among its arguments are long, and may hold newlines and escapes."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in command).split())
-    return line if len(line) <= _COMMAND_CHARS else line[: _COMMAND_CHARS - 1] + "…"
+def _range(low_ms: int, high_ms: int) -> str:
+    low, high = _about(low_ms), _about(high_ms)
+    return high if low == high else f"{low} to {high}"
 
 
 def _about(ms: int) -> str:
-    """A duration as people say it: no more precise than is known."""
+    """A duration, no more precise than it is known."""
     if ms < 1000:
         return "1s"
     if ms < 60_000:

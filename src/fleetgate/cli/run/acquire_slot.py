@@ -1,23 +1,28 @@
-"""From options to a lease: what `run` and `acquire` share. Waits in the queue, shows progress, leaves on a signal."""
+"""The request for a slot that `run` and `acquire` share: checked options, the wait in the queue, and its result.
+
+A process waits as long as its user allows. It leaves the queue on a signal, and continues to wait when the store's
+server restarts or the gate moves to another store.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 from time import monotonic
 
 import msgspec
 
 from fleetgate.cli.open_gate import follow
-from fleetgate.cli.run_options import RunOptions
+from fleetgate.cli.run.leave_on_signal import LeaveOnSignal, Stopped
+from fleetgate.cli.run.run_options import RunOptions
+from fleetgate.cli.run.wait_progress import Progress, say
 from fleetgate.cli.store_outage import Outage
-from fleetgate.cli.wait_progress import Progress, say
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
 from fleetgate.config.units import format_duration, parse_duration_ms
 from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Reason, Spec
-from fleetgate.core.errors import BadRequest
+from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
 from fleetgate.gate.liveness import process_identity
@@ -35,11 +40,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fleetgate.core.queue.positions import TicketView
 
-_LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_RECENT_EVENTS = 1000  # in which a cancellation that just happened is looked for
 
 
 class Request(msgspec.Struct):
-    """A request as the command line gives it, checked."""
+    """The checked options of one request."""
 
     models: tuple[str, ...]
     kind: str
@@ -52,7 +57,7 @@ class Request(msgspec.Struct):
     priority: int
     since_wall_ms: int | None
     expires_ms: int
-    wait_s: float | None  # None: as long as it takes; 0: not at all
+    wait_s: float | None  # None: no limit; 0: does not wait
     key: str
     role: str
     command: str
@@ -60,10 +65,10 @@ class Request(msgspec.Struct):
     bound: str = ""
     session: str = ""
     note: str = ""  # what its user should know about its models
-    patient: bool = True  # with a store whose server is being restarted
+    patient: bool = True  # waits for a store whose server is being restarted
 
     def outage(self) -> Outage:
-        """How long it bears with a store that is away."""
+        """How long this request waits for a store that is unreachable."""
         return Outage(self.wait_s if self.patient else 0.0)
 
     def spec(self, host: str) -> Spec:
@@ -109,31 +114,44 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
 
 
 def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None) -> Wanted:
-    if not options.command:  # of `acquire`
+    if not options.command:  # `acquire` has none
         return Wanted(candidates(options.model, environment, loaded))
     return wanted(options.model, options.command, environment, loaded, os.environ, current_folder(), options.classify)
 
 
+class Interrupted(msgspec.Struct, frozen=True):
+    """The wait was ended by a signal."""
+
+    signal: int
+
+
+Outcome = Lease | Reason | Interrupted
+
+
 class AcquireResult:
-    """What came of asking: `lease` is a Lease, a Reason (not admitted), or the number of a signal."""
+    """The result of a request: a lease, a refusal, or the number of the signal that ended the wait."""
 
     def __init__(self, gate: SlotGate, request: Request, began: float | None) -> None:
-        self.lease: Lease | Reason | int = 0
+        self.lease: Lease | None = None
+        self.refusal: Reason | None = None
+        self.signal = 0
         self.view: TicketView | None = None
         self.gate = gate
         self._request = request
         self.began = monotonic() if began is None else began
         self.waited_s = 0.0
-        self.warned = began is not None  # of caps that are not in force
+        self.warned = began is not None  # about caps that are not in force
 
-    def settle(self, lease: Lease | Reason | int) -> AcquireResult:
-        self.lease = lease
+    def finish(self, outcome: Outcome) -> AcquireResult:
+        self.lease = outcome if isinstance(outcome, Lease) else None
+        self.refusal = outcome if isinstance(outcome, Reason) else None
+        self.signal = outcome.signal if isinstance(outcome, Interrupted) else 0
         self.waited_s = round(monotonic() - self.began, 3)
         return self
 
     def again(self) -> AcquireResult:
-        """Ask anew, with the age of the first time."""
-        return ask(self.gate, self._request, self.began)
+        """Request again, with the age of the first request."""
+        return acquire_slot(self.gate, self._request, self.began)
 
     def reason_json(self, reason: Reason) -> dict[str, object]:
         until = None if reason.until is None else utc(reason.until + self.gate.wall_offset_ms())
@@ -146,18 +164,23 @@ class AcquireResult:
             "cause": reason.cause or None,
         }
 
-    def resets(self, reason: Reason) -> str:
-        """When a used-up window is open again, as an addition to a sentence (SPEC R3)."""
+    def refusal_text(self, reason: Reason) -> str:
+        """The refusal as one sentence."""
+        prefix = "" if reason.code in ("cancelled", "expired") else "not admitted: "
+        return f"{prefix}{reason.text}{self._resets(reason)}"
+
+    def _resets(self, reason: Reason) -> str:
+        """When a used-up window opens again, as an addition to a sentence."""
         if reason.cause != "usage_window" or not reason.model:
             return ""
         until = self.gate.backed_off_until(reason.model)
         return f"; it resets at {local_and_utc(until + self.gate.wall_offset_ms())}" if until else ""
 
     def refusal_json(self, reason: Reason) -> str:
-        """SPEC O5."""
+        """The refusal as a JSON document."""
         view = self.view
         estimate = None if view is None or view.estimate_ms is None else [ms / 1000 for ms in view.estimate_ms]
-        told = {
+        document = {
             "deferred": True,
             "reason": self.reason_json(reason),
             "position": None if view is None else view.position,
@@ -165,94 +188,94 @@ class AcquireResult:
             "of": None if view is None else view.of or None,
             "pool": None if view is None else view.pool or None,
         }
-        return printable_json(msgspec.json.encode(told).decode())
+        return printable_json(msgspec.json.encode(document).decode())
 
 
-def ask(gate: SlotGate, request: Request, began: float | None = None) -> AcquireResult:
-    """Ask for slots, and wait for them as long as was wished. `began`: when they were first asked for (monotonic)."""
-    asked = AcquireResult(gate, request, began)
-    usable = _with_credentials(gate, request, tell=began is None and not request.quiet)
+def acquire_slot(gate: SlotGate, request: Request, began: float | None = None) -> AcquireResult:
+    """Request slots, and wait for them as long as the request allows. `began`: when it was first made (monotonic)."""
+    result = AcquireResult(gate, request, began)
+    usable = _with_credentials(gate, request, report=began is None and not request.quiet)
     if isinstance(usable, Reason):
-        return asked.settle(usable)
+        return result.finish(usable)
     request = usable
     if os.environ.get("FLEETGATE_LEASE") and began is None and request.patient:
-        from fleetgate.cli import nested_run
         from fleetgate.cli.open_gate import open_gate
+        from fleetgate.cli.run import nested_run
 
         hindrance = nested_run.hindrance(open_gate(gate.loaded), request)
         if hindrance is not None:
-            return asked.settle(hindrance)
+            return result.finish(hindrance)
     mailbox = _mailbox(gate) if request.wait_s != 0 else None
     gate.address = mailbox.address if mailbox is not None else ""
     command = _acquire(gate, request, began)
-    with _Signals(gate) as signals:
+    with LeaveOnSignal(gate) as signals:
         try:
-            while (got := _got(asked, request, command, mailbox, signals)) is None:
-                say("its place in the queue is gone (the store was replaced, or this host was cut off): asking again")
-                command = _acquire(asked.gate, request, asked.began)
-            if signals.caught and isinstance(got, Lease):  # it came with the grant: leave all the same
-                _leave(asked.gate, command.id)
-                got = signals.caught
-            return asked.settle(got)
-        except _Stopped:
-            _leave(asked.gate, command.id)
-            return asked.settle(signals.caught)
+            while (outcome := _outcome(result, request, command, mailbox, signals)) is None:
+                say("lost its place in the queue (the store was replaced, or this host was cut off): requesting again")
+                command = _acquire(result.gate, request, result.began)
+            if signals.caught and isinstance(outcome, Lease):  # the grant and the signal came together: leave anyway
+                _leave(result.gate, command.id)
+                outcome = Interrupted(signals.caught)
+            return result.finish(outcome)
+        except Stopped:
+            _leave(result.gate, command.id)
+            return result.finish(Interrupted(signals.caught))
         finally:
             if mailbox is not None:
                 mailbox.close()
 
 
-def _got(
-    asked: AcquireResult,
+def _outcome(
+    result: AcquireResult,
     request: Request,
     command: cmd.Acquire,
     mailbox: wakeup_mailbox.Mailbox | None,
-    signals: _Signals,
-) -> Lease | Reason | int | None:
-    """What came of a request, wherever its gate goes meanwhile. Asking there once more finds its place."""
+    signals: LeaveOnSignal,
+) -> Outcome | None:
+    """The outcome of a request. If its gate moves meanwhile, the same request at the new place finds its ticket."""
     outage = request.outage()
     while True:
-        gate = asked.gate
+        gate = result.gate
         try:
             got = gate.acquire(command)
-            if gate.unapplied and gate.loaded is not None and not (asked.warned or request.quiet):
-                asked.warned = True
+            if gate.unapplied and gate.loaded is not None and not (result.warned or request.quiet):
+                result.warned = True
                 say(unapplied_text(gate.loaded.path, gate.unapplied))
-            return got or _wait(gate, request, command.id, mailbox, signals, asked)
+            return got or _wait(gate, request, command.id, mailbox, signals, result)
         except StoreAway as error:
-            if not outage.bears(error, known=True, wakeup_fd=signals.fd):
+            if not outage.retries_after(error, known=True, wakeup_fd=signals.fd):
                 raise
             if signals.caught:
-                return signals.caught
+                return Interrupted(signals.caught)
         except StoreMoved as moved:
-            asked.gate = follow(moved, gate.loaded)
-            asked.gate.address = gate.address
-            signals.go_to(asked.gate)
+            result.gate = follow(moved, gate.loaded)
+            result.gate.address = gate.address
+            signals.switch_to(result.gate)
             gate.close()
 
 
-def _with_credentials(gate: SlotGate, request: Request, *, tell: bool) -> Request | Reason:
-    """The request without candidates that are known to have no credentials; a refusal when none is left (SPEC B4).
+def _with_credentials(gate: SlotGate, request: Request, *, report: bool) -> Request | Reason:
+    """The request without candidates that are known to have no credentials; a refusal when none is left (rule B4).
 
-    A single candidate stays: nobody else could do its work, and its agent may find a credential elsewhere.
+    A single candidate stays: no other could do its work, and its agent may find a credential elsewhere.
     """
     if len(request.models) < 2:
         return request
-    left, told = gate.credentials.with_credentials(request.models)
-    if not told:
+    left, missing = gate.credentials.with_credentials(request.models)
+    if not missing:
         return request
     if not left:
-        return Reason("no_credentials", f"no candidate has credentials; {'; '.join(told)}", model=request.models[0])
-    for text in told if tell else ():
-        say(f"passed over {text}")
+        return Reason("no_credentials", f"no candidate has credentials; {'; '.join(missing)}", model=request.models[0])
+    for text in missing if report else ():
+        say(f"skipped {text}")
     return msgspec.structs.replace(request, models=left)
 
 
 def _leave(gate: SlotGate, ident: str) -> None:
-    """Go, because of a signal: nothing is worth a delay, not even a store that fails. What is left goes with us."""
+    """Leave because of a signal, at once: if the store fails, others find the ticket's process gone."""
     try:
         gate.leave(ident)
-    except (StoreError, _Stopped):
+    except (StoreError, Stopped):
         pass
 
 
@@ -281,7 +304,7 @@ def _acquire(gate: SlotGate, request: Request, began: float | None) -> cmd.Acqui
 
 
 def _mailbox(gate: SlotGate) -> wakeup_mailbox.Mailbox | None:
-    """Where to be woken; without one the backstop poll must do."""
+    """The socket that wakes this process; without one it polls."""
     try:
         return wakeup_mailbox.Mailbox(wakeup_mailbox.runtime_folder(gate.folder)) if gate.folder else None
     except OSError:
@@ -293,20 +316,20 @@ def _wait(
     request: Request,
     ident: str,
     mailbox: wakeup_mailbox.Mailbox | None,
-    signals: _Signals,
-    asked: AcquireResult,
-) -> Lease | Reason | int | None:
-    """Wait in the queue. None when the whole queue is gone, with the log that it was in."""
-    progress = Progress(request.command or "this request", quiet=request.quiet)
+    signals: LeaveOnSignal,
+    result: AcquireResult,
+) -> Outcome | None:
+    """Wait in the queue. None when the whole queue is gone, together with the log that it was in."""
+    progress = Progress(quiet=request.quiet)
     hopeless: list[Reason] = []
 
     def on_view(view: TicketView) -> None:
         progress.show(view, gate.now())
-        if view.reason.cause in NEEDS_A_PERSON and gate.is_hopeless(view):  # not of one candidate alone
+        if view.reason.cause in NEEDS_A_PERSON and gate.is_hopeless(view):  # all candidates, not just one
             hopeless.append(view.reason)
 
     waiter = gate.waiter(ident, mailbox, on_view=on_view, on_trouble=progress.trouble)
-    until = None if request.wait_s is None else asked.began + request.wait_s
+    until = None if request.wait_s is None else result.began + request.wait_s
     try:
         got = waiter.wait(until, signals.fd, lambda: bool(signals.caught or hopeless))
     finally:
@@ -315,19 +338,20 @@ def _wait(
         return got
     if isinstance(got, Left):
         if got.why == "lost" and not (request.bound and process_identity.is_gone(request.bound)):
-            return None  # of a store that was restored, or of a host that was cut off. Nobody meant us: ask again
-        return Reason(got.why, _left(got.why, request))
+            return None  # the store was restored, or this host was cut off: request again
+        return Reason(got.why, _left_text(gate, ident, got.why, request))
     if signals.caught:
         _leave(gate, ident)
-        return signals.caught
-    asked.view = gate.view(ident)
+        return Interrupted(signals.caught)
+    result.view = gate.view(ident)
     gate.leave(ident)
     if hopeless:
         return hopeless[-1]
-    reason = asked.view.reason if asked.view is not None else Reason("behind", "others are ahead in the queue")
+    reason = result.view.reason if result.view is not None else Reason("behind", "others are ahead in the queue")
+    waited = format_duration(int((request.wait_s or 0) * 1000), 2)
     return Reason(
         reason.code,
-        f"after {request.wait_s:g}s in the queue, {reason.text}",
+        f"no slot within {waited}: {reason.text}",
         reason.pool,
         reason.pools,
         reason.until,
@@ -336,71 +360,28 @@ def _wait(
     )
 
 
-def _left(why: str, request: Request) -> str:
+def _left_text(gate: SlotGate, ident: str, why: str, request: Request) -> str:
+    """Why a ticket left the queue without a lease."""
     if why == "expired":
         return f"expired after {format_duration(request.expires_ms) if request.expires_ms else '24h'} in the queue"
     if why == "lost":
-        return f"process {process_identity.pid_of(request.bound)}, which was to have it, is gone"
-    return "its ticket was cancelled by somebody"
+        return f"process {process_identity.pid_of(request.bound)}, which was to own the lease, has exited"
+    by = _cancelled_by(gate, ident)
+    return f"cancelled by {by}" if by else "cancelled"
 
 
-class _Stopped(Exception):
-    """A signal came while we waited for the store's lock."""
+def _cancelled_by(gate: SlotGate, ident: str) -> str:
+    """The user and host in the history of a ticket that was just cancelled; "" where that cannot be found out."""
+    from fleetgate.cli.open_gate import open_gate
 
-
-class _Signals:
-    """While in the queue, a signal means leaving it; elsewhere it is kept until there is time for it."""
-
-    def __init__(self, gate: SlotGate) -> None:
-        self.caught = 0
-        self.fd = -1
-        self._gate = gate
-        self._locking = False
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> _Signals:
-        self.fd, self._written = os.pipe()
-        os.set_blocking(self._written, False)
-        self._old_fd = signal.set_wakeup_fd(self._written, warn_on_full_buffer=False)
-        for number in _LEAVING:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays nohup
-                self._before[number] = signal.signal(number, self._catch)
-        self._hook()
-        return self
-
-    def _hook(self) -> None:
-        start, stop = self._gate.before_lock, self._gate.after_lock
-
-        def before() -> None:
-            self._locking = True
-            start()
-
-        def after() -> None:
-            self._locking = False
-            stop()
-
-        self._hooks = (start, stop)
-        self._gate.before_lock, self._gate.after_lock = before, after
-
-    def go_to(self, gate: SlotGate) -> None:
-        """Another gate is waited for from now on."""
-        self._gate.before_lock, self._gate.after_lock = self._hooks
-        self._gate = gate
-        self._hook()
-
-    def _catch(self, number: int, frame: object) -> None:
-        first = not self.caught
-        self.caught = self.caught or number
-        if self._locking and (self._gate.lock_owner() not in (None, os.getpid()) or not first):
-            raise _Stopped
-
-    def __exit__(self, *_: object) -> None:
-        self._gate.before_lock, self._gate.after_lock = self._hooks
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        signal.set_wakeup_fd(self._old_fd)
-        os.close(self.fd)
-        os.close(self._written)
+    try:
+        reader = open_gate(gate.loaded)
+        history = reader.log.history(max(reader.replica.catch_up().seq - _RECENT_EVENTS, 0))
+        found = [event.by for _, _, event in history if isinstance(event, ev.Cancelled) and event.id == ident]
+        reader.close()
+    except FleetgateError:
+        return ""
+    return found[-1].partition(" pid ")[0] if found else ""
 
 
 def _integer(name: str, text: str, default: int, low: int, high: int) -> int:
@@ -436,7 +417,7 @@ def _seconds(name: str, text: str) -> float | None:
 
 
 def bound_process(text: str) -> str:
-    """The process whose life a lease is tied to (SPEC L4)."""
+    """The process with which a lease ends (rule L4)."""
     pid = _integer("--pid", text, 0, 1, 1 << 22)
     process = process_identity.identify(pid)
     if process is None:

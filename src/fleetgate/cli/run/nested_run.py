@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from time import monotonic, sleep
 
-from fleetgate.cli.acquire_slot import Request
+from fleetgate.cli.run.acquire_slot import Request
 from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.pools.effective_caps import UNLIMITED

@@ -35,6 +35,6 @@ class Status:
                 file.write(printable_json(msgspec.json.encode(self._facts).decode()).encode() + b"\n")
             os.replace(draft, self._path)
         except OSError as error:
-            from fleetgate.cli.wait_progress import say
+            from fleetgate.cli.run.wait_progress import say
 
             say(f"the status file could not be written: {error}")

@@ -1,7 +1,7 @@
-"""The options of `fleetgate run`, defined once: for the quick parser here and for click's help and completion.
+"""The options of `fleetgate run`, defined once: for the fast parser here and for click's help and completion.
 
-The quick parser understands every correct command line. At anything else it gives up, and click, which is slow to
-load, says what is wrong.
+The fast parser understands every correct command line. For anything else it gives up, and click, which is slow to
+load, reports the mistake.
 """
 
 from __future__ import annotations
@@ -22,40 +22,48 @@ OPTIONS = (
     Option(
         ("-m", "--model"),
         "model",
-        "Candidate models in order of preference, e.g. anthropic/claude-opus-4-6; none: it uses no model.",
+        "Models in order of preference, e.g. anthropic/claude-opus-4-6; none: no model.",
         "MODEL,…",
     ),
-    Option(("--any",), "any", "Move on to the next candidate also when the first one's pools are full."),
-    Option(("--no-wait",), "no_wait", "Do not wait in the queue: exit 75 with the reason if there is no slot now."),
-    Option(("--wait",), "wait", "Wait in the queue at most this long, then exit 75.", "DURATION"),
+    Option(("--any",), "any", "Use the next model when the first is at capacity, too."),
+    Option(("--no-wait",), "no_wait", "Do not wait: exit 75 with the reason if there is no slot now."),
+    Option(("--wait",), "wait", "Wait at most this long, then exit 75.", "DURATION"),
     Option(("--expires",), "expires", "Leave the queue after this long (default 24h).", "DURATION"),
-    Option(("--priority",), "priority", "-100 to 100; each point is worth 12 s of waiting.", "N"),
-    Option(("--since",), "since", "When the prompt started: ISO 8601, epoch seconds, or an age like 10m.", "TIME"),
-    Option(("--project",), "project", "Fairness group (default: $FLEETGATE_PROJECT, else `default`).", "NAME"),
+    Option(("--priority",), "priority", "-100 to 100; each point counts as 12s of waiting.", "N"),
+    Option(("--since",), "since", "When the work was requested: ISO 8601, epoch seconds, or an age like 10m.", "TIME"),
+    Option(("--project",), "project", "Fairness group (default: $FLEETGATE_PROJECT, or `default`).", "NAME"),
     Option(("--slots",), "slots", "Slots to take in every pool (default 1).", "N"),
-    Option(("--key",), "key", "Idempotency key: exit 75 if one with this key is queued or running.", "KEY"),
-    Option(("--session",), "session", "Resume the agent's session of the last run with this key.", "KEY"),
+    Option(("--key",), "key", "Idempotency key: exit 75 if a run with this key is waiting or running.", "KEY"),
+    Option(("--session",), "session", "Resume the agent session of the last run with this key.", "KEY"),
     Option(("--role",), "role", "What this agent is for; kept in the history.", "NAME"),
-    Option(("--classify",), "classify", "Whose output this is, if not guessed: claude, codex, …, none.", "AGENT"),
-    Option(("--silence",), "silence", "End a known agent that prints nothing for so long (default 20m).", "DURATION"),
+    Option(
+        ("--classify",), "classify", "Agent whose output this is, if not detected: claude, codex, …, none.", "AGENT"
+    ),
+    Option(
+        ("--silence",), "silence", "Stop a recognized agent after this long without output (default 20m).", "DURATION"
+    ),
     Option(
         ("--patience",),
         "patience",
-        "Let an agent that met a rate limit call again by itself for so long (default 2m; 0: end it).",
+        "How long an agent may retry by itself after a rate limit (default 2m; 0: stop it at once).",
         "DURATION",
     ),
     Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `fleetgate serve`."),
-    Option(("--supervisor",), "supervisor", "An agent that only delegates: takes no host slot."),
-    Option(("--share-slot",), "share_slot", "Inside another run: run in its slot, one at a time."),
-    Option(("--fail-open",), "fail_open", "Without a store, go ahead without a slot, and be counted when it is back."),
-    Option(("--status-file",), "status_file", "Write what really happened to this file, as JSON.", "FILE"),
+    Option(("--supervisor",), "supervisor", "The agent only delegates: it uses no host slot."),
+    Option(("--share-slot",), "share_slot", "Inside another run: use its slot, one at a time."),
+    Option(
+        ("--fail-open",),
+        "fail_open",
+        "Without a store, run without a slot; counted once it is back.",
+    ),
+    Option(("--status-file",), "status_file", "Write the result to this file, as JSON.", "FILE"),
     Option(("--json",), "json", "Print a refusal as JSON on stdout."),
-    Option(("-q", "--quiet"), "quiet", "Say nothing while waiting."),
+    Option(("-q", "--quiet"), "quiet", "Print nothing while waiting."),
 )
 
 
 class RunOptions(Struct):
-    """What was asked for, as text; checked and converted by cli/commands/run.py."""
+    """The options as text; cli/run/acquire_slot.py checks and converts them."""
 
     command: list[str]
     model: str = ""
@@ -86,7 +94,7 @@ _BY_NAME = {name: option for option in OPTIONS for name in option.names}
 
 
 def parse_fast(argv: list[str]) -> RunOptions | None:
-    """Options and command of a correct command line; None for whatever click should explain."""
+    """Options and command of a correct command line; None for one that click must explain."""
     values: dict[str, str | bool] = {}
     rest = iter(enumerate(argv))
     for index, word in rest:
