@@ -127,7 +127,7 @@ def waiter(url: str, host: str) -> None:
     """Take the slot whenever it is free, say when, and give it back; on a machine of another name, if one is given."""
     import select
 
-    from fleetgate.cli.run.acquire_slot import Request, ask
+    from fleetgate.cli.run.acquire_slot import Request
     from fleetgate.core.entities import Lease
     from fleetgate.log.store_url import local_folder
 
@@ -137,7 +137,7 @@ def waiter(url: str, host: str) -> None:
     gate = DirectGate(open_log(url), folder=local_folder(url))
     request = Request(("x/y",), "requests", 1, "default", False, False, (), (), 0, None, 0, None, "", "", "", True)
     for _ in range(ROUNDS):
-        asked = ask(gate, request)
+        asked = acquire_slot(gate, request)
         now = monotonic_ns()
         assert isinstance(asked.lease, Lease)
         gate.decide([cmd.Release(asked.lease.id)])

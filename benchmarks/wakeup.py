@@ -18,7 +18,7 @@ def waiter(store: str) -> None:
     """Take the slot whenever it is free, say when, and give it back."""
     import select
 
-    from fleetgate.cli.run.acquire_slot import Request, ask
+    from fleetgate.cli.run.acquire_slot import Request
     from fleetgate.core import commands as cmd
     from fleetgate.core.entities import Lease
     from fleetgate.gate.slots.direct_gate import DirectGate
@@ -27,7 +27,7 @@ def waiter(store: str) -> None:
     gate = DirectGate(open_log(store), folder=store.removeprefix("sqlite://"))
     request = Request(("x/y",), "requests", 1, "default", False, False, (), (), 0, None, 0, None, "", "", "", True)
     for _ in range(ROUNDS):
-        asked = ask(gate, request)
+        asked = acquire_slot(gate, request)
         now = monotonic_ns()
         assert isinstance(asked.lease, Lease)
         gate.decide([cmd.Release(asked.lease.id)])
