@@ -127,7 +127,7 @@ def waiter(url: str, host: str) -> None:
     """Take the slot whenever it is free, say when, and give it back; on a machine of another name, if one is given."""
     import select
 
-    from fleetgate.cli.run.acquire_slot import Request
+    from fleetgate.cli.run.acquire_slot import Request, acquire_slot
     from fleetgate.core.entities import Lease
     from fleetgate.log.store_url import local_folder
 

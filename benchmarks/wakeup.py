@@ -18,7 +18,7 @@ def waiter(store: str) -> None:
     """Take the slot whenever it is free, say when, and give it back."""
     import select
 
-    from fleetgate.cli.run.acquire_slot import Request
+    from fleetgate.cli.run.acquire_slot import Request, acquire_slot
     from fleetgate.core import commands as cmd
     from fleetgate.core.entities import Lease
     from fleetgate.gate.slots.direct_gate import DirectGate
