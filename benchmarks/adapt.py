@@ -1,4 +1,4 @@
-"""The table of docs/controller.md: policies over all scenarios, on seeds that were not used in development.
+"""The table of docs/adaptive-limits.md: policies over all scenarios, on seeds that were not used in development.
 
 The controller's own cost and the simulator's speed are measured as well. Takes some minutes.
 """

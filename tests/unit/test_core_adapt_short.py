@@ -1,4 +1,4 @@
-"""`adapt` where calls are short: something cools down nearly always (SPEC P4; docs/controller.md, "Short calls")."""
+"""`adapt` where calls are short: slots cool down nearly always (rule P4; docs/adaptive-limits.md, "Short calls")."""
 
 from __future__ import annotations
 

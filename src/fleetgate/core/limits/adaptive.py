@@ -1,4 +1,4 @@
-"""`adapt`: find the provider's limit and follow it, at nearly no rate limits (SPEC P4; docs/controller.md).
+"""`adapt`: find the provider's limit and follow it, at nearly no rate limits (SPEC P4; docs/adaptive-limits.md).
 
 The idea: at most one call above the proven level is in flight. However long the line, finding the limit then costs
 about one refusal. The rules, in the words of limits/belief.py:
