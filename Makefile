@@ -3,7 +3,7 @@
 
 TARGETS := help demo test minimal check format bench soak agents compiled clean
 BIN := .venv/bin
-CODE := $(wildcard src tests benchmarks tools setup.py)
+CODE := $(wildcard src tests demo benchmarks tools setup.py)
 # Without compiled code kept, every process that a test starts would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 # A core that was compiled, as it is where Fleetgate is installed.
@@ -18,7 +18,7 @@ help: ## Show this list
 
 demo: ## A dozen agents against a limited provider, without and with Fleetgate (no network)
 	@sh tools/bootstrap
-	@$(BIN)/python -m fleetgate.testing.demo $(ARGS)
+	@$(BIN)/python -m demo $(ARGS)
 
 test: ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
 	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code

@@ -13,14 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleetgate.testing.fleet import Fleet, FleetError, ProviderProcess
+from demo.fleet import Fleet, FleetError, ProviderProcess
 from tests.timed import within
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-DEMO = [sys.executable, "-m", "fleetgate.testing.demo"]
+ROOT = Path(__file__).parents[2]
+DEMO = [sys.executable, "-m", "demo"]
 PROVIDER = [sys.executable, "-m", "fleetgate.testing.provider"]
-AGENT = [sys.executable, "-m", "fleetgate.testing.agent"]
+AGENT = [sys.executable, str(ROOT / "demo" / "agent.py")]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -40,7 +41,8 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*DEMO, *options], env=environment(folder), capture_output=True, text=True, timeout=100)
+    command = [*DEMO, *options]
+    return subprocess.run(command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:
@@ -79,7 +81,7 @@ def test_with_fleetgate_nothing_is_refused_nothing_fails_and_three_run_at_once(t
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
 def test_a_signal_in_the_middle_leaves_no_process_and_no_file(half: str, number: signal.Signals, tmp_path: Path):
     command = [*DEMO, "--only", half]
-    with subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as demo:
+    with subprocess.Popen(command, env=environment(tmp_path), cwd=ROOT, stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         try:
             for line in demo.stdout:
@@ -114,15 +116,15 @@ def test_a_fleet_that_ends_takes_agents_with_it_that_outlived_their_wrapper(tmp_
         assert processes_of(tmp_path) == []
 
 
-def test_a_provider_whose_parent_is_killed_ends_by_itself(tmp_path: Path):
+def test_a_provider_whose_parent_is_killed_ends_too(tmp_path: Path):
     code = (
-        "from fleetgate.testing.fleet import ProviderProcess\n"
+        "from demo.fleet import ProviderProcess\n"
         "with ProviderProcess() as provider:\n"
         "    print(provider.url, flush=True)\n"
         "    input()"
     )
     command, pipe = [sys.executable, "-c", code], subprocess.PIPE
-    with subprocess.Popen(command, env=environment(tmp_path), stdin=pipe, stdout=pipe, text=True) as parent:
+    with subprocess.Popen(command, env=environment(tmp_path), cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline().startswith("http://127.0.0.1:")
         children = psutil.Process(parent.pid).children()

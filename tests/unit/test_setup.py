@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,9 @@ def test_what_is_compiled_can_be(path):
             assert all(isinstance(value, (ast.Constant, ast.Name)) for value in defaults), (
                 f"{path}: mypyc leaves a field of {each.name} unset whose default is no constant"
             )
+
+
+def test_a_base_installation_brings_three_packages():
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    linux = {re.split("[<>=;]", need)[0] for need in needs if "sys_platform != 'linux'" not in need}
+    assert linux == {"click", "msgspec", "rich"}

@@ -1,7 +1,7 @@
-"""Helpers for tests of programs that use Fleetgate, and of Fleetgate itself: a clock to set, a provider to refuse.
+"""Helpers for tests of programs that use Fleetgate, and of Fleetgate itself: a fake clock and a fake provider.
 
-Nothing here is imported by the program; what is named below is loaded when it is first asked for, so that
-`python -m fleetgate.testing.agent` starts as fast as a bare Python.
+No other package of Fleetgate imports this one. Each name is loaded on first use: a test that needs only the clock does
+not load a server.
 """
 
 from __future__ import annotations

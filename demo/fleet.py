@@ -1,7 +1,7 @@
-"""A fleet of real agent processes and the fake provider they call: started, watched, and ended without a trace.
+"""A fleet of real agent processes and the fake provider they call: start, progress and end.
 
-The rule: the numbers come from the agents' own records and from the provider's statistics, never from what was
-started; and leaving a `with` block by any door leaves no process behind.
+The rule: the numbers come from the agents' own records and from the provider's statistics, not from the commands that
+were started; and no process is left behind after a `with` block, however it ends.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from demo import records
 from fleetgate.gate.python_command import python_command
-from fleetgate.testing import records
 
 START_S = 15.0
 GRACE_S = 3.0
 
 
 class FleetError(Exception):
-    """Something that the fleet needs is not there; the text is a sentence for a person."""
+    """Something that the fleet needs is missing; the text is a sentence for the user."""
 
 
 class Progress(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Progress(Struct, frozen=True):
 
 
 class ProviderProcess:
-    """`python -m fleetgate.testing.provider` for as long as the block lasts; it ends by itself if we are killed."""
+    """`python -m fleetgate.testing.provider` while the block lasts; it ends when this process is killed."""
 
     def __init__(self, *options: str) -> None:
         self._argv = python_command("fleetgate.testing.provider", "--with-parent", *options)
@@ -96,7 +96,7 @@ class ProviderProcess:
 
 
 class Fleet:
-    """The agents. Each is a session of its own, so a Ctrl-C at the terminal reaches only whoever ends them in order."""
+    """The agents. Each is a session of its own, so Ctrl-C reaches only this process, which ends them in order."""
 
     def __init__(self, folder: Path, provider: ProviderProcess, env: dict[str, str]) -> None:
         self.record = folder / "records.jsonl"
@@ -114,7 +114,8 @@ class Fleet:
         self.end()
 
     def start(self, name: str, argv: list[str]) -> None:
-        with open(self._folder / f"{name}.out", "wb") as out, open(self._folder / f"{name}.err", "wb") as err:
+        files = self._folder / f"{name}.out", self._folder / f"{name}.err"
+        with files[0].open("wb") as out, files[1].open("wb") as err:
             self._processes[name] = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=self._env, start_new_session=True
             )
@@ -139,7 +140,7 @@ class Fleet:
         return ""
 
     def end(self) -> None:
-        """End what still runs: asked first, then killed, with the groups and the agents that outlived a wrapper."""
+        """Terminate what is still running, then kill it, with its groups and agents that outlived a wrapper."""
         alive = [process for process in self._processes.values() if process.poll() is None]
         for process in alive:
             process.terminate()
@@ -155,7 +156,7 @@ class Fleet:
             self._kill_agent(pid)
 
     def _kill_agent(self, pid: int) -> None:
-        """Kill an agent that has no wrapper any more, and wait until it is gone."""
+        """Kill an agent that has lost its wrapper, and wait until it is gone."""
         deadline_s = time.monotonic() + GRACE_S
         while self._is_agent(pid) and time.monotonic() < deadline_s:
             with contextlib.suppress(ProcessLookupError):
@@ -163,11 +164,11 @@ class Fleet:
             time.sleep(0.01)
 
     def _is_agent(self, pid: int) -> bool:
-        """Whether that pid is still an agent of this fleet, and no stranger that got its number."""
+        """Whether that pid is still an agent of this fleet, and not another process that got its number."""
         try:
             return os.fsencode(self.record) in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
-            return False  # gone, or a system without /proc, where it ends by itself once the provider is gone
+            return False  # gone; or no /proc here: then it ends after the provider has
 
     def _state(self, name: str, process: subprocess.Popen[bytes], seen: list[records.Record]) -> str:
         own = [record for record in seen if record["agent"] == name]

@@ -1,6 +1,6 @@
-"""How the demo looks: a table that updates on a terminal, plain lines without one, and the comparison at the end.
+"""The demo's output: a live table on a terminal, plain lines elsewhere, and the comparison at the end.
 
-The rule: everything fits 80 columns, and only what the console can encode is written.
+The rule: everything fits 80 columns, and only characters that the console can encode are written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fleetgate.testing.fleet import Progress
+from demo.fleet import Progress
 
 PLAIN_EVERY_S = 1.0
 
@@ -93,14 +93,14 @@ class View:
 
     def _lines(self) -> Show:
         """Plain lines: at most one a second, only when something changed, and always the last one."""
-        told: tuple[tuple[str, ...], int] = ((), -1)
-        told_s = 0.0
+        shown: tuple[tuple[str, ...], int] = ((), -1)
+        shown_s = 0.0
 
         def show(progress: Progress) -> None:
-            nonlocal told, told_s
+            nonlocal shown, shown_s
             now_s, news = time.monotonic(), (progress.states, progress.refused)
-            if news != told and (progress.over or now_s - told_s >= PLAIN_EVERY_S):
-                told, told_s = news, now_s
+            if news != shown and (progress.over or now_s - shown_s >= PLAIN_EVERY_S):
+                shown, shown_s = news, now_s
                 self.say(_line(progress))
 
         return show

@@ -1,7 +1,7 @@
-"""What agents say about themselves: one JSON line at their start and one at their end, in one shared file.
+"""The record file of a fleet, read: one JSON line at the start of each agent and one at its end (demo/agent.py).
 
-The rule: a line is one write to a file opened for appending, so the order of the lines is the order in which it
-happened, over all processes and without comparing clocks. "Most at once" is counted from that order alone.
+The rule: each line is one write to a file opened for appending, so the order of the lines is the order of the events
+over all processes, and no clocks are compared. "Most at once" is counted from that order alone.
 """
 
 from __future__ import annotations
@@ -15,17 +15,8 @@ from typing import Any
 Record = dict[str, Any]
 
 
-def append(path: str | os.PathLike[str], record: Record) -> None:
-    line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(file, line)
-    finally:
-        os.close(file)
-
-
 def read(path: str | os.PathLike[str]) -> list[Record]:
-    """All whole lines so far; none where no agent has started yet."""
+    """All complete lines so far; none if no agent has started yet."""
     try:
         text = Path(path).read_bytes()
     except FileNotFoundError:

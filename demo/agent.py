@@ -1,9 +1,10 @@
 """A simulated coding agent, run as a real process: it thinks, calls the model, thinks, calls again, and is done.
 
-`python -m fleetgate.testing.agent --url URL --model M --calls 3 --think 0.2 --record FILE`. Like real agents it tries a
-refused call again a few times, after growing pauses, then gives up with an error on stderr and exit 1.
+`python demo/agent.py --url URL --model M --calls 3 --think 0.2 --record FILE`. Like real agents it retries a refused
+call a few times, with growing pauses, then gives up with an error on stderr and exit 1. It imports nothing but the
+standard library, so it starts as fast as Python does and in any folder.
 
-The rule: whatever happens to it, short of kill -9, its record file has one line for its start and one for its end.
+The rule: unless it is killed with SIGKILL, its record file has one line for its start and one for its end.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ import sys
 import time
 from types import FrameType
 from typing import NamedTuple, NoReturn
-
-from fleetgate.testing import records
 
 TRIED_AGAIN = frozenset({429, 500, 502, 503, 529})
 LONGEST_PAUSE_S = 30.0
@@ -44,7 +43,7 @@ class GaveUp(Exception):
     """The agent's own failure; its text is what a person finds on stderr."""
 
 
-class Told(SystemExit):
+class Terminated(SystemExit):
     """A signal asked the agent to end."""
 
 
@@ -120,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         outcome = "interrupted"
         return 128 + signal.SIGINT
-    except Told:
+    except Terminated:
         outcome = "ended"
         raise
     finally:
@@ -131,16 +130,26 @@ def main(argv: list[str] | None = None) -> int:
 def _record(options: argparse.Namespace, event: str, more: dict[str, object]) -> None:
     if options.record:
         about = {"event": event, "agent": options.name, "pid": os.getpid(), "at_s": time.time()}
-        records.append(options.record, {**about, **more})
+        append_record(options.record, {**about, **more})
+
+
+def append_record(path: str, record: dict[str, object]) -> None:
+    """Add one line with one write: lines of several agents never mix (see demo/records.py)."""
+    line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # a second one must not break off the record
-    raise Told(128 + number)
+    raise Terminated(128 + number)
 
 
 def _fields() -> dict[str, str]:
-    return {"Content-Type": "application/json", "Connection": "close", "User-Agent": "fleetgate-testing-agent"}
+    return {"Content-Type": "application/json", "Connection": "close", "User-Agent": "fleetgate-demo-agent"}
 
 
 def _status_line(status: int) -> str:
@@ -163,7 +172,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fleetgate.testing.agent", description="A simulated coding agent.")
+    parser = argparse.ArgumentParser(prog="python demo/agent.py", description="A simulated coding agent.")
     add = parser.add_argument
     add("--url", required=True, type=_url, help="the provider's address, such as http://127.0.0.1:8000")
     add("--model", default="coder")

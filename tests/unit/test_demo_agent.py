@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetgate.testing import FakeProvider, Fault, records
+from demo import records
+from demo.agent import append_record
+from fleetgate.testing import FakeProvider, Fault
 
-AGENT = [sys.executable, "-m", "fleetgate.testing.agent"]
+AGENT = [sys.executable, str(Path(__file__).parents[2] / "demo" / "agent.py")]
 FAST = ["--think", "0", "--backoff", "0.001"]
 
 
@@ -128,7 +130,7 @@ def test_most_at_once_is_counted_by_the_order_of_the_lines(tmp_path: Path):
     record = tmp_path / "record"
     assert records.read(record) == []
     for event, agent in [("start", "a"), ("start", "b"), ("end", "a"), ("start", "c"), ("end", "x"), ("start", "d")]:
-        records.append(record, {"event": event, "agent": agent, "pid": 1})
+        append_record(str(record), {"event": event, "agent": agent, "pid": 1})
     with record.open("a") as file:
         file.write(json.dumps({"event": "start"})[:5])  # a line that is still being written
     seen = records.read(record)

@@ -1,7 +1,7 @@
-"""`make demo`: a dozen agents against a provider that takes three at once, first without Fleetgate and then with it.
+"""The demo (`make demo`): a dozen agents and a provider that takes three at once, without Fleetgate and then with it.
 
-No network but loopback, real processes, under 40 s. The rule: it is also a smoke test. If with Fleetgate any agent
-fails, or more run at once than the cap says, or a lease is left over, it says so and exits 1.
+No network but loopback, real processes, under 40 s. The rule: it is also a smoke test. If any agent fails with
+Fleetgate, or more run at once than the cap allows, or a lease is left over, it reports that and exits 1.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,20 +20,20 @@ from typing import NoReturn
 import msgspec
 from msgspec import Struct
 
+from demo.fleet import Fleet, FleetError, Progress, ProviderProcess
+from demo.view import View
 from fleetgate.gate.python_command import python_command
-from fleetgate.testing.fleet import Fleet, FleetError, Progress, ProviderProcess
-from fleetgate.testing.view import View
 
 AGENTS = 12
 LIMIT = 3
 MODEL = "demo/coder"
 
 # A call takes half a second and still counts a quarter of a second later. An agent thinks for longer than that before
-# each call, its first included, so that three agents never are four calls.
+# each call, its first included, so that three agents never make four calls.
 PROVIDER = ("--limit", str(LIMIT), "--lag", "0.25", "--latency", "0.3", "--chunks", "4", "--chunk-delay", "0.05")
 AGENT = ("--model", "coder", "--calls", "3", "--think", "0.5", "--retries", "3", "--backoff", "0.2")
 
-# The built-in host cap is 3 as well; raised, so that it is the model's cap that is seen at work.
+# The built-in host cap is 3 as well; raised, so that the demo shows the model's cap.
 CONFIG = f"""\
 [agents]
 host = 50
@@ -57,18 +58,18 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, _end)
     view = View()
     try:
-        return _tell(view, only)
+        return _play_all(view, only)
     except Stopped as stopped:
         view.say("\nStopped; every process of the demo has ended.")
         return 128 + stopped.number
     except FleetError as error:
-        view.say(f"The demo could not go on: {error}.", "bold red")
+        view.say(f"The demo failed: {error}.", "bold red")
         return 1
 
 
-def _tell(view: View, only: str) -> int:
+def _play_all(view: View, only: str) -> int:
     view.say(f"{AGENTS} coding agents share one provider account. It takes {LIMIT} calls at once, refuses")
-    view.say("the next with a 429, and tells nobody its limit.\n")
+    view.say("the next with a 429, and does not publish its limit.\n")
     without = with_fleetgate = None
     problems: list[str] = []
     if only in ("", "without"):
@@ -113,18 +114,19 @@ def _play(view: View, wrapped: bool) -> Half:
             time.sleep(POLL_S)
         show(progress)
         if not progress.over:
-            states = f"{progress.number('running')} agents still run and {progress.number('waiting')} wait"
+            states = f"{progress.number('running')} agents are still running and {progress.number('waiting')} waiting"
             raise FleetError(f"after {LONGEST_S:g} s {states}")
         return Half(progress, fleet.first_failure(), _leases_left(env) if wrapped else "")
 
 
 def _command(agent: str, url: str, record: Path, wrapped: bool) -> list[str]:
-    own = python_command("fleetgate.testing.agent", "--url", url, "--record", str(record), "--name", agent, *AGENT)
+    script = Path(__file__).with_name("agent.py")
+    own = [sys.executable, str(script), "--url", url, "--record", str(record), "--name", agent, *AGENT]
     return python_command("fleetgate", "run", "-m", MODEL, "--quiet", "--", *own) if wrapped else own
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """A home and a config of the demo's own, and nothing of the user's that would change what is shown."""
+    """A home and a config of its own, without the user's settings."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("FLEETGATE_", "AIDEVOPS_"))}
     config = home / "config.toml"
     config.write_text(CONFIG)
@@ -157,19 +159,17 @@ def _say_next(view: View, without: Half | None) -> None:
     if failed:
         view.say(f"Without it the work of the {failed} agents that gave up is still to be done.\n")
     view.say('Put it before your own agents: fleetgate run -m MODEL -- claude -p "..."')
-    view.say("While they run, fleetgate queue shows who waits and why.")
+    view.say("While they run, fleetgate queue shows which are waiting, and why.")
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # a second Ctrl-C must not break off the cleaning up
+        signal.signal(each, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the cleanup
     raise Stopped(number)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fleetgate.testing.demo", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=("without", "with"), default="", help="only one half of the story")
     return parser
 
