@@ -37,7 +37,7 @@ def main(folder: Path, seconds: float) -> None:
                         )
                         page.goto(server.link())
                         page.wait_for_selector("html[data-phase=ready] #live[data-tone=live]")
-                        page.wait_for_selector("#line-list tbody tr")
+                        page.wait_for_selector("#queue-list tbody tr")
                         page.wait_for_selector(".pool:nth-child(3) .spark svg")
                         page.screenshot(path=str(folder / f"{name}-{scheme}.png"))
                         page.screenshot(path=str(folder / f"{name}-{scheme}-full.png"), full_page=True)

@@ -35,7 +35,7 @@ def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened
     server.ask("umans/coder", "agent {number}", 4)
     page = open_page()
     page.keyboard.press("Tab")
-    assert _focused(page) == "Skip to the content"
+    assert _focused(page) == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
 
@@ -46,13 +46,13 @@ def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened
     page.keyboard.press("Control+A")
     page.keyboard.type("2")
     page.keyboard.press("Enter")
-    expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is 2, it was 1. 1 agent entered.")
+    expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is now 2 (was 1). 1 agent started.")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
-    # The line: one tab stop, arrows from row to row, Enter for all about it, Esc back to the row.
+    # The queue: one tab stop, arrows from row to row, Enter for all about it, Esc back to the row.
     page.keyboard.press("2")
-    assert page.evaluate("document.activeElement.id") == "line"
-    rows = page.locator("#line-list tbody tr")
+    assert page.evaluate("document.activeElement.id") == "queue"
+    rows = page.locator("#queue-list tbody tr")
     expect(rows).to_have_count(2)
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -68,7 +68,7 @@ def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened
     rows.nth(1).focus()
     _tab_to(page, "Move to the front: agent 4", 3)
     page.keyboard.press("Enter")
-    expect(page.locator("#toasts")).to_contain_text(re.compile(r"At position 1 of \d+ for \S+ now: agent 4"))
+    expect(page.locator("#toasts")).to_contain_text(re.compile(r"Now at position 1 of \d+ for \S+: agent 4"))
     expect(rows.nth(0)).to_contain_text("agent 4")
     assert _focused(page).startswith("Move to the front: agent 4")  # the focus went with it
     _tab_to(page, "Cancel: agent 4", 2)
@@ -82,12 +82,12 @@ def test_D1_everything_can_be_done_by_keyboard(server: Server, open_page: Opened
     # Search, and the list of keys.
     page.keyboard.press("/")
     page.keyboard.type("nothing like that")
-    expect(page.locator("#line-list")).to_contain_text("Nothing in the queue matches")
+    expect(page.locator("#queue-list")).to_contain_text("No matches in the queue")
     page.keyboard.press("Escape")
     expect(rows).to_have_count(1)
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -96,7 +96,7 @@ def test_D1_the_focus_stays_while_the_queue_moves(server: Server, open_page: Ope
     server.caps(umans=1)
     held, *_ = server.ask("umans/coder", "agent {number}", 5)
     page = open_page()
-    rows = page.locator("#line-list tbody tr")
+    rows = page.locator("#queue-list tbody tr")
     expect(rows).to_have_count(4)
     rows.nth(2).focus()
     server.release(held)
@@ -113,12 +113,12 @@ def test_D1_axe_finds_nothing_serious(server: Server, open_page: Opened, axe: st
     page.emulate_media(color_scheme=scheme)
     expect(page.locator(".banner.warn")).to_be_visible()
     assert _violations(page, axe) == []
-    page.locator("#line-list .command").first.click()
+    page.locator("#queue-list .command").first.click()
     assert _violations(page, axe) == []
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
     assert _violations(page, axe) == []
-    page.get_by_role("button", name="Leave it", exact=True).click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Move to the front").first.click()
     expect(page.locator(".toast")).to_be_visible()
     page.set_viewport_size({"width": 390, "height": 844})
@@ -167,9 +167,9 @@ def test_D1_nothing_is_wider_than_the_screen_with_any_fonts(server: Server, open
     fleet.set_up(server)
     fleet.trouble(server)
     page = open_page()
-    expect(page.locator("#line-list tbody tr")).to_have_count(25)
+    expect(page.locator("#queue-list tbody tr")).to_have_count(25)
     _check_widths(page, 320, 390, 768, 1181)
-    expect(page.locator("#line-list tbody tr")).to_have_count(25)
+    expect(page.locator("#queue-list tbody tr")).to_have_count(25)
 
 
 def test_D1_no_dialog_is_wider_than_a_phone_with_any_fonts(server: Server, open_page: Opened) -> None:
@@ -177,9 +177,9 @@ def test_D1_no_dialog_is_wider_than_a_phone_with_any_fonts(server: Server, open_
     server.ask("umans/coder", "agent {number}", 2)
     page = open_page()
     page.set_viewport_size({"width": 320, "height": 844})
-    expect(page.locator("#line-list thead")).to_be_hidden()
-    page.locator("#line-list .command").first.click()
-    expect(page.get_by_role("dialog")).to_contain_text("Waits because")
+    expect(page.locator("#queue-list thead")).to_be_hidden()
+    page.locator("#queue-list .command").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("Reason")
     _check_widths(page, 320)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
@@ -205,10 +205,10 @@ def test_D1_the_colours_are_chosen_and_remembered(server: Server, open_page: Ope
     page.emulate_media(color_scheme="dark")
     dark = page.evaluate(background)
     assert light != dark
-    page.get_by_role("button", name="Colours: as the system").click()
+    page.get_by_role("button", name="Colours: system").click()
     assert page.evaluate(background) == light
     page.reload()
     assert page.evaluate(background) == light
     page.get_by_role("button", name="Colours: light").click()
     page.get_by_role("button", name="Colours: dark").click()
-    expect(page.get_by_role("button", name="Colours: as the system")).to_be_visible()
+    expect(page.get_by_role("button", name="Colours: system")).to_be_visible()

@@ -11,7 +11,7 @@ from tests.dashboard.service import Server, wait_until
 Opened = Callable[[], Page]
 
 
-def _line(server: Server) -> list[str]:
+def _queue(server: Server) -> list[str]:
     return [ticket["id"] for ticket in server.http("GET", "/v1/tickets")["tickets"]]
 
 
@@ -24,16 +24,16 @@ def test_D1_cancel_asks_first_then_takes_the_ticket_out_of_the_queue(server: Ser
     server.caps(umans=1)
     _, first, second = server.ask("umans/coder", "agent {number}", 3)
     page = open_page()
-    row = page.locator("#line-list tbody tr", has_text="agent 2")
+    row = page.locator("#queue-list tbody tr", has_text="agent 2")
     row.get_by_role("button", name="Cancel: agent 2").click()
     page.get_by_role("button", name="Keep it").click()
-    assert _line(server) == [first, second]
+    assert _queue(server) == [first, second]
 
     row.get_by_role("button", name="Cancel: agent 2").click()
     page.get_by_role("button", name="Cancel the ticket").click()
     _said(page, "Cancelled: agent 2")
     expect(row).to_have_count(0)
-    assert _line(server) == [second]
+    assert _queue(server) == [second]
 
 
 def test_D1_bump_moves_to_the_front_and_undo_moves_back(server: Server, open_page: Opened) -> None:
@@ -41,13 +41,13 @@ def test_D1_bump_moves_to_the_front_and_undo_moves_back(server: Server, open_pag
     _, first, second = server.ask("umans/coder", "agent {number}", 3)
     page = open_page()
     page.get_by_role("button", name="Move to the front: agent 3").click()
-    _said(page, "At position 1 of 2 for umans now: agent 3")
-    assert _line(server) == [second, first]
-    expect(page.locator("#line-list tbody tr").first).to_contain_text("agent 3")
+    _said(page, "Now at position 1 of 2 for umans: agent 3")
+    assert _queue(server) == [second, first]
+    expect(page.locator("#queue-list tbody tr").first).to_contain_text("agent 3")
 
     page.get_by_role("button", name="Undo").click()
     _said(page, "Priority 0, position 2")
-    assert _line(server) == [first, second]
+    assert _queue(server) == [first, second]
 
 
 def test_D1_a_priority_is_set_in_the_details_of_a_ticket(server: Server, open_page: Opened) -> None:
@@ -58,7 +58,7 @@ def test_D1_a_priority_is_set_in_the_details_of_a_ticket(server: Server, open_pa
     page.get_by_label("Priority").fill("50")
     page.get_by_role("button", name="Set priority").click()
     _said(page, "Priority 50, position 1")
-    assert _line(server) == [second, first]
+    assert _queue(server) == [second, first]
 
 
 def test_D1_cap_and_cooldown_are_set_and_the_cap_can_be_undone(server: Server, open_page: Opened) -> None:
@@ -68,9 +68,9 @@ def test_D1_cap_and_cooldown_are_set_and_the_cap_can_be_undone(server: Server, o
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
     page.get_by_label("Cap: the most slots at once").fill("5")
     page.get_by_label("Cooldown in milliseconds").fill("1500")
-    page.get_by_role("button", name="Set", exact=True).click()
-    expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is 5, it was 1. 1 agent entered.")
-    expect(page.locator("#toasts")).to_contain_text("cools down for 1.5 s, it was 350 ms")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is now 5 (was 1). 1 agent started.")
+    expect(page.locator("#toasts")).to_contain_text("is now 1.5 s (was 350 ms)")
     assert (server.pool("umans")["cap"], server.pool("umans")["cooldown_ms"]) == (5, 1500)
 
     page.locator(".toast", has_text="The cap of").get_by_role("button", name="Undo").click()
@@ -83,7 +83,7 @@ def test_D1_a_bad_cap_is_not_sent(server: Server, open_page: Opened) -> None:
     page = open_page()
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
     page.get_by_label("Cap: the most slots at once").fill("0")
-    page.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("dialog")).to_be_visible()
     assert server.pool("umans")["cap"] == 2
 
@@ -95,8 +95,8 @@ def test_D1_a_cap_is_removed_after_a_question_and_comes_back_by_undo(server: Ser
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
     page.get_by_role("button", name="Remove the cap…").click()
     page.get_by_role("button", name="Remove the cap", exact=True).click()
-    _said(page, "umans (requests) is unlimited now, its cap was 1. 2 agents entered.")
-    assert _line(server) == []
+    _said(page, "umans (requests) is now unlimited (its cap was 1). 2 agents started.")
+    assert _queue(server) == []
     page.get_by_role("button", name="Undo").click()
     _said(page, "is 1 again")
     assert server.pool("umans")["cap"] == 1
@@ -108,10 +108,10 @@ def test_D1_pause_and_resume_say_what_they_did(server: Server, open_page: Opened
     page.get_by_role("button", name="Pause umans").click()
     page.get_by_label("15 minutes").check()
     page.get_by_role("button", name="Pause", exact=True).click()
-    _said(page, "Paused umans (requests) for 15 min: nobody new enters.")
+    _said(page, "Paused umans (requests) for 15 min: no new agents start.")
     assert server.pool("umans")["paused"]
     card = page.locator(".pool", has_text="umans")
-    expect(card).to_contain_text("paused, goes on in 14 min")
+    expect(card).to_contain_text("paused, resumes in 14 min")
 
     card.get_by_role("button", name="Resume umans").click()
     _said(page, "Resumed umans (requests).")
@@ -150,9 +150,9 @@ def test_D1_a_lease_is_taken_back_after_a_question(server: Server, open_page: Op
     server.caps(umans=1)
     (held,) = server.ask("umans/coder", "agent 1")
     page = open_page()
-    page.get_by_role("button", name="Take the lease back: agent 1").click()
-    page.get_by_role("button", name="Take it back", exact=True).click()
-    _said(page, "Taken back: agent 1")
+    page.get_by_role("button", name="Free the slot: agent 1").click()
+    page.get_by_role("button", name="Free the slot", exact=True).click()
+    _said(page, "Freed: agent 1")
     assert server.http("GET", "/v1/leases")["leases"] == []
     assert held in server.run("history", "--type", "reclaimed")
 
@@ -175,9 +175,9 @@ def test_D1_H5_without_the_token_the_page_only_looks(server: Server, context: ob
     try:
         reader.goto(server.url)
         expect(reader.locator(".banner.info")).to_contain_text("fleetgate open")
-        expect(reader.locator("#line-list tbody tr")).to_have_count(1)
-        expect(reader.locator("#line-list tbody td.do button:visible")).to_have_count(0)
+        expect(reader.locator("#queue-list tbody tr")).to_have_count(1)
+        expect(reader.locator("#queue-list tbody td.do button:visible")).to_have_count(0)
         expect(reader.locator(".pool-actions button:visible")).to_have_count(0)
-        expect(signed_in.locator("#line-list tbody td.do button:visible")).to_have_count(2)
+        expect(signed_in.locator("#queue-list tbody td.do button:visible")).to_have_count(2)
     finally:
         reader.close()

@@ -1,4 +1,4 @@
-"""A line of ten thousand does not freeze the page, and can be searched (SPEC D1)."""
+"""A queue of ten thousand does not freeze the page, and can be searched (rule D1)."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def test_D1_ten_thousand_in_the_queue_do_not_freeze_the_page(server: Server, ope
     held, *waiting = server.ask("umans/coder", "agent {number} of many", CROWD + 1)
     page = open_page()
     page.evaluate(WATCH)
-    expect(page.locator("#line-count")).to_have_text("10,000")
-    expect(page.locator("#line-list tbody tr")).to_have_count(25)
+    expect(page.locator("#queue-count")).to_have_text("10,000")
+    expect(page.locator("#queue-list tbody tr")).to_have_count(25)
 
     # Changes keep coming while somebody clicks.
     server.tell(*(cmd.Cancel(ident) for ident in waiting[1:200]))
-    expect(page.locator("#line-count")).to_have_text("9,801")
+    expect(page.locator("#queue-count")).to_have_text("9,801")
     page.get_by_role("button", name="Next page of the queue").click()
     expect(page.locator(".pager-text").first).to_have_text("26–50 of 9,801")
     server.release(held)
     expect(page.locator("#lease-list")).to_contain_text("agent 2 of many")
-    page.locator("#line-list .command").first.click()
+    page.locator("#queue-list .command").first.click()
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
 
     # A search looks at all of them.
     page.keyboard.press("/")
     page.keyboard.type("9876 many")
-    expect(page.locator("#line-list tbody tr").nth(5)).to_have_count(0)  # a random id may have these digits, too
-    expect(page.locator("#line-list tbody tr", has_text="agent 9876 of many")).to_have_count(1)
-    expect(page.locator("#line-count")).to_have_text(re.compile("^[1-5] of 9,80"))
+    expect(page.locator("#queue-list tbody tr").nth(5)).to_have_count(0)  # a random id may have these digits, too
+    expect(page.locator("#queue-list tbody tr", has_text="agent 9876 of many")).to_have_count(1)
+    expect(page.locator("#queue-count")).to_have_text(re.compile("^[1-5] of 9,80"))
     page.keyboard.press("Escape")
-    expect(page.locator("#line-list tbody tr")).to_have_count(25)
+    expect(page.locator("#queue-list tbody tr")).to_have_count(25)
     longest = max(page.evaluate("longTasks"), default=0)
     within(longest, LONGEST_MS, "ms that one task of the page took")
 
@@ -58,20 +58,20 @@ def test_D1_the_queue_is_filtered_by_words_and_by_pool(server: Server, open_page
     server.ask("umans/coder", "umans {number}", 4, project="shop")
     server.ask("acme/big", "acme {number}", 3, project="docs")
     page = open_page()
-    rows = page.locator("#line-list tbody tr")
+    rows = page.locator("#queue-list tbody tr")
     expect(rows).to_have_count(5)
-    page.get_by_label("Search the line").fill("shop coder")
+    page.get_by_label("Search the queue").fill("shop coder")
     expect(rows).to_have_count(3)
-    page.get_by_label("Search the line").fill("no such thing")
-    expect(page.locator("#line-list")).to_contain_text("Nothing in the queue matches")
-    page.get_by_label("Search the line").fill("")
-    page.get_by_role("button", name="2 in the queue for acme: show them").click()
+    page.get_by_label("Search the queue").fill("no such thing")
+    expect(page.locator("#queue-list")).to_contain_text("No matches in the queue")
+    page.get_by_label("Search the queue").fill("")
+    page.get_by_role("button", name="2 waiting for acme: show them").click()
     expect(rows).to_have_count(2)
-    expect(page.locator("#line-count")).to_have_text("2 of 5")
+    expect(page.locator("#queue-count")).to_have_text("2 of 5")
     # A pool with room is not what anybody waits for, even if those in the queue need it too.
     server.caps("agents", host=9, beta=1)
     server.ask("beta/x", "beta {number}", 3, kind="agents")
     host = page.locator(".pool", has_text="host:")
-    expect(host).to_contain_text("2 wait for other pools")
+    expect(host).to_contain_text("2 waiting for other pools")
     page.get_by_label("Waits for").select_option("Any pool")
     expect(rows).to_have_count(7)

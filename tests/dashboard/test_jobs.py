@@ -54,10 +54,10 @@ def test_D1_a_job_appears_waits_with_its_reason_runs_and_ends_while_one_looks(
         (tmp_path / "go").touch()
         expect(row).to_contain_text("succeeded")
     assert _state(server, ident) == "succeeded"
-    page.get_by_role("button", name="Ended").click()
+    page.get_by_role("button", name="Finished").click()
     expect(row).to_be_visible()
     page.get_by_role("button", name="Waiting", exact=False).first.click()
-    expect(page.locator("#job-list")).to_contain_text("None of these")
+    expect(page.locator("#job-list")).to_contain_text("No matching jobs")
 
 
 def test_D1_output_is_shown_as_it_is_printed_stderr_marked_and_never_as_markup(
@@ -76,7 +76,7 @@ def test_D1_output_is_shown_as_it_is_printed_stderr_marked_and_never_as_markup(
         output = page.get_by_role("log", name="Output")
         expect(output).to_contain_text("<img src=x onerror=alert(1)>")
         expect(output.locator(".err")).to_have_text("oops\n")
-        expect(page.get_by_role("dialog")).to_contain_text("Following as it prints")
+        expect(page.get_by_role("dialog")).to_contain_text("Following live")
         (tmp_path / "go").touch()
         expect(output).to_contain_text("last")
         expect(page.get_by_role("dialog")).not_to_contain_text("Following")
@@ -99,15 +99,15 @@ def test_D1_a_job_that_runs_is_ended_after_a_question_and_run_anew(server: Serve
         page.get_by_role("button", name="Keep it").click()
         assert _state(server, ident) == "running"
         page.get_by_role("button", name="Cancel the job: endless").click()
-        page.get_by_role("button", name="End the job").click()
-        expect(page.locator("#toasts")).to_contain_text(re.compile("(Is being ended|Cancelled): endless"))
+        page.get_by_role("button", name="Stop the job").click()
+        expect(page.locator("#toasts")).to_contain_text(re.compile("(Stopping|Cancelled): endless"))
         expect(row).to_contain_text("cancelled")
     assert "HTTP client" in job_store.view(server.gate, ident).job.why
 
-    page.get_by_role("button", name="Run anew: endless").click()
-    expect(page.locator("#toasts")).to_contain_text("In the queue anew: endless")
+    page.get_by_role("button", name="Run again: endless").click()
+    expect(page.locator("#toasts")).to_contain_text("Queued again: endless")
     wait_until("it is in the queue", lambda: _state(server, ident) == "queued")
-    page.locator(".toast", has_text="In the queue anew").get_by_role("button", name="Undo").click()
+    page.locator(".toast", has_text="Queued again").get_by_role("button", name="Undo").click()
     wait_until("it is not", lambda: _state(server, ident) == "cancelled")
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ CAPS = {
     "model": '"fake/*-*" = 4\n"other/*" = 4',
     "fixed": 'fake = { cap = 4, on_429 = "fixed" }',
 }
+FIRST_BACKOFF_S = 1.0  # of a call that was refused without a hint; see core/pools/backoff.py
 HOLD = "1500ms"
 MOST = 5  # calls within two HOLDs, one after the other: at 0, 1 and 3 s; the pause of a pool begins with half a second
 
@@ -76,11 +78,18 @@ def test_a_refusal_holds_back_who_refused_and_the_next_candidate_is_used_at_once
     for outcome in REFUSALS if to else ():
         if to == "fake" and outcome in ("quota", "window"):
             continue  # the other model is of the same account, which has nothing left
-        answers = [gate.chat(body=_body("m", outcome), x_api_key=f"key-{outcome}") for _ in range(3)]
+        began = monotonic()
+        answers, ended = [], []
+        for _ in range(3):
+            answers.append(gate.chat(body=_body("m", outcome), x_api_key=f"key-{outcome}"))
+            ended.append(monotonic() - began)
         assert [answer.status for answer in answers] == [200] * 3, (outcome, answers[0].body)
-        assert [answer.headers["x-fleetgate-attempts"] for answer in answers] == ["2", "1", "1"], outcome
+        attempts = [answer.headers["x-fleetgate-attempts"] for answer in answers]
+        # On a slow machine the backoff may be over before the last request: then the model is tried once more.
+        in_time = sum(end < FIRST_BACKOFF_S for end in ended[1:])
+        assert attempts[: 1 + in_time] == ["2", *["1"] * in_time], (outcome, ended)
         assert all(f"n-{outcome}" in answer.headers["x-fleetgate-model"] for answer in answers)
-        assert _calls(one, other)[f"m-{outcome}"] == 1, outcome
+        assert _calls(one, other)[f"m-{outcome}"] == attempts.count("2"), (outcome, attempts)
 
     def ask_twice(outcome: str) -> set[int]:
         headers = {"x_api_key": f"other-key-{outcome}", "x_fleetgate_hold": HOLD}

@@ -1,39 +1,40 @@
-// What a person can do here. Each says what it did, and offers the way back where there is one.
+// The actions on pools, tickets, leases and backoffs. Each reports what it did, and offers to undo it where that is possible.
 import { send } from "./api.js";
 import { now } from "./clock.js";
 import { confirm } from "./dialogs.js";
-import { duration, place, setting, some, who } from "./format.js";
-import { forgetLine, readNow } from "./refresh.js";
+import { duration, place, setting, some, who, words } from "./format.js";
+import { forgetQueue, readNow } from "./refresh.js";
 import { store, update } from "./store.js";
 import { say } from "./toasts.js";
 
-/** Do it, then say so; a refusal is said as the service says it. @param {() => Promise<void>} doing */
-export async function attempt(doing) {
+/** Run an action and read the state again; a refusal is shown in the words of the service. @param {() => Promise<void>} action */
+export async function attempt(action) {
   try {
-    await doing();
+    await action();
   } catch (error) {
     if (error.status === 401) update({ session: { ...store.session, may_change: false } });
     say(`Not done: ${error.message}.`, { bad: true });
   }
-  forgetLine();
+  forgetQueue();
   await readNow();
 }
 
-const entered = (answer) => (answer.entered ? ` ${some(answer.entered, "agent")} entered.` : "");
+const started = (answer) => (answer.entered ? ` ${some(answer.entered, "agent")} started.` : "");
 const named = (item) => item.command || item.id;
 const short = (item) => (named(item).length > 60 ? `${named(item).slice(0, 58)}…` : named(item));
 
 /** Pools of both kinds can have the same name. */
 export const titled = (pool) => `${pool.pool} (${pool.kind})`;
 
-// The line.
+// The queue.
 
 export async function cancel(ticket) {
   const sure = await confirm({
-    title: "Take it out of the queue?",
-    text: `${who(ticket.holder, ticket.client)} waits at position ${place(ticket)}. It is told that it was cancelled, and loses its place.`,
+    title: "Cancel this ticket?",
+    text: `${who(ticket.holder, ticket.client)} is waiting at position ${place(ticket)}. It leaves the queue and loses its place.`,
     detail: named(ticket),
     yes: "Cancel the ticket",
+    no: "Keep it",
   });
   if (!sure) return;
   await attempt(async () => {
@@ -46,10 +47,10 @@ export function bump(ticket) {
   return attempt(async () => {
     const answer = await send("POST", `/v1/tickets/${encodeURIComponent(ticket.id)}/bump`, {});
     if (answer.entered) {
-      say(`Went to the front and entered: ${short(ticket)}`);
+      say(`Moved to the front and started: ${short(ticket)}`);
     } else {
       const undo = () => setPriority(ticket, ticket.priority, false);
-      say(`At position ${place(answer)} now: ${short(ticket)}`, { undo });
+      say(`Now at position ${place(answer)}: ${short(ticket)}`, { undo });
     }
   });
 }
@@ -58,7 +59,7 @@ export function setPriority(ticket, priority, undoable = true) {
   return attempt(async () => {
     const answer = await send("POST", `/v1/tickets/${encodeURIComponent(ticket.id)}/bump`, { priority });
     const undo = undoable ? () => setPriority(ticket, ticket.priority, false) : undefined;
-    if (answer.entered) say(`Priority ${priority}, and entered: ${short(ticket)}`);
+    if (answer.entered) say(`Priority ${priority}, started: ${short(ticket)}`);
     else say(`Priority ${priority}, position ${place(answer)}: ${short(ticket)}`, { undo });
   });
 }
@@ -67,15 +68,15 @@ export function setPriority(ticket, priority, undoable = true) {
 
 export async function release(lease) {
   const sure = await confirm({
-    title: "Take the lease back?",
-    text: `${who(lease.holder, lease.client, lease.child_pid)} keeps running, but its ${some(lease.slots, "slot")} can be lent to somebody else at once, so more may run than the limit allows.`,
+    title: "Free this slot?",
+    text: `${who(lease.holder, lease.client, lease.child_pid)} keeps running, but another agent can get its ${some(lease.slots, "slot")} at once, so more may run than the limit allows.`,
     detail: named(lease),
-    yes: "Take it back",
+    yes: "Free the slot",
   });
   if (!sure) return;
   await attempt(async () => {
     const answer = await send("POST", `/v1/leases/${encodeURIComponent(lease.id)}/release`, { force: true });
-    say(answer.released ? `Taken back: ${short(lease)}${entered(answer) && `.${entered(answer)}`}` : `It had ended already: ${short(lease)}`);
+    say(answer.released ? `Freed: ${short(lease)}${started(answer) && `.${started(answer)}`}` : `Had already ended: ${short(lease)}`);
   });
 }
 
@@ -84,7 +85,7 @@ export async function release(lease) {
 export function restore(pool) {
   return attempt(async () => {
     const answer = await send("POST", "/v1/restore", { pool: pool.pool, kind: pool.kind });
-    say(`Restored: the limit of ${titled(pool)} is ${answer.cap ?? pool.auto_reduced_from} again.${entered(answer)}`);
+    say(`Restored: the limit of ${titled(pool)} is ${answer.cap ?? pool.auto_reduced_from} again.${started(answer)}`);
   });
 }
 
@@ -92,8 +93,8 @@ export function pause(pool, forS = null) {
   return attempt(async () => {
     const body = { target: pool.pool, kind: pool.kind };
     await send("POST", "/v1/pause", forS === null ? body : { ...body, for_s: forS });
-    const until = forS === null ? "until somebody resumes it" : `for ${duration(forS * 1000)}`;
-    say(`Paused ${titled(pool)} ${until}: nobody new enters.`, { undo: () => resume(pool, false) });
+    const until = forS === null ? "until you resume it" : `for ${duration(forS * 1000)}`;
+    say(`Paused ${titled(pool)} ${until}: no new agents start.`, { undo: () => resume(pool, false) });
   });
 }
 
@@ -101,7 +102,7 @@ export function resume(pool, undoable = true) {
   const left = pool.paused_until ? Math.max(1, (Date.parse(pool.paused_until) - now()) / 1000) : null;
   return attempt(async () => {
     const answer = await send("POST", "/v1/resume", { target: pool.pool, kind: pool.kind });
-    say(`Resumed ${titled(pool)}.${entered(answer)}`, { undo: undoable ? () => pause(pool, left) : undefined });
+    say(`Resumed ${titled(pool)}.${started(answer)}`, { undo: undoable ? () => pause(pool, left) : undefined });
   });
 }
 
@@ -110,15 +111,15 @@ export function setCap(pool, cap) {
   return attempt(async () => {
     const answer = await send("PUT", "/v1/caps", { selector: pool.selector, kind: pool.kind, cap });
     const undo = answer.was ? () => capBack(pool, answer.was) : undefined;
-    say(`The cap of ${pool.selector} (${pool.kind}) is ${answer.cap}, it was ${told(answer.was)}.${entered(answer)}`, { undo });
+    say(`The cap of ${pool.selector} (${pool.kind}) is now ${answer.cap} (was ${capText(answer.was)}).${started(answer)}`, { undo });
   });
 }
 
-/** No cap at all, whatever the file says. */
+/** Remove the cap, whatever the config file says. */
 export async function removeCap(pool) {
   const sure = await confirm({
     title: "Remove the cap?",
-    text: `Everybody who waits for ${pool.selector} (${pool.kind}) enters at once, and nothing limits it any more. Its pause and its reduction are forgotten.`,
+    text: `All agents waiting for ${pool.selector} (${pool.kind}) start at once, and nothing limits it any more. This also ends its pause and its automatic reduction.`,
     yes: "Remove the cap",
   });
   if (!sure) return;
@@ -126,27 +127,27 @@ export async function removeCap(pool) {
     const query = new URLSearchParams({ selector: pool.selector, kind: pool.kind });
     const answer = await send("DELETE", `/v1/caps?${query}`);
     const undo = answer.was ? () => capBack(pool, answer.was) : undefined;
-    say(`${pool.selector} (${pool.kind}) is unlimited now, its cap was ${told(answer.was)}.${entered(answer)}`, { undo });
+    say(`${pool.selector} (${pool.kind}) is now unlimited (its cap was ${capText(answer.was)}).${started(answer)}`, { undo });
   });
 }
 
-/** Forget what was set at run time. */
+/** Drop the cap that was set at run time. */
 export function resetCap(pool) {
   return attempt(async () => {
     const answer = await send("POST", "/v1/caps/reset", { selector: pool.selector, kind: pool.kind });
-    const now_ = answer.source ? `${told(answer)} again, from the ${answer.source}` : "unlimited: nothing else caps it";
+    const text = answer.source ? `${capText(answer)} again, from the ${answer.source}` : "removed: nothing else caps it";
     const undo = answer.was ? () => capBack(pool, answer.was) : undefined;
-    say(`The cap of ${pool.selector} (${pool.kind}) is ${now_}.${entered(answer)}`, { undo });
+    say(`The cap of ${pool.selector} (${pool.kind}) is ${text}.${started(answer)}`, { undo });
   });
 }
 
-const told = (was) => (!was ? "none" : was.auto ? "automatic" : String(was.cap));
+const capText = (was) => (!was ? "none" : was.auto ? "automatic" : String(was.cap));
 
 function capBack(pool, was) {
   return attempt(async () => {
     const cap = was.auto ? "auto" : was.cap;
     const answer = await send("PUT", "/v1/caps", { selector: pool.selector, kind: pool.kind, cap });
-    say(`Undone: the cap of ${pool.selector} (${pool.kind}) is ${told(was)} again.${entered(answer)}`);
+    say(`Undone: the cap of ${pool.selector} (${pool.kind}) is ${capText(was)} again.${started(answer)}`);
   });
 }
 
@@ -156,8 +157,8 @@ export function setCooldown(pool, cooldownMs, undoable = true) {
     const answer = await send("PUT", "/v1/cooldown", body);
     const was = answer.was_ms;
     const undo = undoable && was !== null ? () => setCooldown(pool, was, false) : undefined;
-    const before = was === null ? "" : `, it was ${setting(was)}`;
-    say(`A slot of ${pool.selector} (${pool.kind}) now cools down for ${setting(answer.cooldown_ms)}${before}.`, { undo });
+    const before = was === null ? "" : ` (was ${setting(was)})`;
+    say(`The cooldown of ${pool.selector} (${pool.kind}) is now ${setting(answer.cooldown_ms)}${before}.`, { undo });
   });
 }
 
@@ -167,14 +168,14 @@ export async function clearBackoff(backoff) {
   const left = Date.parse(backoff.until) - now();
   const sure = await confirm({
     title: "Use it again now?",
-    text: `${backoff.key} is backed off for another ${duration(left, true)} because of ${backoff.reason}. If the provider still refuses, it is backed off anew.`,
+    text: `${backoff.key} is backed off for another ${duration(left, true)} (${words(backoff.reason)}). If the provider still refuses it, it is backed off again.`,
     yes: "Clear the backoff",
   });
   if (!sure) return;
   await attempt(async () => {
     const query = new URLSearchParams({ key: backoff.key });
     const answer = await send("DELETE", `/v1/backoffs?${query}`);
-    say(`Cleared the backoff of ${backoff.key}.${entered(answer)}`, { undo: () => backOff(backoff) });
+    say(`Cleared the backoff of ${backoff.key}.${started(answer)}`, { undo: () => backOff(backoff) });
   });
 }
 

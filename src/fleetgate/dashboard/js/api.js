@@ -1,10 +1,10 @@
-// Asking the service. An answer that is an error is thrown as the service's own sentence.
+// Requests to the service. An error is thrown with the sentence of the service.
 import { sessionHeaders } from "./session.js";
 
 const TIMEOUT_MS = 20_000;
 
 export class Refused extends Error {
-  /** @param {number} status  0: nobody answered */
+  /** @param {number} status  0: the service did not answer */
   constructor(status, message, reason = "") {
     super(message);
     this.status = status;
@@ -13,12 +13,12 @@ export class Refused extends Error {
 }
 
 /** @param {string} path @param {AbortSignal} [signal]  ends it early @returns {Promise<any>} */
-export const get = (path, signal) => ask("GET", path, undefined, signal);
+export const get = (path, signal) => request("GET", path, undefined, signal);
 
 /** @returns {Promise<any>} */
-export const send = (method, path, body) => ask(method, path, body);
+export const send = (method, path, body) => request(method, path, body);
 
-async function ask(method, path, body, signal) {
+async function request(method, path, body, signal) {
   const headers = { ...sessionHeaders(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   const given = body === undefined ? { headers } : { headers, body: JSON.stringify(body) };
   const late = new AbortController();
@@ -33,20 +33,20 @@ async function ask(method, path, body, signal) {
   }
 }
 
-/** @param {Promise<Response>} asked */
-async function read(asked) {
+/** @param {Promise<Response>} sent */
+async function read(sent) {
   let answer;
   try {
-    answer = await asked;
+    answer = await sent;
   } catch {
     throw new Refused(0, "the service does not answer");
   }
-  let told = null;
+  let content = null;
   try {
-    told = await answer.json();
+    content = await answer.json();
   } catch {
-    if (answer.ok) throw new Refused(0, "the service broke off its answer");
+    if (answer.ok) throw new Refused(0, "the answer of the service broke off");
   }
-  if (!answer.ok) throw new Refused(answer.status, told?.error ?? `the service answered ${answer.status}`, told?.reason);
-  return told;
+  if (!answer.ok) throw new Refused(answer.status, content?.error ?? `the service answered ${answer.status}`, content?.reason);
+  return content;
 }

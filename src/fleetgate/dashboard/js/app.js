@@ -1,4 +1,4 @@
-// The page: everything set up, then kept up to date by the stream of events.
+// The start of the page: sets up every section, then keeps them up to date with the stream of events.
 import { get } from "./api.js";
 import { setUpBackoffs, tickBackoffs } from "./backoffs.js";
 import * as banners from "./banners.js";
@@ -65,7 +65,7 @@ document.addEventListener("visibilitychange", () => {
 let started = false;
 onChange(["phase"], start);
 
-/** Once the state was read: what happened lately, then what happens. */
+/** Once the state has been read: the latest events, then the stream. */
 async function start() {
   if (started || store.phase !== "ready") return;
   started = true;
@@ -76,7 +76,7 @@ async function start() {
     const { events } = await get(`/v1/history?since=${Math.max(0, seq - 60)}&limit=60`);
     update({ events: events.reduce(remember, store.events) });
   } catch {
-    // The list fills as things happen.
+    // The list fills as events arrive.
   }
 }
 

@@ -1,4 +1,4 @@
-// Models and accounts that are not used for a while, and for how long still.
+// The list of backoffs: models and accounts that are not used for a while, with the time left.
 import * as actions from "./actions.js";
 import { now, setTime, timeNode } from "./clock.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
@@ -7,7 +7,7 @@ import { mayChange, onChange, store } from "./store.js";
 import { nothing } from "./table.js";
 
 const list = h("ul", { class: "backoffs" });
-const empty = nothing("Nothing is backed off", "A model or an account that a provider refuses is listed here until it may be used again.");
+const empty = nothing("No backoffs", "A model or account that a provider refuses is listed here until it can be used again.");
 
 export function setUpBackoffs() {
   byId("backoff-list").append(list, empty);
@@ -21,7 +21,7 @@ function draw() {
   reconcile(list, store.backoffs, (backoff) => backoff.key, make, change);
 }
 
-/** How much of the time has passed, every second. */
+/** Draw how much of the time has passed; called every second. */
 export function tickBackoffs() {
   for (const node of /** @type {any} */ (list.children)) drawMeter(node);
 }
@@ -54,7 +54,7 @@ function change(node, backoff) {
   setTime(p.left, backoff.until);
   const parts = [backoff.scope];
   if (backoff.manual) parts.push("set by hand");
-  if (backoff.probing) parts.push(`${backoff.probing} tries it out`);
+  if (backoff.probing) parts.push(`${backoff.probing} is testing it`);
   text(p.scope, parts.join(" · "));
   const evidence = backoff.manual ? "" : (backoff.evidence ?? "");
   text(p.evidence, evidence);

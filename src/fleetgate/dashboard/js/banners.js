@@ -1,10 +1,10 @@
-// Above everything: cut off, not allowed to change anything, and what a person should know about a pool.
+// The banners at the top: connection lost, store trouble, read-only, and notices about pools.
 import * as actions from "./actions.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
 import { icon } from "./icons.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 
-const BLINK_MS = 900; // a stream that comes back at once is not worth a word
+const BLINK_MS = 900; // a stream that is back within this time is not mentioned
 
 /** @type {() => void} */
 let retryNow = () => {};
@@ -14,7 +14,7 @@ export function setUpBanners(retry) {
   onChange(["pools", "session", "connection", "trouble", "phase"], draw);
 }
 
-/** The countdown; called every second. */
+/** Draw the banners with the countdown; called every second. */
 export function draw() {
   const { state, retryAt, lostAt } = store.connection;
   const cutOff = store.phase === "ready" && lostAt > 0 && Date.now() - lostAt > BLINK_MS;
@@ -24,16 +24,16 @@ export function draw() {
     const left = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
     const next = state === "connecting" ? "Reconnecting…" : left > 0 ? `Reconnecting in ${left} s.` : "Reconnecting…";
     banners.push({
-      key: "cut-off", tone: "bad", icon: "offline", title: "The service does not answer.",
-      text: `${next} What you see is how it was last; agents are not affected.`,
+      key: "cut-off", tone: "bad", icon: "offline", title: "The service is not responding.",
+      text: `${next} This page shows the last known state; agents are not affected.`,
       button: "Try now", act: retryNow,
     });
   }
-  if (store.trouble && !cutOff) banners.push({ key: "trouble", tone: "bad", icon: "warn", title: "The store is in trouble.", text: store.trouble });
+  if (store.trouble && !cutOff) banners.push({ key: "trouble", tone: "bad", icon: "warn", title: "The store has a problem.", text: store.trouble });
   if (store.phase === "ready" && !mayChange()) {
     banners.push({
-      key: "read-only", tone: "info", icon: "info", title: "You can look, not change.",
-      text: "To manage the gate from this browser, type this on its machine:", code: "fleetgate open",
+      key: "read-only", tone: "info", icon: "info", title: "Read-only.",
+      text: "To make changes from this browser, run this on the machine of the service:", code: "fleetgate open",
     });
   }
   for (const pool of store.pools.filter((each) => each.notice)) {
@@ -49,8 +49,8 @@ export function draw() {
 
 function noticeOf(pool) {
   if (!pool.auto_reduced) return pool.notice;
-  if (pool.on_429 === "adapt") return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it recovers by itself.`;
-  return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it stays lower until somebody restores it.`;
+  if (pool.on_429 === "adapt") return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it recovers automatically.`;
+  return `was reduced to ${pool.limit} after a rate limit. Its cap is ${pool.auto_reduced_from}; it stays lower until you restore it.`;
 }
 
 function make() {

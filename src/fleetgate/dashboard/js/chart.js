@@ -1,5 +1,5 @@
-// The history: slots in flight under their limit, below them the line, and every rate limit as a mark. The line has a
-// scale of its own: it may be a thousand times longer than there are slots.
+// The history chart: running slots under their limit, below them the queue, and a mark for every rate limit. The queue
+// has its own scale: it may be a thousand times longer than there are slots.
 import { attr, byId, h, reconcile, s, show, text } from "./dom.js";
 import { clock, count, some } from "./format.js";
 import { now } from "./clock.js";
@@ -20,10 +20,10 @@ const HEIGHT = 196;
 const drawing = s("svg", { class: "chart-drawing", "aria-hidden": "true" });
 const cross = s("line", { class: "cross", y1: UPPER.top, y2: MARKS.top + MARKS.height });
 const plot = h("div", {
-  class: "chart-plot", role: "slider", tabindex: "0", "aria-label": "Moment in the history", "aria-valuemin": "0",
+  class: "chart-plot", role: "slider", tabindex: "0", "aria-label": "Time in the history", "aria-valuemin": "0",
 });
 const legend = h("ul", { class: "chart-legend" });
-const nothingYet = h("p", { class: "chart-empty", text: "The history begins when the service starts: it takes a moment." });
+const nothingYet = h("p", { class: "chart-empty", text: "The history begins when the service starts. The first points appear in a few seconds." });
 let width = 640;
 /** The sample under the pointer; null: the newest. @type {number | null} */
 let pointed = null;
@@ -157,7 +157,7 @@ function nearest(px) {
   return best;
 }
 
-/** Tell one moment: the one pointed at, else the newest. */
+/** Show the values of one sample: the one that is pointed at, otherwise the newest. */
 function point(place) {
   pointed = place;
   const at = points[place ?? points.length - 1];
@@ -167,13 +167,13 @@ function point(place) {
   attr(plot, "aria-valuenow", Math.max(0, place ?? points.length - 1));
   const when = !at ? "" : place === null ? "now" : clock(at.t, true);
   const rows = !at ? [] : [
-    ["used", "In flight", count(at.used)],
+    ["used", "Running", count(at.used)],
     ["limit", "Limit", at.limit === null ? null : count(at.limit)],
-    ["queued", "In the queue", count(at.queued)],
-    ["hit", "429s", count(at.hits)],
+    ["queued", "Waiting", count(at.queued)],
+    ["hit", "Rate limits", count(at.hits)],
     ["when", when, ""],
   ].filter(([, , value]) => value !== null);
-  attr(plot, "aria-valuetext", at ? `${when}: ${at.used} in flight${at.limit === null ? "" : `, limit ${at.limit}`}, ${at.queued} in the queue, ${some(at.hits, "rate limit")}` : "no data yet");
+  attr(plot, "aria-valuetext", at ? `${when}: ${at.used} running${at.limit === null ? "" : `, limit ${at.limit}`}, ${at.queued} waiting, ${some(at.hits, "rate limit")}` : "no data yet");
   reconcile(legend, rows, ([kind]) => kind, ([kind]) => h("li", { class: `key ${kind}` }, h("span", {}), h("b", {})), (node, [, label, value]) => {
     text(node.children[0], label);
     text(node.children[1], value);

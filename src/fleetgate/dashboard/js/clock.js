@@ -4,7 +4,7 @@ import { duration, exact } from "./format.js";
 
 let skewMs = 0;
 
-/** Learn the server's time from an answer's own moment. */
+/** Learn the server's time from the time in an answer. */
 export function learn(iso) {
   if (iso) skewMs = Date.parse(iso) - Date.now();
 }
@@ -18,7 +18,7 @@ const MODES = {
   left: (ms) => (ms > 0 ? duration(ms + 999, true) : "now"),
 };
 
-/** A `<time>` that keeps itself right; the exact moment is its title. @param {"ago" | "age" | "left"} mode */
+/** A `<time>` that stays up to date; the exact time is its title. @param {"ago" | "age" | "left"} mode */
 export function timeNode(iso, mode, props = {}) {
   const node = h("time", { ...props, "data-mode": mode });
   setTime(node, iso);
@@ -36,18 +36,18 @@ export function setTime(node, iso) {
     node.dateTime = iso;
     node.title = exact(iso);
   }
-  tell(node);
+  draw(node);
 }
 
-function tell(node) {
+function draw(node) {
   if (node.dateTime) text(node, MODES[node.dataset.mode](Date.parse(node.dateTime) - now()));
 }
 
-/** Once a second, while anybody looks. @param {() => void} then */
+/** Update all times once a second while the page is visible. @param {() => void} then */
 export function tick(then) {
   setInterval(() => {
     if (document.hidden) return;
-    for (const node of document.querySelectorAll("time[data-mode]")) tell(node);
+    for (const node of document.querySelectorAll("time[data-mode]")) draw(node);
     then();
   }, 1000);
 }

@@ -1,4 +1,4 @@
-// All that is known of one ticket or lease, with what can be done about it.
+// The dialogs with the details of one ticket or lease, and the actions on it.
 import * as actions from "./actions.js";
 import { timeNode } from "./clock.js";
 import { dialog, facts, field } from "./dialogs.js";
@@ -14,19 +14,19 @@ export async function showTicket(ticket) {
     wide: true,
     body: (close) => [
       facts([
-        ["Waits because", `${reasonName(reason.code)}: ${reason.text}`],
+        ["Reason", `${reasonName(reason.code)}: ${reason.text}`],
         ["Until", moment(reason.until, "left")],
-        ["Pools in the way", reason.pools.join(", ")],
-        ["Starts", estimate(ticket.estimate_s)],
+        ["Blocked by", reason.pools.join(", ")],
+        ["Expected start", estimate(ticket.estimate_s)],
         ["Models", ticket.models.join(", ")],
-        ["Asks for", `${some(ticket.slots, "slot")}, ${ticket.kind}`],
+        ["Needs", `${some(ticket.slots, "slot")}, ${ticket.kind}`],
         ["Priority", String(ticket.priority)],
         ["Project", ticket.project],
-        ["Who", who(ticket.holder, ticket.client)],
+        ["Holder", who(ticket.holder, ticket.client)],
         ["Role", ticket.role],
         ["Key", ticket.key],
-        ["In the queue since", moment(ticket.queued_at, "ago")],
-        ["Counts since", ticket.since === ticket.queued_at ? null : moment(ticket.since, "ago")],
+        ["Waiting since", moment(ticket.queued_at, "ago")],
+        ["Age counts from", ticket.since === ticket.queued_at ? null : moment(ticket.since, "ago")],
         ["Expires", moment(ticket.expires_at, "left")],
       ]),
       mayChange() ? ticketActions(ticket, close) : h("span", { hidden: true }),
@@ -47,7 +47,7 @@ function ticketActions(ticket, close) {
       h("button", { type: "submit", class: "button", text: "Set priority" })),
     h("div", { class: "dialog-foot" },
       h("button", { type: "button", class: "button danger", text: "Cancel the ticket…", on: { click: () => close(() => actions.cancel(ticket)) } }),
-      h("button", { type: "button", class: "button primary", text: "To the front", on: { click: () => close(() => actions.bump(ticket)) } })));
+      h("button", { type: "button", class: "button primary", text: "Move to front", on: { click: () => close(() => actions.bump(ticket)) } })));
 }
 
 export async function showLease(lease) {
@@ -59,27 +59,27 @@ export async function showLease(lease) {
       facts([
         ["Model", lease.model],
         ["Holds", `${some(lease.slots, "slot")}, ${lease.kind}`],
-        ["In the pools", lease.pools.join(", ")],
+        ["Pools", lease.pools.join(", ")],
         ["Project", lease.project],
-        ["Who", who(lease.holder, lease.client)],
-        ["Agent's process", lease.child_pid === null ? null : String(lease.child_pid)],
+        ["Holder", who(lease.holder, lease.client)],
+        ["Agent process", lease.child_pid === null ? null : String(lease.child_pid)],
         ["Role", lease.role],
         ["Key", lease.key],
-        ["Held since", moment(lease.granted_at, "ago")],
+        ["Running since", moment(lease.granted_at, "ago")],
         ["Waited before", duration(lease.waited_s * 1000, true)],
-        ["Taken back in", moment(lease.ends_at, "left")],
-        ["To be renewed in", moment(lease.renew_by, "left")],
+        ["Slot freed in", moment(lease.ends_at, "left")],
+        ["Renewal due in", moment(lease.renew_by, "left")],
       ]),
       mayChange()
         ? h("div", { class: "dialog-foot" },
-            h("button", { type: "button", class: "button danger", text: "Take it back…", on: { click: () => close(() => actions.release(lease)) } }))
+            h("button", { type: "button", class: "button danger", text: "Free the slot…", on: { click: () => close(() => actions.release(lease)) } }))
         : h("span", { hidden: true }),
     ],
   });
   if (act) await act();
 }
 
-/** Relative and exact: here there is room for both. */
+/** A time, relative and exact. */
 function moment(iso, mode) {
   return iso ? h("span", {}, timeNode(iso, mode), h("span", { class: "exact", text: exact(iso) })) : null;
 }

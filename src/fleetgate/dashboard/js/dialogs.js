@@ -29,7 +29,7 @@ export function dialog({ title, kicker = "", body, wide = false }) {
     const heading = h("div", {}, kicker ? h("p", { class: "kicker", text: kicker }) : null, h("h2", { id, text: title }));
     node.append(h("header", { class: "dialog-head" }, heading, dismiss), ...body(close));
     node.addEventListener("click", (event) => {
-      if (event.target === node) close(null); // beside it
+      if (event.target === node) close(null); // outside the dialog
     });
     node.addEventListener("close", () => {
       node.remove();
@@ -42,11 +42,11 @@ export function dialog({ title, kicker = "", body, wide = false }) {
 }
 
 /**
- * Ask before something is taken away. The way back has the focus.
+ * Ask for confirmation. "Cancel" has the focus.
  * @param {{title: string, text: string, detail?: string, yes: string, no?: string, danger?: boolean}} options
  * @returns {Promise<boolean>}
  */
-export async function confirm({ title, text, detail = "", yes, no = "Keep it", danger = true }) {
+export async function confirm({ title, text, detail = "", yes, no = "Cancel", danger = true }) {
   const answer = await dialog({
     title,
     body: (close) => [

@@ -1,4 +1,4 @@
-// Making and changing elements. Text is only ever set as text: commands and evidence come from anybody.
+// Functions that create and change elements. Text is only ever set as text: commands and evidence can contain anything.
 
 const SVG = "http://www.w3.org/2000/svg";
 

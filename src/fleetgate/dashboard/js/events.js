@@ -1,4 +1,4 @@
-// The last things that happened, newest first.
+// The list of the latest events, newest first.
 import { timeNode } from "./clock.js";
 import { byId, h, reconcile, show } from "./dom.js";
 import { onChange, store } from "./store.js";
@@ -9,7 +9,7 @@ const QUIET = new Set(["usage_asked", "usage_answered", "renewed", "claimed", "o
 const BAD = new Set(["reduced", "reclaimed", "backed_off", "expired", "bypassed", "returned"]);
 
 const list = h("ol", { class: "events", reversed: true });
-const empty = nothing("Nothing happened yet", "Grants, releases, pauses and rate limits appear here as they happen.");
+const empty = nothing("No events yet", "Grants, releases, pauses and rate limits appear here as they happen.");
 
 export function setUpEvents() {
   byId("event-list").append(list, empty);

@@ -12,12 +12,12 @@ export const count = (n) => whole.format(n);
 /** "1 slot", "3 slots" */
 export const some = (n, word, plural = `${word}s`) => `${count(n)} ${n === 1 ? word : plural}`;
 
-/** A moment in full, in the reader's own zone. */
+/** Date and time in the time zone of the reader. */
 export const exact = (iso) => (iso ? full.format(new Date(iso)) : "");
 
 export const clock = (ms, seconds = false) => (seconds ? withSeconds : clockOnly).format(ms);
 
-/** How long, in at most two units: 0 s, 42 s, 4 min, 2 h 10 min, 3 d 4 h. `fine` tells the seconds of minutes too. */
+/** How long, in at most two units: 0 s, 42 s, 4 min, 2 h 10 min, 3 d 4 h. With `fine`, minutes below ten have seconds too. */
 export function duration(ms, fine = false) {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   if (seconds < 60) return `${seconds} s`;
@@ -55,7 +55,7 @@ export function estimate(range) {
 /** `host:pid`, the client's name, or that it is a job. */
 export function who(holder, client, pid = null) {
   if (client) return client;
-  if (!holder) return "a job"; // that nobody has offered to run yet
+  if (!holder) return "a job"; // that no worker has offered to run yet
   const number = pid ?? holder.pid;
   return number === null ? holder.host : `${holder.host}:${number}`;
 }

@@ -1,4 +1,4 @@
-// What a person can do about a job.
+// The actions on jobs.
 import { attempt } from "./actions.js";
 import { send } from "./api.js";
 import { confirm } from "./dialogs.js";
@@ -9,14 +9,14 @@ const named = (job) => job.name ?? job.command.join(" ");
 const short = (job) => (named(job).length > 60 ? `${named(job).slice(0, 58)}…` : named(job));
 
 /** @param {"cancel" | "retry" | "approve"} what */
-function ask(job, what) {
+function post(job, what) {
   return send("POST", `/v1/jobs/${encodeURIComponent(job.id)}/${what}`);
 }
 
-function doing(act) {
+function act(change) {
   return attempt(async () => {
     try {
-      await act();
+      await change();
     } finally {
       readJobs();
     }
@@ -26,40 +26,41 @@ function doing(act) {
 export async function cancelJob(job) {
   const runs = job.state === "running";
   const sure = await confirm({
-    title: runs ? "End this job?" : "Take this job out of the queue?",
+    title: runs ? "Stop this job?" : "Cancel this job?",
     text: runs
-      ? "Its agent is told to end, and killed after 10 seconds. It is not tried again."
-      : "It loses its place and does not run. It can be run anew later.",
+      ? "Its agent is asked to stop, and killed after 10 seconds. It is not retried."
+      : "It loses its place and does not run. You can run it again later.",
     detail: job.command.join(" "),
-    yes: runs ? "End the job" : "Cancel the job",
+    yes: runs ? "Stop the job" : "Cancel the job",
+    no: "Keep it",
   });
-  if (sure) await doing(() => cancelNow(job));
+  if (sure) await act(() => cancelNow(job));
 }
 
 async function cancelNow(job) {
-  const answer = await ask(job, "cancel");
-  say(answer.ending ? `Is being ended: ${short(job)}` : `Cancelled: ${short(job)}`);
+  const answer = await post(job, "cancel");
+  say(answer.ending ? `Stopping: ${short(job)}` : `Cancelled: ${short(job)}`);
 }
 
 export function retryJob(job) {
-  return doing(async () => {
-    await ask(job, "retry");
-    say(`In the queue anew: ${short(job)}`, { undo: () => doing(() => cancelNow(job)) });
+  return act(async () => {
+    await post(job, "retry");
+    say(`Queued again: ${short(job)}`, { undo: () => act(() => cancelNow(job)) });
   });
 }
 
 export async function approveJob(job) {
   const sure = await confirm({
-    title: "Let this job run?",
-    text: `It was submitted to be confirmed first${job.by ? `, by ${job.by}` : ""}. It runs in ${job.cwd} as soon as there is a slot.`,
+    title: "Approve this job?",
+    text: `It needs approval before it runs${job.by ? ` (submitted by ${job.by})` : ""}. Then it runs in ${job.cwd} as soon as a slot is free.`,
     detail: job.command.join(" "),
     yes: "Approve",
-    no: "Not yet",
+    no: "Cancel",
     danger: false,
   });
   if (!sure) return;
-  await doing(async () => {
-    await ask(job, "approve");
+  await act(async () => {
+    await post(job, "approve");
     say(`Approved: ${short(job)}`);
   });
 }

@@ -1,4 +1,4 @@
-// All that is known of one job, and what it prints, as it prints it.
+// The dialog with the details and the live output of one job.
 import { get } from "./api.js";
 import { timeNode } from "./clock.js";
 import { dialog, facts } from "./dialogs.js";
@@ -29,20 +29,20 @@ export async function showJob(job) {
     wide: true,
     body: (close) => {
       draw(close);
-      const output = h("section", { class: "job-output", "aria-label": "What it printed" });
+      const output = h("section", { class: "job-output", "aria-label": "Output of the job" });
       const look = async () => {
         if (leaving.signal.aborted) return;
         try {
           job = await get(`/v1/jobs/${encodeURIComponent(job.id)}`, leaving.signal);
           draw(close);
         } catch {
-          // The page says so when the service is gone.
+          // A banner says so when the service does not respond.
         }
         if (!leaving.signal.aborted) setTimeout(look, LOOK_MS);
       };
       setTimeout(look, LOOK_MS);
       if (mayChange()) follow(job.id, output, leaving.signal);
-      else output.append(h("p", { class: "hint", text: "What it printed is shown to those who are signed in: fleetgate open" }));
+      else output.append(h("p", { class: "hint", text: "Sign in to see the output: fleetgate open" }));
       return [known, output, foot];
     },
   });
@@ -54,34 +54,34 @@ function rows(job) {
   const over = ENDED.includes(job.state);
   return [
     ["State", state(job)],
-    ["Waits because", job.reason ? `${reasonName(job.reason.code)}: ${job.reason.text}` : null],
+    ["Reason", job.reason ? `${reasonName(job.reason.code)}: ${job.reason.text}` : null],
     ["Until", moment(job.reason?.until, "left")],
-    ["Starts", estimate(job.estimate_s)],
-    [over ? "What became of it" : "Last", job.reason ? null : job.why],
+    ["Expected start", estimate(job.estimate_s)],
+    [over ? "Result" : "Last result", job.reason ? null : job.why],
     ["Command", h("code", { text: job.command.join(" ") })],
-    ["In", job.cwd],
+    ["Folder", job.cwd],
     ["Model", job.model ?? job.models.join(", ")],
     ["Project", job.project === "default" ? null : job.project],
     ["Attempts", attempts(job)],
-    ["Exit", job.exit_code !== null ? String(job.exit_code) : job.signal !== null ? `signal ${job.signal}` : null],
+    ["Exit code", job.exit_code !== null ? String(job.exit_code) : job.signal !== null ? `signal ${job.signal}` : null],
     ["Process", job.pid === null ? null : String(job.pid)],
     ["Key", job.key],
     ["Session", job.session],
     ["Submitted", moment(job.submitted_at, "ago")],
-    ["By", job.by],
+    ["Submitted by", job.by],
     ["Started", moment(job.started_at, "ago")],
-    ["Ended", over ? moment(job.finished_at, "ago") : null],
+    ["Finished", over ? moment(job.finished_at, "ago") : null],
   ];
 }
 
 function state({ state: now, ending, position, of, pool }) {
-  if (ending) return `${now}, is being ended`;
+  if (ending) return `${now}, stopping`;
   return position === null ? now : `${now}, position ${place({ position, of, pool })}`;
 }
 
 function attempts({ attempt, failures, retries, limits, losses }) {
-  const parts = [`${failures} of ${retries} retries spent`];
-  if (limits) parts.push(`${limits} by limits`);
+  const parts = [`${failures} of ${retries} retries used`];
+  if (limits) parts.push(`${limits} after rate limits`);
   if (losses) parts.push(`${losses} lost`);
   return attempt ? `${attempt} (${parts.join(", ")})` : null;
 }
@@ -89,13 +89,13 @@ function attempts({ attempt, failures, retries, limits, losses }) {
 function buttons(job, close) {
   if (!mayChange()) return [];
   const button = (words, tone, act) => h("button", { type: "button", class: `button ${tone}`, text: words, on: { click: () => close(() => act(job)) } });
-  if (ENDED.includes(job.state)) return [button("Run it anew", "primary", actions.retryJob)];
-  const found = job.ending ? [] : [button(job.state === "running" ? "End it…" : "Cancel it…", "danger", actions.cancelJob)];
+  if (ENDED.includes(job.state)) return [button("Run again", "primary", actions.retryJob)];
+  const found = job.ending ? [] : [button(job.state === "running" ? "Stop…" : "Cancel…", "danger", actions.cancelJob)];
   if (job.state === "held") found.push(button("Approve…", "primary", actions.approveJob));
   return found;
 }
 
-/** Relative and exact. */
+/** A time, relative and exact. */
 function moment(iso, mode) {
   return iso ? h("span", {}, timeNode(iso, mode), h("span", { class: "exact", text: exact(iso) })) : null;
 }

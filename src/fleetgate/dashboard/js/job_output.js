@@ -1,4 +1,4 @@
-// What a job prints, followed to its end: stdout, stderr, and where attempts begin. Text is only ever set as text.
+// The output of a job, followed to its end: stdout, stderr and the beginnings of attempts. Text is only ever set as text.
 import { get } from "./api.js";
 import { h, plain, show, text } from "./dom.js";
 
@@ -10,7 +10,7 @@ const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\
 
 /** @param {string} id @param {HTMLElement} place @param {AbortSignal} signal  ends it */
 export async function follow(id, place, signal) {
-  const note = h("p", { class: "hint", text: "Reading what it printed…" });
+  const note = h("p", { class: "hint", text: "Loading output…" });
   const lines = h("pre", { class: "output", tabindex: "0", role: "log", "aria-label": "Output", hidden: true });
   place.append(h("h3", { text: "Output" }), lines, note);
   const decoders = { out: new TextDecoder(), err: new TextDecoder() };
@@ -25,27 +25,27 @@ export async function follow(id, place, signal) {
       cut = add(lines, page.pieces, decoders) || page.skipped || cut;
       const printed = lines.childElementCount > 0;
       show(lines, printed);
-      const state = page.ended ? (printed ? "" : "It printed nothing.") : printed ? "Following as it prints." : "It has not printed anything yet.";
-      text(note, cut ? `Only the end is shown; fleetgate logs ${id} prints all that is kept. ${state}` : state);
+      const state = page.ended ? (printed ? "" : "No output.") : printed ? "Following live." : "No output yet.";
+      text(note, cut ? `Only the end is shown; fleetgate logs ${id} prints all of it. ${state}` : state);
       if (page.ended) return;
     } catch (error) {
       if (signal.aborted) return;
-      text(note, `The output cannot be read: ${error.message}. It is tried again.`);
+      text(note, `The output cannot be read: ${error.message}. Retrying.`);
       if (error.status === 401 || error.status === 404) return;
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
   }
 }
 
-/** Add pieces behind what is there; whether some of the oldest were let go. */
+/** Append pieces; returns whether some of the oldest were removed. */
 function add(lines, pieces, decoders) {
   const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 30;
   for (const piece of pieces) {
     const decoder = decoders[piece.stream];
-    const told = decoder ? decoder.decode(bytes(piece), { stream: true }) : piece.text;
+    const decoded = decoder ? decoder.decode(bytes(piece), { stream: true }) : piece.text;
     const tone = { err: "err", fleetgate: "note" }[piece.stream] ?? "";
     const last = lines.lastElementChild;
-    const words = told.replace(ESCAPES, "").replace(/\r+\n/g, "\n");
+    const words = decoded.replace(ESCAPES, "").replace(/\r+\n/g, "\n");
     if (last && last.className === tone && !last.textContent.endsWith("\n")) last.textContent += plain(words);
     else lines.append(h("span", { class: tone, text: words }));
   }
@@ -55,6 +55,6 @@ function add(lines, pieces, decoders) {
   return over > 0;
 }
 
-function bytes({ text: told, base64 }) {
-  return base64 === null ? new TextEncoder().encode(told) : Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+function bytes({ text: plainText, base64 }) {
+  return base64 === null ? new TextEncoder().encode(plainText) : Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
 }

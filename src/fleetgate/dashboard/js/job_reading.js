@@ -1,4 +1,4 @@
-// Keeping the list of jobs up to date: one page at a time, read when something happened, as refresh.js does for the rest.
+// Reads the list of jobs: one page at a time, after an event, as refresh.js does for the rest.
 import { get } from "./api.js";
 import { store, update } from "./store.js";
 
@@ -9,7 +9,7 @@ const CALM_MS = 5_000; // positions and estimates change without an event of the
 
 /** What can be listed: name, title, states. @type {[string, string, string[]][]} */
 export const CHOICES = [
-  ["all", "All", []], ["running", "Running", ["running"]], ["waiting", "Waiting", ["queued", "held"]], ["ended", "Ended", ENDED],
+  ["all", "All", []], ["running", "Running", ["running"]], ["waiting", "Waiting", ["queued", "held"]], ["ended", "Finished", ENDED],
 ];
 
 let timer = 0;

@@ -1,4 +1,4 @@
-// Jobs: what runs, what waits and why, what has ended.
+// The table of jobs: running, waiting (with the reason) and finished.
 import { setTime, timeNode } from "./clock.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
 import { count, estimate, reasonName } from "./format.js";
@@ -12,7 +12,7 @@ import { mayChange, onChange, store, update } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
 /** @type {[string, string][]} */
-const COLUMNS = [["state", "State"], ["what", "Job"], ["why", "Why"], ["age", "Since"], ["do", "(Actions)"]];
+const COLUMNS = [["state", "State"], ["what", "Job"], ["why", "Reason"], ["age", "Since"], ["do", "(Actions)"]];
 
 const { table, body } = makeTable("Jobs", COLUMNS);
 const pager = makePager("the jobs", async (page) => {
@@ -20,9 +20,9 @@ const pager = makePager("the jobs", async (page) => {
   await readJobs();
   byId("jobs").scrollIntoView({ block: "nearest" });
 });
-const empty = nothing("No jobs", "Leave work in the line with `fleetgate submit -- COMMAND…`; `fleetgate worker` runs it.");
-const unmatched = nothing("None of these", "Others are listed under All.");
-const loading = h("p", { class: "nothing", text: "Reading the jobs…" });
+const empty = nothing("No jobs", "Queue work for later with `fleetgate submit -- COMMAND…`; `fleetgate worker` runs it.");
+const unmatched = nothing("No matching jobs", "All lists the others.");
+const loading = h("p", { class: "nothing", text: "Loading jobs…" });
 const failed = h("div", { class: "nothing", role: "alert", hidden: true }, h("p", { class: "nothing-title", text: "The jobs cannot be read" }),
   h("p", {}), h("button", { type: "button", class: "button small", text: "Try again", on: { click: () => readJobs() } }));
 
@@ -59,7 +59,7 @@ function draw() {
   show(unmatched, none && choice !== "all");
   show(loading, phase === "loading");
   show(failed, phase === "error");
-  text(failed.children[1], `The service says: ${problem}.`);
+  text(failed.children[1], `The service reports: ${problem}.`);
   reconcile(body, list, (job) => job.id, make, change);
   keepOneStop(body);
   pager.draw(page, PAGE, phase === "ready" ? total : 0);
@@ -79,7 +79,7 @@ function make() {
     age: timeNode(null, "ago"),
     estimate: h("span", { class: "estimate" }),
     approve: button("Approve", "approve", actions.approveJob),
-    retry: button("Run it anew", "restore", actions.retryJob),
+    retry: button("Run again", "restore", actions.retryJob),
     cancel: button("Cancel", "cancel", actions.cancelJob),
   });
   cells.state.append(p.chip, p.pos);
@@ -94,7 +94,7 @@ function change(node, job) {
   node.job = job;
   const p = node.parts;
   const name = job.name ?? job.command.join(" ");
-  text(p.chip, job.ending ? "ending" : job.state);
+  text(p.chip, job.ending ? "stopping" : job.state);
   attr(p.chip, "class", `chip ${stateClass(job.state)}`);
   text(p.pos, job.position === null ? "" : `#${count(job.position)}`);
   text(p.command, name);
@@ -112,7 +112,7 @@ function change(node, job) {
   show(p.retry, mayChange() && over);
   show(p.cancel, mayChange() && !over && !job.ending);
   attr(p.approve, "aria-label", `Approve: ${name}`);
-  attr(p.retry, "aria-label", `Run anew: ${name}`);
+  attr(p.retry, "aria-label", `Run again: ${name}`);
   attr(p.cancel, "aria-label", `Cancel the job: ${name}`);
 }
 
@@ -121,7 +121,7 @@ function extras({ project, attempt, failures, retries, limits, priority }) {
   if (project !== "default") parts.push(project);
   if (attempt > 1) parts.push(`attempt ${attempt}`);
   if (failures) parts.push(`${failures} of ${retries} retries`);
-  if (limits) parts.push(`${limits} by limits`);
+  if (limits) parts.push(`${limits} after rate limits`);
   if (priority) parts.push(`priority ${priority > 0 ? "+" : "−"}${Math.abs(priority)}`);
   return parts.join(" · ");
 }

@@ -1,18 +1,18 @@
-// Keys. Only few, and none while somebody types.
+// Keyboard shortcuts. They are off while you type in a field.
 import { dialog } from "./dialogs.js";
 import { byId, h } from "./dom.js";
 import { icon } from "./icons.js";
 
-const JUMPS = { 1: "pools", 2: "line", 3: "backoffs", 4: "holders", 5: "events", 6: "jobs" };
+const JUMPS = { 1: "pools", 2: "queue", 3: "backoffs", 4: "running", 5: "events", 6: "jobs" };
 const HELP = [
-  ["/", "search the line"],
-  ["1 … 6", "go to pools, line, backoffs, slots held, events, jobs"],
-  ["↑ ↓ Home End", "from row to row in a list"],
-  ["Enter", "all about the row"],
-  ["Tab", "the row's buttons, then on"],
-  ["← →", "through time, in the chart"],
-  ["Esc", "close a dialog, empty the search"],
-  ["?", "these keys"],
+  ["/", "search the queue"],
+  ["1 … 6", "go to pools, waiting, backoffs, running, events, jobs"],
+  ["↑ ↓ Home End", "move between rows of a list"],
+  ["Enter", "details of the row"],
+  ["Tab", "the buttons of the row, then the next section"],
+  ["← →", "move through time in the chart"],
+  ["Esc", "close a dialog, clear the search"],
+  ["?", "show these shortcuts"],
 ];
 
 export function setUpKeys() {
@@ -35,7 +35,7 @@ function jump(event, target) {
 
 function help() {
   return dialog({
-    title: "Keys",
+    title: "Keyboard shortcuts",
     body: () => [h("dl", { class: "keys" }, ...HELP.flatMap(([key, what]) => [
       h("dt", {}, ...key.split(" ").map((each) => h(each === "…" ? "span" : "kbd", { text: each }))), h("dd", { text: what }),
     ]))],

@@ -1,4 +1,4 @@
-// Who holds what.
+// The table of leases: running agents and calls.
 import * as actions from "./actions.js";
 import { setTime, timeNode } from "./clock.js";
 import { showLease } from "./details.js";
@@ -11,7 +11,7 @@ import { mayChange, onChange, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
 /** @type {[string, string][]} */
-const COLUMNS = [["what", "Command"], ["age", "Held for"], ["do", "(Actions)"]];
+const COLUMNS = [["what", "Command"], ["age", "Running"], ["do", "(Actions)"]];
 const PAGE = 15;
 
 let page = 0;
@@ -20,7 +20,7 @@ const pager = makePager("the leases", (to) => {
   page = to;
   draw();
 });
-const empty = nothing("Nobody holds a slot", "Agents under `fleetgate run` and calls by the library are listed here.");
+const empty = nothing("Nothing is running", "Agents started with `fleetgate run` and calls from the library are listed here.");
 
 export function setUpLeases() {
   byId("lease-list").append(table, empty, pager.node);
@@ -30,7 +30,7 @@ export function setUpLeases() {
 function draw() {
   const { leases } = store;
   page = Math.max(0, Math.min(page, Math.ceil(leases.length / PAGE) - 1));
-  text(byId("holders-count"), leases.length ? count(leases.length) : "");
+  text(byId("running-count"), leases.length ? count(leases.length) : "");
   show(table, leases.length > 0);
   show(empty, leases.length === 0);
   reconcile(body, leases.slice(page * PAGE, (page + 1) * PAGE), (lease) => lease.id, make, change);
@@ -47,7 +47,7 @@ function make() {
     extra: h("span", { class: "extra" }),
     age: timeNode(null, "age"),
     waited: h("span", { class: "estimate" }),
-    release: h("button", { type: "button", class: "icon-button", title: "Take it back", on: { click: () => actions.release(node.lease) } }, icon("release")),
+    release: h("button", { type: "button", class: "icon-button", title: "Free the slot", on: { click: () => actions.release(node.lease) } }, icon("release")),
   });
   cells.what.append(p.command, h("p", { class: "under" }, p.model, p.extra, p.who));
   cells.age.append(p.age, p.waited);
@@ -67,7 +67,7 @@ function change(node, lease) {
   setTime(p.age, lease.granted_at);
   text(p.waited, lease.waited_s >= 1 ? `waited ${duration(lease.waited_s * 1000)}` : "");
   show(p.release, mayChange());
-  attr(p.release, "aria-label", `Take the lease back: ${name}`);
+  attr(p.release, "aria-label", `Free the slot: ${name}`);
   attr(node, "data-state", lease.gone ? "gone" : null);
 }
 
@@ -75,7 +75,7 @@ function extras({ project, slots, claimed, gone, kind }) {
   const parts = kind === "agents" ? [] : [kind];
   if (project !== "default") parts.push(project);
   if (slots > 1) parts.push(some(slots, "slot"));
-  if (!claimed) parts.push("woken, not yet here");
-  if (gone) parts.push("its process is gone");
+  if (!claimed) parts.push("granted, not started yet");
+  if (gone) parts.push("process is gone");
   return parts.join(" · ");
 }

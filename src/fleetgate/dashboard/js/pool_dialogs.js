@@ -1,13 +1,13 @@
-// Changing a pool: cap, cooldown, pause.
+// The dialogs that change a pool: cap, cooldown, pause.
 import * as actions from "./actions.js";
 import { dialog, field } from "./dialogs.js";
 import { h } from "./dom.js";
 import { some } from "./format.js";
 
 /** @type {[number | null, string][]} */
-const PAUSES = [[null, "Until somebody resumes it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];
+const PAUSES = [[null, "Until I resume it"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [14_400, "4 hours"]];
 
-/** Cap and cooldown; only what was changed is set. */
+/** Edit cap and cooldown; only changed values are sent. */
 export async function editPool(pool) {
   const plan = await dialog({
     title: pool.selector,
@@ -34,16 +34,16 @@ function form(pool, close) {
   };
   const others = h("div", { class: "dialog-more" });
   if (pool.cap !== null) others.append(plain("Remove the cap…", () => close({ act: "remove" })));
-  if (pool.source === "run time") others.append(plain("Back to the config file", () => close({ act: "reset" })));
-  const lowered = pool.auto_reduced ? ` It was reduced to ${pool.limit} after rate limits; setting a cap ends that.` : "";
+  if (pool.source === "run time") others.append(plain("Reset to the config file", () => close({ act: "reset" })));
+  const lowered = pool.auto_reduced ? ` It was reduced to ${pool.limit} after rate limits; a new cap ends the reduction.` : "";
   return h("form", { method: "dialog", on: { submit } },
-    field("Cap: the most slots at once", cap,
-      `${some(taken, "slot")} taken now. Lowering it lets those go on; nobody new enters until it fits.${lowered}`),
-    field("Cooldown in milliseconds", cooldown, "How long a released slot stays taken. It applies to later releases."),
+    field("Cap: maximum slots in use at once", cap,
+      `${some(taken, "slot")} in use now. After lowering the cap, running agents continue, and no new ones start until there is room.${lowered}`),
+    field("Cooldown in milliseconds", cooldown, "How long a released slot stays blocked. It applies to later releases."),
     others,
     h("div", { class: "dialog-foot" },
-      h("button", { type: "button", class: "button", text: "Leave it", on: { click: () => close(null) } }),
-      h("button", { type: "submit", class: "button primary", text: "Set" })));
+      h("button", { type: "button", class: "button", text: "Cancel", on: { click: () => close(null) } }),
+      h("button", { type: "submit", class: "button primary", text: "Save" })));
 }
 
 function number(props) {
@@ -54,7 +54,7 @@ function plain(label, act) {
   return h("button", { type: "button", class: "link", text: label, on: { click: act } });
 }
 
-/** How long; choosing is the confirmation. */
+/** Choose how long, then pause. */
 export async function pausePool(pool) {
   const name = "pause-for";
   const plan = await dialog({
@@ -68,11 +68,11 @@ export async function pausePool(pool) {
         close({ forS: chosen === "null" ? null : Number(chosen) });
       };
       return [
-        h("p", { text: `Nobody new enters (${pool.kind}). Whoever holds a slot goes on, and whoever waits keeps the place.` }),
+        h("p", { text: `No new agents start (${pool.kind}). Running agents continue; waiting ones keep their place.` }),
         h("form", { method: "dialog", on: { submit } },
           h("fieldset", { class: "choices" }, h("legend", { class: "sr", text: "For how long" }), ...choices),
           h("div", { class: "dialog-foot" },
-            h("button", { type: "button", class: "button", text: "Leave it open", on: { click: () => close(null) } }),
+            h("button", { type: "button", class: "button", text: "Cancel", on: { click: () => close(null) } }),
             h("button", { type: "submit", class: "button danger", text: "Pause" }))),
       ];
     },

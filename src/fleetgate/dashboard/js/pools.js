@@ -1,4 +1,4 @@
-// The pools: one card each, with its slots, its line and what stands in the way.
+// The pools: a card for each, with its slots, its queue and its state.
 import * as actions from "./actions.js";
 import { now, setTime, timeNode } from "./clock.js";
 import { attr, byId, h, reconcile, show, text } from "./dom.js";
@@ -6,7 +6,7 @@ import { count, setting, some } from "./format.js";
 import { icon } from "./icons.js";
 import { editPool, pausePool } from "./pool_dialogs.js";
 import { look } from "./refresh.js";
-import { drawSlots, inTheWay, KINDS, slotsOf } from "./slots.js";
+import { drawSlots, isBlocking, KINDS, slotsOf } from "./slots.js";
 import { drawSpark } from "./spark.js";
 import { mayChange, onChange, poolKey, store, update } from "./store.js";
 
@@ -59,7 +59,7 @@ function make() {
       type: "button", class: "spark",
       on: { click: () => update({ chart: { ...store.chart, pool: poolKey(node.pool) } }) },
     }),
-    pause: h("button", { type: "button", class: "icon-button", on: { click: () => pausing(node.pool) } }),
+    pause: h("button", { type: "button", class: "icon-button", on: { click: () => togglePause(node.pool) } }),
     edit: h("button", { type: "button", class: "icon-button", on: { click: () => editPool(node.pool) } }, icon("edit")),
   };
   node.parts = parts;
@@ -77,7 +77,7 @@ function make() {
   return node;
 }
 
-function pausing(pool) {
+function togglePause(pool) {
   return pool.paused ? actions.resume(pool) : pausePool(pool);
 }
 
@@ -96,11 +96,11 @@ function change(node, pool) {
   text(p.taken, count(slots.taken));
   text(p.limit, pool.limit === null ? "no limit" : `/ ${count(pool.limit)}`);
   drawSlots(p.slots, pool);
-  text(p.queue, `${count(pool.queued)} in the queue`);
-  attr(p.queue, "aria-label", `${count(pool.queued)} in the queue for ${pool.pool}: show them`);
-  show(p.queue, inTheWay(pool));
-  show(p.idle, !inTheWay(pool));
-  text(p.idle, pool.queued ? `${count(pool.queued)} wait for other pools` : "nobody waits");
+  text(p.queue, `${count(pool.queued)} waiting`);
+  attr(p.queue, "aria-label", `${count(pool.queued)} waiting for ${pool.pool}: show them`);
+  show(p.queue, isBlocking(pool));
+  show(p.idle, !isBlocking(pool));
+  text(p.idle, pool.queued ? `${count(pool.queued)} waiting for other pools` : "none waiting");
   text(p.rules, rulesOf(pool));
   text(p.upstream, upstreamOf(pool));
   show(p.upstream, Boolean(pool.upstream));
@@ -120,14 +120,14 @@ function change(node, pool) {
   attr(p.edit, "title", "Cap and cooldown");
 }
 
-/** What stands out about a pool, the most pressing first. */
+/** The state of a pool: the most urgent one. */
 function stateOf(pool, slots) {
   if (pool.paused) {
     const why = pool.pause_cause === "rate_limited" ? "rate limited" : "paused";
-    return ["paused", pool.paused_until ? `${why}, goes on in` : `${why} until resumed`];
+    return ["paused", pool.paused_until ? `${why}, resumes in` : `${why} until resumed`];
   }
   if (slots.over) return ["over", `${slots.over} over the limit`];
-  if (pool.reserved) return ["full", "kept for one that waited long"];
+  if (pool.reserved) return ["full", "reserved for the longest waiting"];
   if (pool.limit !== null && slots.taken >= pool.limit) return ["full", "full"];
   if (slots.cooling && !slots.free) return ["cooling", "cooling"];
   if (pool.auto_reduced) return ["reduced", "reduced"];
@@ -146,8 +146,8 @@ function rulesOf(pool) {
 function upstreamOf(pool) {
   const said = pool.upstream;
   if (!said) return "";
-  if (said.error) return `Provider asked, count unknown: ${said.error}`;
-  if (said.in_flight === null) return said.asking ? "The provider is being asked for its own count" : "The provider was not asked yet";
+  if (said.error) return `The provider's own count is unknown: ${said.error}`;
+  if (said.in_flight === null) return said.asking ? "Asking the provider for its own count" : "The provider has not been asked yet";
   const age = said.at ? Math.max(0, Math.round((now() - Date.parse(said.at)) / 1000)) : null;
-  return `The provider itself counts ${said.in_flight} in flight${age === null ? "" : `, ${age} s ago`}`;
+  return `The provider counts ${said.in_flight} in flight${age === null ? "" : `, ${age} s ago`}`;
 }

@@ -1,4 +1,4 @@
-// The line: who waits, where, why and for how long. One page at a time, so that its length does not matter.
+// The queue: the table of waiting tickets, with position, reason and age. It shows one page at a time, so its length does not matter.
 import * as actions from "./actions.js";
 import { setTime, timeNode } from "./clock.js";
 import { showTicket } from "./details.js";
@@ -8,25 +8,25 @@ import { icon } from "./icons.js";
 import { makePager } from "./pager.js";
 import { look, PAGE, SEARCHED } from "./refresh.js";
 import { keepOneStop } from "./roving.js";
-import { inTheWay } from "./slots.js";
+import { isBlocking } from "./slots.js";
 import { mayChange, onChange, poolKey, store } from "./store.js";
 import { makeRow, makeTable, nothing } from "./table.js";
 
 /** @type {[string, string][]} */
-const COLUMNS = [["pos", "#"], ["what", "Command"], ["why", "Why it waits"], ["age", "Waiting"], ["do", "(Actions)"]];
+const COLUMNS = [["pos", "#"], ["what", "Command"], ["why", "Reason"], ["age", "Waiting"], ["do", "(Actions)"]];
 const TYPING_MS = 180;
 
-const { table, body } = makeTable("Tickets in the queue", COLUMNS);
-const pager = makePager("the line", async (page) => {
+const { table, body } = makeTable("Waiting tickets", COLUMNS);
+const pager = makePager("the queue", async (page) => {
   await look({ page });
-  byId("line").scrollIntoView({ block: "nearest" });
+  byId("queue").scrollIntoView({ block: "nearest" });
 });
-const empty = nothing("Nobody waits", "Whoever asks for a slot now gets one, or stands here with the reason.");
-const unmatched = nothing("Nothing in the queue matches", "Search looks at commands, models, projects, hosts, ids and reasons.");
+const empty = nothing("Nothing is waiting", "An agent that cannot start at once is listed here, with the reason.");
+const unmatched = nothing("No matches in the queue", "The search covers commands, models, projects, hosts, IDs and reasons.");
 const partly = h("p", { class: "list-note", hidden: true });
 
 export function setUpQueue() {
-  byId("line-list").append(table, empty, unmatched, partly, pager.node);
+  byId("queue-list").append(table, empty, unmatched, partly, pager.node);
   const search = /** @type {HTMLInputElement} */ (byId("search"));
   let typing = 0;
   search.addEventListener("input", () => {
@@ -40,9 +40,9 @@ export function setUpQueue() {
       look({ query: "" });
     }
   });
-  const pool = /** @type {HTMLSelectElement} */ (byId("line-pool"));
+  const pool = /** @type {HTMLSelectElement} */ (byId("queue-pool"));
   pool.addEventListener("change", () => look({ pool: pool.value }));
-  onChange(["line", "session", "view", "waiting"], draw);
+  onChange(["queue", "session", "view", "waiting"], draw);
   onChange(["view"], () => {
     if (search !== document.activeElement && search.value.trim() !== store.view.query) search.value = store.view.query;
   });
@@ -50,16 +50,16 @@ export function setUpQueue() {
 }
 
 function drawChoices(select) {
-  const pools = store.pools.filter((pool) => inTheWay(pool) || poolKey(pool) === store.view.pool);
+  const pools = store.pools.filter((pool) => isBlocking(pool) || poolKey(pool) === store.view.pool);
   const items = [["", "Any pool"], ...pools.map((pool) => [poolKey(pool), `${pool.pool} (${pool.kind})`])];
   reconcile(select, items, ([value]) => value, ([value]) => h("option", { value }), (node, [, label]) => text(node, label));
   if (select.value !== store.view.pool) select.value = store.view.pool;
 }
 
 function draw() {
-  const { tickets, matching, searched } = store.line;
+  const { tickets, matching, searched } = store.queue;
   const filtered = Boolean(store.view.query || store.view.pool);
-  text(byId("line-count"), filtered ? `${count(matching)} of ${count(store.waiting)}` : store.waiting ? count(store.waiting) : "");
+  text(byId("queue-count"), filtered ? `${count(matching)} of ${count(store.waiting)}` : store.waiting ? count(store.waiting) : "");
   show(table, tickets.length > 0);
   show(empty, !filtered && tickets.length === 0);
   show(unmatched, filtered && tickets.length === 0);
@@ -83,7 +83,7 @@ function make() {
     reason: h("p", { class: "reason" }),
     age: timeNode(null, "age"),
     estimate: h("span", { class: "estimate" }),
-    bump: h("button", { type: "button", class: "icon-button", title: "To the front", on: { click: () => actions.bump(node.ticket) } }, icon("front")),
+    bump: h("button", { type: "button", class: "icon-button", title: "Move to front", on: { click: () => actions.bump(node.ticket) } }, icon("front")),
     cancel: h("button", { type: "button", class: "icon-button", title: "Cancel", on: { click: () => actions.cancel(node.ticket) } }, icon("cancel")),
   });
   cells.what.append(p.command, h("p", { class: "under" }, p.models, p.extra, p.who));
@@ -124,7 +124,7 @@ function extras({ project, priority, slots, gone }) {
   if (project !== "default") parts.push(project);
   if (priority) parts.push(`priority ${priority > 0 ? "+" : "−"}${Math.abs(priority)}`);
   if (slots > 1) parts.push(`${slots} slots`);
-  if (gone) parts.push("its process is gone");
+  if (gone) parts.push("process is gone");
   return parts.join(" · ");
 }
 

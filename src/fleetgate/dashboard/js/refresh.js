@@ -1,5 +1,5 @@
-// Keeping what the page knows up to date. An event only says that something changed; what is true now is read from the
-// service in one answer, at most a few times a second, less often when answers are slow.
+// Reads the state of the gate. An event only says that something changed; the page then reads everything in one answer,
+// at most a few times a second, less often when answers are slow.
 import { get } from "./api.js";
 import { learn, now } from "./clock.js";
 import { refuse, sessionHeaders } from "./session.js";
@@ -9,7 +9,7 @@ export const PAGE = 25;
 export const SEARCHED = 10_000; // how many of the queue a search looks at
 const SOONEST_MS = 250;
 const CALM_MS = 5_000; // estimates and cooldowns change without an event
-const SEARCH_MS = 2_000; // the whole queue is read at most so often
+const SEARCH_MS = 2_000; // the whole queue is read at most this often
 
 let timer = 0;
 let busy = false;
@@ -55,9 +55,9 @@ async function read() {
     const filtered = Boolean(view.query || view.pool);
     const offset = view.page * PAGE;
     const first = !filtered && offset === 0;
-    const [all, line] = await Promise.all([
+    const [all, queue] = await Promise.all([
       get(`/v1/overview?tickets=${first ? PAGE : 0}`),
-      filtered ? wholeLine() : first ? null : get(`/v1/tickets?limit=${PAGE}&offset=${offset}`),
+      filtered ? wholeQueue() : first ? null : get(`/v1/tickets?limit=${PAGE}&offset=${offset}`),
     ]);
     const { status, session, leases } = all;
     learn(status.at);
@@ -66,13 +66,13 @@ async function read() {
       phase: "ready", problem: null, trouble: "", session, leases,
       pools: status.pools, backoffs: status.backoffs, running: status.running, waiting: status.waiting,
     });
-    if (view === store.view) showLine(filtered ? line.tickets.filter(matcher(view)) : (line ?? all).tickets, filtered);
+    if (view === store.view) showQueue(filtered ? queue.tickets.filter(matcher(view)) : (queue ?? all).tickets, filtered);
     else again = true;
   } catch (error) {
     const status = error.status ?? -1;
     if (status === 401) refuse(shown);
     if (store.phase !== "ready" || status === 401) update({ phase: "error", problem: { status, error: error.message } });
-    else if (status !== 0) update({ trouble: `${error.message}. What you see is how it was last.` });
+    else if (status !== 0) update({ trouble: `${error.message}. This page shows the last known state.` });
     setTimeout(poke, 3_000);
   } finally {
     busy = false;
@@ -82,7 +82,7 @@ async function read() {
   }
 }
 
-function showLine(tickets, filtered) {
+function showQueue(tickets, filtered) {
   const matching = filtered ? tickets.length : store.waiting;
   const last = Math.max(0, Math.ceil(matching / PAGE) - 1);
   if (store.view.page > last) {
@@ -91,10 +91,10 @@ function showLine(tickets, filtered) {
   }
   const from = filtered ? store.view.page * PAGE : 0;
   const searched = filtered && whole ? Math.min(whole.total, SEARCHED) : 0;
-  update({ line: { tickets: tickets.slice(from, from + PAGE), matching, searched } });
+  update({ queue: { tickets: tickets.slice(from, from + PAGE), matching, searched } });
 }
 
-async function wholeLine() {
+async function wholeQueue() {
   const fresh = whole && performance.now() - whole.at < Math.max(SEARCH_MS, whole.cost * 5);
   if (fresh) {
     setTimeout(poke, SEARCH_MS);
@@ -106,8 +106,8 @@ async function wholeLine() {
   return whole;
 }
 
-/** Forget the copy of the queue that searches use: we changed it ourselves. */
-export function forgetLine() {
+/** Drop the copy of the queue that searches use, after this page has changed it. */
+export function forgetQueue() {
   whole = null;
 }
 
@@ -118,8 +118,8 @@ export function matcher({ query, pool }) {
     if (pool && !ticket.reason.pools.some((name) => `${ticket.kind} ${name}` === pool)) return false;
     if (!wanted.length) return true;
     const { id, command, models, project, reason, holder, client, role, key, kind } = ticket;
-    const told = [id, command, ...models, project, reason.code, reason.text, holder?.host, holder?.pid, client, role, key, kind];
-    const text = told.join("\n").toLowerCase();
+    const fields = [id, command, ...models, project, reason.code, reason.text, holder?.host, holder?.pid, client, role, key, kind];
+    const text = fields.join("\n").toLowerCase();
     return wanted.every((word) => text.includes(word));
   };
 }

@@ -1,5 +1,5 @@
-// The recent past for the charts: read once, then its newest part every few seconds. Samples of before a restart of the
-// service, which it no longer has, are kept.
+// The samples of the charts: read once, then the newest every few seconds. Samples from before a restart of the service
+// are kept: the service no longer has them.
 import { get } from "./api.js";
 import { store, update } from "./store.js";
 
@@ -25,7 +25,7 @@ export async function readSeries(all = false) {
       stepS = found.step_s;
       update({ series: { stepS, samples: merged(store.series.samples, found.samples, minutes) } });
     } catch {
-      // The stream says that we are cut off; a gap in a chart need not.
+      // A banner says that the connection is lost.
     }
   }
   if (mine === reading) timer = setTimeout(readSeries, stepS * 1000);

@@ -8,7 +8,7 @@ const ANSWER_MS = 150;
 
 let secret = stored();
 const refused = new Set(); // secrets that the service did not take: other tabs may still offer them
-const hearers = [];
+const listeners = [];
 const channel = typeof BroadcastChannel === "function" ? new BroadcastChannel(NAME) : null;
 
 channel?.addEventListener("message", ({ data }) => {
@@ -23,8 +23,8 @@ export const hasSecret = () => secret !== "";
 /** What every request carries. @returns {Record<string, string>} */
 export const sessionHeaders = () => (secret ? { [HEADER]: secret } : {});
 
-/** Hear when the secret changes. @param {() => void} call */
-export const onSession = (call) => hearers.push(call);
+/** Call a function when the secret changes. @param {() => void} call */
+export const onSession = (call) => listeners.push(call);
 
 /** A new session: for this tab and all others. @param {string} value */
 export function begin(value) {
@@ -51,7 +51,7 @@ export function refuse(headers) {
 export function ask() {
   if (secret || !channel) return Promise.resolve();
   return new Promise((resolve) => {
-    hearers.push(resolve);
+    listeners.push(resolve);
     setTimeout(resolve, ANSWER_MS);
     channel.postMessage({ ask: true });
   });
@@ -65,7 +65,7 @@ function keep(value) {
   } catch {
     // No storage: it lasts until the page is loaded again.
   }
-  for (const call of hearers) call();
+  for (const call of listeners) call();
 }
 
 function stored() {

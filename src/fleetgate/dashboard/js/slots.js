@@ -5,9 +5,9 @@ import { some } from "./format.js";
 const MOST_CELLS = 48;
 const ROW_PX = 290; // the narrowest card: cells are as large as one row allows
 
-export const KINDS = { used: "taken", foreign: "outside Fleetgate", cooling: "cooling", free: "free", withheld: "withheld" };
+export const KINDS = { used: "in use", foreign: "outside Fleetgate", cooling: "cooling", free: "free", withheld: "withheld" };
 
-/** How many of each. Slots over the limit are `over`: the limit was lowered below what is lent. */
+/** How many of each. Slots over the limit are `over`: the limit was lowered below the slots in use. */
 export function slotsOf(pool) {
   const limit = pool.limit ?? pool.in_flight + pool.foreign + pool.cooling;
   const taken = pool.in_flight + pool.foreign;
@@ -17,19 +17,19 @@ export function slotsOf(pool) {
   return { used: pool.in_flight, foreign: pool.foreign, cooling: pool.cooling, free, withheld, over, limit, taken };
 }
 
-/** Whether somebody may be waiting for this pool, and not only for others that he needs as well. */
-export function inTheWay(pool) {
+/** Whether tickets may be waiting for this pool, and not only for other pools that they need as well. */
+export function isBlocking(pool) {
   return pool.queued > 0 && (pool.paused || pool.reserved || pool.upstream !== null || slotsOf(pool).free === 0);
 }
 
 /** The row as a sentence. */
 export function slotsText(pool) {
   const { taken, cooling, foreign, withheld, over } = slotsOf(pool);
-  const parts = [pool.limit === null ? `${some(taken, "slot")} taken` : `${taken} of ${some(pool.limit, "slot")} taken`];
+  const parts = [pool.limit === null ? `${some(taken, "slot")} in use` : `${taken} of ${some(pool.limit, "slot")} in use`];
   if (foreign) parts.push(`${foreign} of them by agents started outside Fleetgate`);
   if (cooling) parts.push(`${cooling} cooling down`);
   if (withheld) parts.push(`${withheld} withheld after rate limits`);
-  if (over) parts.push(`${over} more than the limit`);
+  if (over) parts.push(`${over} over the limit`);
   return parts.join(", ");
 }
 

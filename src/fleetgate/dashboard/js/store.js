@@ -1,4 +1,4 @@
-// What the page knows, and who wants to hear of changes. Sections are drawn at most once a frame.
+// The state of the page and the listeners to its changes. Sections are drawn at most once a frame.
 
 /**
  * @typedef {Object} Connection
@@ -16,9 +16,9 @@ export const store = {
   leases: [],
   running: 0,
   waiting: 0,
-  /** One page of the queue; `matching` is how many the filter leaves, null while it is looked for. */
-  line: { tickets: [], matching: 0, searched: 0 },
-  /** What of the queue is looked at. */
+  /** One page of the queue; `matching` is how many the filter leaves, null during the search. */
+  queue: { tickets: [], matching: 0, searched: 0 },
+  /** The page and the filter of the queue. */
   view: { page: 0, query: "", pool: "" },
   /** One page of the jobs. @type {{phase: "loading" | "ready" | "error", problem: string, list: any[], total: number, counts: Record<string, number>}} */
   jobs: { phase: "loading", problem: "", list: [], total: 0, counts: {} },
@@ -30,13 +30,13 @@ export const store = {
   /** @type {Connection} */ connection: { state: "connecting", retryAt: 0, lostAt: 0 },
 };
 
-const hearers = [];
+const listeners = [];
 const changed = new Set();
 let drawing = 0;
 
-/** Hear of changes to these fields. @param {(keyof typeof store)[]} fields @param {() => void} draw */
+/** Call `draw` when one of these fields changes. @param {(keyof typeof store)[]} fields @param {() => void} draw */
 export function onChange(fields, draw) {
-  hearers.push({ fields, draw });
+  listeners.push({ fields, draw });
 }
 
 /** @param {Partial<typeof store>} values */
@@ -50,7 +50,7 @@ function drawChanged() {
   drawing = 0;
   const names = new Set(changed);
   changed.clear();
-  for (const { fields, draw } of hearers) if (fields.some((field) => names.has(field))) draw();
+  for (const { fields, draw } of listeners) if (fields.some((field) => names.has(field))) draw();
 }
 
 export const mayChange = () => store.session?.may_change === true;

@@ -1,5 +1,5 @@
-// The stream of events, resumed where it broke off. Read by hand, so that a refusal's status, heartbeats and the time of
-// the next attempt are known; the browser's own EventSource tells none of them.
+// The stream of events, resumed where it broke off. It is read by hand, so that the status of a refusal, heartbeats and the
+// time of the next attempt are known; the browser's own EventSource reports none of them.
 import { sessionHeaders } from "./session.js";
 
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000];
@@ -8,8 +8,8 @@ const SILENCE_MS = 40_000; // the service speaks every 15 s
 export class Stream {
   /**
    * @param {Object} hooks
-   * @param {(event: any) => void} hooks.onEvent   something of the log
-   * @param {(type: string, data: any) => void} hooks.onNotice   something beside the log
+   * @param {(event: any) => void} hooks.onEvent   an event of the log
+   * @param {(type: string, data: any) => void} hooks.onNotice   a notice that is not in the log
    * @param {(state: "connecting" | "live" | "waiting", retryAt: number) => void} hooks.onState
    */
   constructor(hooks) {
@@ -20,7 +20,7 @@ export class Stream {
     this.controller = null;
   }
 
-  /** Listen from behind this sequence number. */
+  /** Listen from after this sequence number. */
   start(seq) {
     this.seq = seq;
     this.connect();
@@ -56,7 +56,7 @@ export class Stream {
         parse(value);
       }
     } catch {
-      // Refused, cut off or silent: all the same to us.
+      // Refused, cut off or silent: try again in each case.
     }
     clearTimeout(watch);
     this.controller = null;
@@ -69,14 +69,14 @@ export class Stream {
   take(id, type, data) {
     if (id !== null) this.seq = Number(id);
     if (data === "") return;
-    const told = JSON.parse(data);
+    const content = JSON.parse(data);
     if (type === "hello") {
       this.failures = 0;
       this.hooks.onState("live", 0);
     }
-    if (type === "reset") this.seq = told.seq;
-    if (id !== null) this.hooks.onEvent(told);
-    else this.hooks.onNotice(type, told);
+    if (type === "reset") this.seq = content.seq;
+    if (id !== null) this.hooks.onEvent(content);
+    else this.hooks.onNotice(type, content);
   }
 }
 

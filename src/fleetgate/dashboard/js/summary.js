@@ -1,4 +1,4 @@
-// The figures at the top, the state of the connection, and where this is.
+// The figures at the top, the state of the connection, and the name of the host.
 import { now } from "./clock.js";
 import { attr, byId, h, text } from "./dom.js";
 import { count, duration } from "./format.js";
@@ -7,14 +7,14 @@ import { onChange, store } from "./store.js";
 const figures = {};
 
 export function setUpSummary() {
-  for (const [name, title] of [["running", "Running"], ["waiting", "In the queue"], ["backoffs", "Backed off"], ["limits", "Rate limits"]]) {
+  for (const [name, title] of [["running", "Running"], ["waiting", "Waiting"], ["backoffs", "Backoffs"], ["limits", "Rate limits"]]) {
     const value = h("span", { class: "figure-value" });
     const note = h("span", { class: "figure-note" });
     const node = h("div", { class: "figure card" }, h("dt", { text: title }), h("dd", {}, value, note));
     figures[name] = { node, value, note };
     byId("figures").append(node);
   }
-  onChange(["pools", "backoffs", "leases", "running", "waiting", "line", "series"], drawFigures);
+  onChange(["pools", "backoffs", "leases", "running", "waiting", "queue", "series"], drawFigures);
   onChange(["connection", "session", "phase"], drawPlace);
 }
 
@@ -23,11 +23,11 @@ function drawFigures() {
   const paused = store.pools.filter((pool) => pool.paused).length;
   const busy = [full ? `${full} full` : "", paused ? `${paused} paused` : ""].filter(Boolean).join(", ");
   put("running", store.running, busy ? `pools: ${busy}` : "no pool is full", "");
-  const first = store.view.page === 0 && !store.view.query && !store.view.pool ? store.line.tickets : [];
+  const first = store.view.page === 0 && !store.view.query && !store.view.pool ? store.queue.tickets : [];
   const longest = Math.max(0, ...first.map((ticket) => now() - Date.parse(ticket.queued_at)));
-  put("waiting", store.waiting, longest ? `longest ${duration(longest)}` : store.waiting ? "" : "nobody waits", store.waiting ? "queue" : "");
+  put("waiting", store.waiting, longest ? `longest ${duration(longest)}` : store.waiting ? "" : "none waiting", store.waiting ? "queue" : "");
   const auth = store.backoffs.filter((backoff) => backoff.reason === "auth" || backoff.reason === "quota").length;
-  put("backoffs", store.backoffs.length, auth ? `${auth} ${auth === 1 ? "needs" : "need"} a person` : "models and accounts", auth ? "bad" : "");
+  put("backoffs", store.backoffs.length, auth ? `${auth} ${auth === 1 ? "needs" : "need"} attention` : "models and accounts", auth ? "bad" : "");
   const hits = store.series.samples.reduce((sum, sample) => sum + sample.rate_limits, 0);
   const { minutes } = store.chart;
   put("limits", hits, `in the last ${minutes < 120 ? `${minutes} min` : `${minutes / 60} h`}`, hits ? "bad" : "");
@@ -42,10 +42,10 @@ function put(name, value, note, tone) {
 
 function retryIn({ state, retryAt }) {
   const left = Math.ceil((retryAt - Date.now()) / 1000);
-  return state === "waiting" && left > 0 ? `Not connected, again in ${left} s` : "Connecting";
+  return state === "waiting" && left > 0 ? `Not connected, retrying in ${left} s` : "Connecting";
 }
 
-/** Also every second while we wait for the service. */
+/** Called every second, too, while the service does not respond. */
 export function drawPlace() {
   const { session, connection, phase } = store;
   text(byId("place"), session?.host ?? "");

@@ -26,7 +26,7 @@ export function makeRow(names) {
   return { node, cells };
 }
 
-/** What to show where a list has nothing. */
+/** The text of an empty list. */
 export function nothing(title, hint) {
   return h("div", { class: "nothing" }, h("p", { class: "nothing-title", text: title }), h("p", { text: hint }));
 }

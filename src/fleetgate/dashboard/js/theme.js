@@ -1,9 +1,9 @@
-// Light, dark, or as the system says.
+// The theme: light, dark, or that of the system.
 import { byId } from "./dom.js";
 import { icon } from "./icons.js";
 
 const ORDER = ["system", "light", "dark"];
-const SAID = { system: "as the system", light: "light", dark: "dark" };
+const SAID = { system: "system", light: "light", dark: "dark" };
 
 export function setUpTheme() {
   const button = byId("theme");
@@ -16,7 +16,7 @@ export function setUpTheme() {
       if (next === "system") localStorage.removeItem("fleetgate.theme");
       else localStorage.setItem("fleetgate.theme", next);
     } catch {
-      // Not remembered, then.
+      // Not remembered.
     }
     draw(button, next);
   });

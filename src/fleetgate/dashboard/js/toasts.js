@@ -1,4 +1,4 @@
-// What was done, said on the screen and to screen readers, with a way back where there is one.
+// Messages about what was done, on the screen and for screen readers, with Undo where that is possible.
 import { byId, h, text } from "./dom.js";
 import { icon } from "./icons.js";
 
@@ -31,7 +31,7 @@ export function say(message, { bad = false, undo } = {}) {
   leaveLater(toast);
 }
 
-/** Goes by itself, but not while somebody points at it or has the focus in it. */
+/** Disappears after a while, but not while the pointer or the focus is in it. */
 function leaveLater(toast) {
   const timer = setInterval(() => {
     if (!toast.isConnected) clearInterval(timer);

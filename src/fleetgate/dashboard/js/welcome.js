@@ -1,4 +1,4 @@
-// Nothing runs and nothing waits: what to type first. And what to do when there is nothing to show at all.
+// The welcome card of an empty gate with the first commands to try, and the page for a service that cannot be read.
 import { byId, h, show, text } from "./dom.js";
 import { icon } from "./icons.js";
 import { readNow } from "./refresh.js";
@@ -6,28 +6,28 @@ import { onChange, store } from "./store.js";
 import { say } from "./toasts.js";
 
 const FIRST = [
-  ["Run an agent under the gate", "fleetgate run -m anthropic/claude-opus-4-6 -- opencode run \"fix the tests\""],
-  ["Say how many may run at once", "fleetgate cap set 'anthropic/claude-opus-*' 4"],
-  ["Ask before you delegate", "fleetgate capacity -m anthropic/claude-opus-4-6"],
+  ["Run an agent", "fleetgate run -m anthropic/claude-opus-4-6 -- opencode run \"fix the tests\""],
+  ["Limit how many run at once", "fleetgate cap set 'anthropic/claude-opus-*' 4"],
+  ["Check for a free slot before delegating", "fleetgate capacity -m anthropic/claude-opus-4-6"],
 ];
 
 export function setUpWelcome() {
   byId("welcome").append(
-    h("h2", { id: "welcome-title", text: "Nothing runs and nobody waits" }),
-    h("p", { text: "Agents that pass the gate appear here by themselves. To begin, type one of these in a terminal of this machine:" }),
-    h("ol", { class: "first" }, ...FIRST.map(([what, command]) => h("li", {}, h("p", { text: what }), typed(command)))),
+    h("h2", { id: "welcome-title", text: "No agents yet" }),
+    h("p", { text: "They appear here automatically. To start, run one of these on this machine:" }),
+    h("ol", { class: "first" }, ...FIRST.map(([what, command]) => h("li", {}, h("p", { text: what }), commandLine(command)))),
   );
   onChange(["phase", "running", "waiting", "backoffs", "problem", "events"], draw);
 }
 
-function typed(command) {
+function commandLine(command) {
   const copy = h("button", { type: "button", class: "icon-button", "aria-label": `Copy: ${command}`, title: "Copy" }, icon("copy"));
   copy.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(command);
       say("Copied.");
     } catch {
-      say("This browser does not let the page copy: select the text.", { bad: true });
+      say("This browser does not allow copying: select the text instead.", { bad: true });
     }
   });
   return h("div", { class: "typed" }, h("code", { text: command }), copy);
@@ -45,14 +45,14 @@ function draw() {
 
 function drawProblem({ status, error }) {
   const signIn = status === 401;
-  text(byId("problem-title"), signIn ? "This browser is not signed in" : status === 0 ? "The service does not answer" : "Something is wrong");
+  text(byId("problem-title"), signIn ? "This browser is not signed in" : status === 0 ? "The service is not responding" : "Something is wrong");
   text(byId("problem-text"), signIn
-    ? "On this address everything needs the token. Type this on the machine of the service, and open the link that it prints:"
-    : status === 0 ? "Is it running? It is tried again every few seconds. To start it:" : `The service says: ${error}. It is asked again every few seconds.`);
+    ? "On this address everything needs a sign-in. Run this on the machine of the service, and open the link that it prints:"
+    : status === 0 ? "Is it running? This page retries every few seconds. To start it:" : `The service reports: ${error}. This page retries every few seconds.`);
   const actions = byId("problem-actions");
   const command = signIn ? "fleetgate open --print" : status === 0 ? "fleetgate serve" : "";
   if (actions.dataset.command === command) return;
   actions.dataset.command = command;
   const retry = h("button", { type: "button", class: "button", text: "Try again", on: { click: () => readNow() } });
-  actions.replaceChildren(...(command ? [typed(command)] : []), retry);
+  actions.replaceChildren(...(command ? [commandLine(command)] : []), retry);
 }
