@@ -66,7 +66,7 @@ def test_D1_cap_and_cooldown_are_set_and_the_cap_can_be_undone(server: Server, o
     server.ask("umans/coder", "agent {number}", 2)
     page = open_page()
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
-    page.get_by_label("Cap: the most slots at once").fill("5")
+    page.get_by_label("Cap: maximum slots in use at once").fill("5")
     page.get_by_label("Cooldown in milliseconds").fill("1500")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator("#toasts")).to_contain_text("The cap of umans (requests) is now 5 (was 1). 1 agent started.")
@@ -82,7 +82,7 @@ def test_D1_a_bad_cap_is_not_sent(server: Server, open_page: Opened) -> None:
     server.caps(umans=2)
     page = open_page()
     page.get_by_role("button", name="Change cap and cooldown of umans").click()
-    page.get_by_label("Cap: the most slots at once").fill("0")
+    page.get_by_label("Cap: maximum slots in use at once").fill("0")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("dialog")).to_be_visible()
     assert server.pool("umans")["cap"] == 2

@@ -73,5 +73,5 @@ def test_D1_the_queue_is_filtered_by_words_and_by_pool(server: Server, open_page
     server.ask("beta/x", "beta {number}", 3, kind="agents")
     host = page.locator(".pool", has_text="host:")
     expect(host).to_contain_text("2 waiting for other pools")
-    page.get_by_label("Waits for").select_option("Any pool")
+    page.get_by_label("Blocked by").select_option("Any pool")
     expect(rows).to_have_count(7)
