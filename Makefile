@@ -1,12 +1,12 @@
-# The commands of a working copy. Needs Python 3.11+ and make; tools/bootstrap brings the rest into .venv.
+# The commands for a working copy. They need Python 3.11+ and make; tools/bootstrap installs the rest into .venv.
 # Written for GNU make 3.81, which macOS has.
 
 TARGETS := help demo test minimal check format bench soak agents compiled clean
 BIN := .venv/bin
 CODE := $(wildcard src tests demo benchmarks tools setup.py)
-# Without compiled code kept, every process that a test starts would compile all that it imports anew.
+# Or every process that a test starts would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# A core that was compiled, as it is where Fleetgate is installed.
+# The compiled core, as an installed Fleetgate has it.
 COMPILED := PYTHONPATH=$(CURDIR)/build/compiled
 WORDS :=
 
@@ -16,11 +16,11 @@ WORDS :=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: ## A dozen agents against a limited provider, without and with Fleetgate (no network)
+demo: ## Show a dozen agents against a limited provider, without and with Fleetgate (no network)
 	@sh tools/bootstrap
 	@$(BIN)/python -m demo $(ARGS)
 
-test: ## Everything that must hold: check, then all tests (some of them: ARGS="-k line")
+test: ## Lint, check types and run all tests (some of them: ARGS="-k queue")
 	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
 ifneq ($(ARGS),)
 	$(BIN)/python -m pytest $(ARGS)
@@ -28,46 +28,46 @@ else
 	$(BIN)/python tools/run_tests.py
 endif
 
-minimal: ## All tests again, as on a machine where nothing was set up for them (some of them: ARGS="tests/cli")
+minimal: ## All tests, as on a machine where nothing was set up (some of them: ARGS="tests/cli")
 	@sh tools/browser & sh tools/bootstrap dev; code=$$?; wait; exit $$code
 	@sh tools/compiled
 	@$(BIN)/python -m compileall -q src tests
 	sh tools/minimal_environment $(ARGS)
 
-check: ## Lint, format, types and layers
+check: ## Check lint, format, types and layers
 	@sh tools/bootstrap dev
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(filter-out setup.py,$(CODE))
 	$(BIN)/lint-imports --no-cache
 
-format: ## Put the code into its format, and fix what ruff can
+format: ## Format the code and fix what ruff can fix
 	@sh tools/bootstrap dev
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: ## Measure; `make bench adapt` measures one thing, ARGS="..." passes options
+bench: ## Run the benchmarks, or one of them: `make bench adapt`; ARGS="..." passes options
 	@sh tools/bootstrap dev,bench
 	@sh tools/compiled
 	$(COMPILED) $(BIN)/python -m benchmarks $(WORDS) $(ARGS)
 
-soak: ## The tests that kill real processes, many rounds of them; and five minutes of load on the service
+soak: ## Run the long tests: many rounds of kill -9, and five minutes of load on the service
 	@sh tools/bootstrap dev
 	FLEETGATE_SOAK=20 FLEETGATE_TEST_CROWD=200 $(BIN)/python -m pytest tests/processes/test_storm.py tests/processes/test_run_crashes.py tests/processes/test_run_crowds.py tests/processes/test_jobs_chaos.py tests/processes/test_postgres_chaos.py tests/processes/test_postgres_partition.py tests/processes/test_postgres_cutoff.py tests/processes/test_postgres_failover.py tests/property/test_postgres_engine.py tests/simulation/test_crash_simulation.py tests/library/test_library_adapt.py tests/api/test_soak.py tests/proxy/test_leaving.py --timeout 3600 $(ARGS)
 
-agents: ## The real agents against a fake provider; downloads them (into .cache). ARGS="--write-docs" writes docs/agents.md
+agents: ## Test real agents against a fake provider; downloads them into .cache. ARGS="--write-docs" writes docs/agents.md
 	@sh tools/bootstrap dev
 	FLEETGATE_AGENTS=1 $(BIN)/python -m pytest tests/agents $(ARGS)
 
-compiled: ## What `pip install .` makes, into build/compiled, and the tests of the core on it
+compiled: ## Install into build/compiled as `pip install .` does, and test the core there
 	@sh tools/compiled
 	$(COMPILED) $(BIN)/python -m pytest tests/golden tests/unit/test_core_*.py tests/property/test_core_*.py tests/simulation $(ARGS)
 
-clean: ## Remove caches and build products, but not .venv
+clean: ## Remove caches and build products, not .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The words after `bench` name benchmarks: they go to its command line, and are no goals of their own.
+# The words after `bench` name benchmarks: they go to its command line and are not targets.
 ifeq ($(firstword $(MAKECMDGOALS)),bench)
 WORDS := $(filter-out $(TARGETS),$(MAKECMDGOALS))
 ifneq ($(WORDS),)

@@ -187,7 +187,7 @@ def measure() -> list[Row]:
     try:
         with psycopg.connect(server.url("postgres"), autocommit=True) as conn:
             conn.execute("CREATE DATABASE bench")
-        with tempfile.TemporaryDirectory(prefix="hg-") as folder:
+        with tempfile.TemporaryDirectory(prefix="fg-") as folder:
             os.environ["FLEETGATE_HOME"] = folder
             return _rows(server)
     finally:

@@ -103,7 +103,7 @@ def prefect(server: Server) -> Iterator[Prefect]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    with tempfile.TemporaryDirectory(prefix="hg-prefect-") as home:
+    with tempfile.TemporaryDirectory(prefix="fg-prefect-") as home:
         environ = {
             **os.environ,
             "PREFECT_HOME": home,

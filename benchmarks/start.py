@@ -21,7 +21,7 @@ def timed(argv: list[str], env: dict[str, str]) -> float:
 
 def measure() -> list[Row]:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryDirectory(prefix="hg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fg-") as folder:
         env |= {"FLEETGATE_HOME": folder, "XDG_CONFIG_HOME": folder}
         bare: list[float] = []
         msgspec: list[float] = []

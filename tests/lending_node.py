@@ -25,7 +25,7 @@ class LendingNode:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._folder = tempfile.TemporaryDirectory(prefix="hg-", dir="/tmp")
+        self._folder = tempfile.TemporaryDirectory(prefix="fg-", dir="/tmp")
         self.path = f"{self._folder.name}/node"
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()

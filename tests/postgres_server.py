@@ -44,7 +44,7 @@ def programs() -> Path:
         if _runs(path):
             return path
     # In a folder that is closed to `nobody`, such as /root: a copy elsewhere.
-    copy = Path(tempfile.mkdtemp(prefix="hg-pg-bin-"))
+    copy = Path(tempfile.mkdtemp(prefix="fg-pg-bin-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     copy.chmod(0o755)
     shutil.copytree(found[0].parent, copy / "pg", symlinks=True)
@@ -103,7 +103,7 @@ class Server:
 
     def __init__(self, *, fsync: bool = False, listen: str = "127.0.0.1", standby_of: Server | None = None) -> None:
         self.bin = programs()
-        self.folder = Path(tempfile.mkdtemp(prefix="hg-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="fg-pg-"))
         self._settings = [*_SETTINGS, *(() if fsync else _QUICK)]
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0

@@ -130,7 +130,7 @@ class Fleet:
     """A folder with a store, a config file and the records; whatever was started in it is killed at the end."""
 
     def __init__(self, config: str = "", home: str = "s", store: str = "") -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hg-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="fg-", dir="/tmp"))
         self.home = self.folder / home
         self._stored = {"FLEETGATE_STORE": store} if store else {}
         self.config = self.folder / "config.toml"

@@ -191,7 +191,7 @@ def test_q2_a_node_that_does_not_answer_is_done_without(
 ) -> None:
     """One that is stopped, or of another release."""
     monkeypatch.setattr(pooled_connection, "GREETING_S", 0.3)
-    with TemporaryDirectory(prefix="hg-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as node:
+    with TemporaryDirectory(prefix="fg-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as node:
         node.bind(f"{folder}/node")
         node.listen()
         if says == "something else":
