@@ -1,68 +1,85 @@
-"""All commands but the quick `run`, through click: help, completion, and errors that say what is valid.
+"""The command `fleetgate` for click: all commands by what they are for, help, and errors with a suggestion.
 
 One file per command, imported only when it is called. A command returns its exit code (None is 0) and raises
-FleetgateError for what a person should be told.
+FleetgateError for mistakes that a person can correct. `run` usually starts without this module (cli/main.py).
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from collections.abc import Sequence
 
 import click
 
 from fleetgate.cli import exit_codes
+from fleetgate.cli.suggestions import suggestion
 from fleetgate.present.text import printable_lines
 
-# Name -> module below fleetgate.cli that has it as `command`.
-COMMANDS = {
-    "run": "commands.run_click",
-    "submit": "commands.submit",
-    "jobs": "commands.jobs",
-    "show": "commands.show",
-    "logs": "commands.logs",
-    "wait": "commands.wait",
-    "retry": "commands.retry",
-    "approve": "commands.approve",
-    "clean": "commands.clean",
-    "worker": "commands.worker",
-    "dispatch": "commands.dispatch",
-    "notify": "commands.notify",
-    "acquire": "commands.acquire",
-    "release": "commands.release",
-    "status": "commands.status",
-    "queue": "commands.queue",
-    "ps": "commands.ps",
-    "top": "top.command",
-    "capacity": "commands.capacity",
-    "cancel": "commands.cancel",
-    "bump": "commands.bump",
-    "cap": "commands.cap",
-    "cooldown": "commands.cooldown",
-    "pause": "commands.pause",
-    "resume": "commands.resume",
-    "drain": "commands.drain",
-    "report": "commands.report",
-    "backoff": "commands.backoff",
-    "select": "commands.select",
-    "session": "commands.session",
-    "explain": "commands.explain",
-    "simulate": "commands.simulate",
-    "history": "commands.history",
-    "metrics": "commands.metrics",
-    "config": "commands.config",
-    "serve": "commands.serve",
-    "node": "commands.node",
-    "env": "commands.env",
-    "open": "commands.open",
-    "store": "commands.store",
-    "doctor": "doctor.command",
-    "completion": "commands.completion",
+# Heading -> command name -> module below fleetgate.cli that has it as `command`.
+SECTIONS = {
+    "Run agents": {
+        "run": "commands.run_click",
+        "acquire": "commands.acquire",
+        "release": "commands.release",
+        "capacity": "commands.capacity",
+        "select": "commands.select",
+        "session": "commands.session",
+        "report": "commands.report",
+    },
+    "See what is happening": {
+        "status": "commands.status",
+        "queue": "commands.queue",
+        "ps": "commands.ps",
+        "top": "top.command",
+        "history": "commands.history",
+        "metrics": "commands.metrics",
+        "explain": "commands.explain",
+    },
+    "Manage caps and the queue": {
+        "cap": "commands.cap",
+        "cooldown": "commands.cooldown",
+        "pause": "commands.pause",
+        "resume": "commands.resume",
+        "drain": "commands.drain",
+        "backoff": "commands.backoff",
+        "bump": "commands.bump",
+        "cancel": "commands.cancel",
+    },
+    "Queue jobs for later": {
+        "submit": "commands.submit",
+        "jobs": "commands.jobs",
+        "show": "commands.show",
+        "logs": "commands.logs",
+        "wait": "commands.wait",
+        "retry": "commands.retry",
+        "approve": "commands.approve",
+        "clean": "commands.clean",
+        "worker": "commands.worker",
+        "dispatch": "commands.dispatch",
+    },
+    "Serve the dashboard, API and proxy": {
+        "serve": "commands.serve",
+        "open": "commands.open",
+        "env": "commands.env",
+        "node": "commands.node",
+        "notify": "commands.notify",
+    },
+    "Set up": {
+        "config": "commands.config",
+        "store": "commands.store",
+        "doctor": "doctor.command",
+        "simulate": "commands.simulate",
+        "completion": "commands.completion",
+        "help": "commands.help",
+    },
 }
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
 class LazyGroup(click.Group):
-    """Commands are imported when they are asked for."""
+    """Imports a command when it is needed, and lists all of them by section."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -74,6 +91,14 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(f"fleetgate.cli.{module}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for heading, names in SECTIONS.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(heading):
+                rows = [(name.ljust(width), command.get_short_help_str(90)) for name, command in found if command]
+                formatter.write_dl(rows)
+
 
 @click.group(
     cls=LazyGroup,
@@ -82,24 +107,24 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="fleetgate", prog_name="fleetgate")
 def group() -> None:
-    """Admission control for fleets of AI agents: caps, one visible queue, leases that cannot leak.
+    """Admission control for fleets of AI agents: caps, one visible queue, slots that cannot leak.
 
     \b
     fleetgate run -m anthropic/claude-opus-4-6 -- opencode run "fix the tests"
-    fleetgate queue          who waits for what, and why
+    fleetgate queue          what is waiting, and why
     fleetgate cap set 'anthropic/claude-opus-*' 4
     """
 
 
 def dispatch(argv: list[str]) -> int:
-    """Run what the arguments say; its exit code."""
+    """Run the command that the arguments name; its exit code."""
     try:
         result = group.main(argv, prog_name="fleetgate", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         return exit_codes.USAGE
     except click.ClickException as error:
-        _explain(error)
+        _explain(error, argv)
         return exit_codes.USAGE
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -108,10 +133,16 @@ def dispatch(argv: list[str]) -> int:
     return result if isinstance(result, int) else exit_codes.OK
 
 
-def _explain(error: click.ClickException) -> None:
+def _explain(error: click.ClickException, argv: Sequence[str]) -> None:
     """One sentence and what to type next, instead of click's block of usage lines."""
     message = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    hint = suggestion(argv, context)
+    if hint:
+        message = re.sub(r" \(?Did you mean.*", "", message)  # newer versions of click guess, too
     sys.stderr.write(f"fleetgate: {printable_lines(message[:1].lower() + message[1:])}\n")
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        sys.stderr.write(f"usage: {error.ctx.get_usage().partition(' ')[2]}\n")
-        sys.stderr.write(f"more:  {error.ctx.command_path} --help\n")
+    if hint:
+        sys.stderr.write(f"{printable_lines(hint)}\n")
+    if context is not None:
+        sys.stderr.write(f"usage: {context.get_usage().partition(' ')[2]}\n")
+        sys.stderr.write(f"more:  {context.command_path} --help\n")

@@ -9,6 +9,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import opened_gate, opened_slot_gate
+from fleetgate.cli.commands.run_click import click_option
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
 from fleetgate.cli.read_only_gate import json_text, note
@@ -122,13 +123,7 @@ command = click.Command(
             help="Release the lease when this process exits (default: the calling shell).",
         ),
         click.Option(["--kind"], type=click.Choice(KINDS), default="agents", help="What is counted (default: agents)."),
-        *(
-            click.Option([*option.names, option.field], help=option.help, metavar=option.metavar)
-            if option.metavar
-            else click.Option([*option.names, option.field], help=option.help, is_flag=True)
-            for option in OPTIONS
-            if option.field in _SHARED and option.field != "json"
-        ),
+        *(click_option(option) for option in OPTIONS if option.field in _SHARED and option.field != "json"),
         click.Option(["--json", "json"], is_flag=True, help="Print the lease, or a refusal, as JSON."),
     ],
     short_help="Wait for a slot and print the lease's ID, for scripts.",

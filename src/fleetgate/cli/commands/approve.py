@@ -6,12 +6,13 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, opened_gate, tell, whoami
+from fleetgate.cli.completion_values import complete_job
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.jobs import actions, job_store
 
 
 @click.command(short_help="Let a job run that is held.")
-@click.argument("idents", metavar="ID…", nargs=-1, required=True)
+@click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
     """Let jobs run that were submitted with --confirm: those that are held, or before their turn has come.

@@ -8,6 +8,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.completion_values import complete_backoff, complete_model
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.output.table import Column, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
@@ -46,7 +47,12 @@ def command() -> None:
 @command.command("ls", short_help="List the backoffs in force.")
 @json_option
 def ls(as_json: bool) -> int:
-    """List the backoffs in force: what is held back, why, until when, and what was seen."""
+    """List the backoffs in force: what is not used, why, until when, and the evidence.
+
+    \b
+    fleetgate backoff ls
+    fleetgate backoff ls --json
+    """
     with opened() as gate:
         state = current(gate)
         moments = LogTimes(gate)
@@ -86,7 +92,7 @@ def ends_text(backoff: Backoff, moments: LogTimes) -> str:
 
 
 @command.command("set", short_help="Do not use a model or account for a while.")
-@click.argument("key", type=NAME)
+@click.argument("key", type=NAME, shell_complete=complete_model)
 @click.argument("reason")
 @click.argument("duration", required=False)
 @json_option
@@ -127,7 +133,7 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
 
 
 @command.command("clear", short_help="Use a model or account again.")
-@click.argument("keys", nargs=-1, metavar="KEY…")
+@click.argument("keys", nargs=-1, metavar="KEY…", shell_complete=complete_backoff)
 @click.option("--all", "everything", is_flag=True, help="Clear all of them.")
 @json_option
 def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> int:

@@ -6,6 +6,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.completion_values import complete_ticket
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import BadRequest
@@ -17,7 +18,7 @@ from fleetgate.present.text import place
 
 
 @click.command(short_help="Move a ticket to the front of the queue.")
-@click.argument("ident", metavar="ID")
+@click.argument("ident", metavar="ID", shell_complete=complete_ticket)
 @click.option("--priority", metavar="N", help="Give it this priority instead, -100 to 100; a point is worth 12 s.")
 @json_option
 def command(ident: str, priority: str | None, as_json: bool) -> int:

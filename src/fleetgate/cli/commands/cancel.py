@@ -6,6 +6,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, tell, whoami
+from fleetgate.cli.completion_values import complete_cancellable
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Ticket
@@ -17,7 +18,7 @@ from fleetgate.present.name_lookup import find_id, whose
 
 
 @click.command(short_help="Take tickets out of the queue; end jobs.")
-@click.argument("idents", metavar="ID…", nargs=-1, required=True)
+@click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_cancellable, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
     """Take tickets out of the queue, and end jobs. Whoever waits with a ticket is told, and exits 75.

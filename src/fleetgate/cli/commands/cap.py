@@ -21,6 +21,7 @@ from fleetgate.cli.click_helpers import (
     read_duration_ms,
     tell,
 )
+from fleetgate.cli.completion_values import complete_selector
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.output.cap_table import draw
 from fleetgate.cli.output.table import Screen
@@ -61,7 +62,7 @@ def command() -> None:
 
 
 @command.command("set", short_help="Set a cap.")
-@click.argument("selector", type=NAME)
+@click.argument("selector", type=NAME, shell_complete=complete_selector)
 @click.argument("cap", metavar="N|auto")
 @click.option(
     "--cooldown", metavar="DURATION", help="How long a released slot stays taken, e.g. 350ms; 0 is not at all."
@@ -218,7 +219,7 @@ def _cap_now(gate: DirectGate, line: CapRow) -> str:
 
 
 @command.command("rm", short_help="Remove a cap: unlimited, whatever the file says.")
-@click.argument("selector", type=NAME)
+@click.argument("selector", type=NAME, shell_complete=complete_selector)
 @kind_option
 @json_option
 def rm(selector: str, kind: str | None, as_json: bool) -> int:
@@ -251,7 +252,7 @@ def rm(selector: str, kind: str | None, as_json: bool) -> int:
 
 
 @command.command("reset", short_help="Forget what was set at run time: back to the file.")
-@click.argument("selector", type=NAME)
+@click.argument("selector", type=NAME, shell_complete=complete_selector)
 @kind_option
 @json_option
 def reset(selector: str, kind: str | None, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fleetgate.cli import exit_codes
+from fleetgate.cli.completion_values import complete_model, complete_project
 from fleetgate.cli.output.table import Cell, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.config.environment import Environment
@@ -24,12 +25,17 @@ from fleetgate.present.text import count, spans
     "-m",
     "--model",
     metavar="MODEL,…",
+    shell_complete=complete_model,
     default="",
     help="The model to ask for; of several, the one that would be taken.",
 )
 @click.option("--kind", type=click.Choice(KINDS), default="agents", show_default=True, help="What is counted.")
 @click.option(
-    "--project", metavar="NAME", default="", help="Whose request (default: $FLEETGATE_PROJECT, else `default`)."
+    "--project",
+    metavar="NAME",
+    shell_complete=complete_project,
+    default="",
+    help="Whose request (default: $FLEETGATE_PROJECT, else `default`).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, kind: str, project: str, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`fleetgate completion`: prints the script that makes a shell complete fleetgate's commands and options."""
+"""`fleetgate completion`: the script with which a shell completes commands, options and values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command(short_help="Print the shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
-    """Print the completion script for a shell.
+    """Print the completion script for a shell: commands, options, IDs, pools, models and projects.
 
     \b
     bash:  eval "$(fleetgate completion bash)"      in ~/.bashrc

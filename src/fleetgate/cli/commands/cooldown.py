@@ -6,6 +6,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_cooldown_ms, tell
+from fleetgate.cli.completion_values import complete_selector
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.config.units import format_duration
@@ -16,7 +17,7 @@ from fleetgate.present.name_lookup import check_selector, kind_for
 
 
 @click.command(short_help="Show or set how long a released slot stays taken.")
-@click.argument("selector", type=NAME)
+@click.argument("selector", type=NAME, shell_complete=complete_selector)
 @click.argument("duration", required=False)
 @kind_option
 @json_option

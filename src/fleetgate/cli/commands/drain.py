@@ -6,13 +6,14 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, tell, whoami
+from fleetgate.cli.completion_values import complete_host
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
 from fleetgate.present.name_lookup import check_host, drained
 
 
 @click.command(short_help="Let nobody new start on a host.")
-@click.argument("host", required=False)
+@click.argument("host", shell_complete=complete_host, required=False)
 @click.option("--end", is_flag=True, help="The host takes new agents again.")
 @json_option
 def command(host: str | None, end: bool, as_json: bool) -> int:

@@ -9,6 +9,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option
+from fleetgate.cli.completion_values import complete_project
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.cli.run.proxy_environment import check_agent, known_agents, proxy_url, told
@@ -17,7 +18,7 @@ from fleetgate.config.settings import Settings
 
 @click.command(short_help="What an agent must be told to use the proxy.")
 @click.argument("agent", required=False, default="", metavar="[AGENT]")
-@click.option("--project", metavar="NAME", help="Fairness group of its requests.")
+@click.option("--project", metavar="NAME", shell_complete=complete_project, help="Fairness group of its requests.")
 @json_option
 def command(agent: str, project: str | None, as_json: bool) -> int:
     """Print the variables that send an agent's requests through the proxy, to be put into a shell.

@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, tell
+from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.present.limit_explanation import explained
@@ -14,7 +15,7 @@ from fleetgate.present.log_time import LogTimes
 
 
 @click.command(short_help="What is believed of a provider's limit, and why.")
-@click.argument("pool", type=NAME)
+@click.argument("pool", shell_complete=complete_pool, type=NAME)
 @kind_option
 @json_option
 def command(pool: str, kind: str | None, as_json: bool) -> int:

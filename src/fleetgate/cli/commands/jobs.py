@@ -8,6 +8,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, read_duration_ms
+from fleetgate.cli.completion_values import complete_project
 from fleetgate.cli.output.pages import limit_option, offset_option, read_part, screen_rest
 from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
@@ -44,7 +45,7 @@ _STYLES = {
 @click.command(short_help="What runs, what waits and why, what has ended.")
 @click.option("--all", "everything", is_flag=True, help="Also those that ended more than a day ago.")
 @click.option("--state", "wanted", metavar="STATE,…", help="Only those in these states.")
-@click.option("--project", metavar="NAME", help="Only those of this project.")
+@click.option("--project", metavar="NAME", shell_complete=complete_project, help="Only those of this project.")
 @click.option("--name", metavar="TEXT", help="Only those whose name has this in it.")
 @click.option("--since", metavar="DURATION", help="Only those submitted within this time.")
 @limit_option

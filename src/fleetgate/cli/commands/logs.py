@@ -9,6 +9,7 @@ from time import sleep
 import click
 
 from fleetgate.cli import exit_codes
+from fleetgate.cli.completion_values import complete_job
 from fleetgate.cli.read_only_gate import note, opened
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -21,7 +22,7 @@ POLL_S = 0.2
 
 
 @click.command(short_help="What a job printed; -f follows.")
-@click.argument("ident", metavar="ID")
+@click.argument("ident", metavar="ID", shell_complete=complete_job)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over all its attempts.")
 @click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
 @click.option("--marked", is_flag=True, help="Put time and stream before each line, and show where attempts begin.")

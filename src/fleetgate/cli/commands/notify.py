@@ -1,4 +1,4 @@
-"""`fleetgate notify`: tell people what happens (SPEC T1)."""
+"""`fleetgate notify`: notifications by chat, mail, webhook or command."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fleetgate.notify.messages import Message
 from fleetgate.notify.senders import NotSent, sender, way
 
 
-@click.group(short_help="Tell people what happens: by chat, mail, webhook or command.", no_args_is_help=True)
+@click.group(short_help="Send notifications: chat, mail, webhook or command.", no_args_is_help=True)
 def command() -> None:
-    """Tell people what happens, as `[[notify]]` in the config file says.
+    """Send notifications to the targets in the [[notify]] sections of the config file.
 
     \b
     fleetgate notify test
@@ -34,14 +34,18 @@ def command() -> None:
 @command.command("test", short_help="Send a test message.")
 @click.argument("names", metavar="[NAME…]", nargs=-1)
 def test(names: tuple[str, ...]) -> int:
-    """Send a test message to every target, or to those that are named, and say what came of it.
+    """Send a test message to every target, or to the named ones, and print the results.
 
-    Exit: 0; 69 when one could not be sent; 64 when nobody is to be told.
+    \b
+    fleetgate notify test
+    fleetgate notify test ops-chat
+
+    Exit codes: 0; 69 when a message could not be sent; 64 when there are no targets.
     """
     with opened() as gate:
         targets = _targets(gate.settings.notify, names)
         teller = Teller(gate, note)
-        message = Message("test", f"a test message of fleetgate on {gate.host}: it works")
+        message = Message("test", f"Test message from Fleetgate on {gate.host}")
         code = exit_codes.OK
         for target in targets:
             try:
@@ -55,25 +59,27 @@ def test(names: tuple[str, ...]) -> int:
 
 def _targets(known: tuple[Notify, ...], names: tuple[str, ...]) -> tuple[Notify, ...]:
     if not known:
-        raise BadRequest("nobody is to be told: add a [[notify]] to the config file, see docs/notifications.md")
+        raise BadRequest("no notification targets: add a [[notify]] section to the config file (docs/notifications.md)")
     for name in names:
         if not any(target.name == name for target in known):
             raise BadRequest(f"{shown(name)}: no such target; valid are {', '.join(target.name for target in known)}")
     return tuple(target for target in known if not names or target.name in names)
 
 
-@command.command("run", short_help="Tell people what happens, until Ctrl-C.")
+@command.command("run", short_help="Send notifications until Ctrl-C.")
 def run() -> int:
-    """Tell people what happens from now on. `fleetgate worker` does so by itself; two never tell the same twice.
+    """Send notifications from now on. `fleetgate worker` does the same; no event is sent twice.
 
-    Where it is in the history is kept: events that occur while no sender is running are sent
-    later. It follows the config file.
+    Events that occur while no sender is running are sent later. Changes of the config file are applied.
+
+    \b
+    fleetgate notify run
     """
     loaded = load_config()
     gate = open_gate(loaded)
     file = NotifyFile(config_path(), loaded, say)
     targets = _targets(file.targets(), ())
-    say(f"telling {', '.join(f'{target.name} ({way(target)})' for target in targets)}; Ctrl-C stops it")
+    say(f"notifying {', '.join(f'{target.name} ({way(target)})' for target in targets)}; press Ctrl-C to stop")
     try:
         Teller(gate, say, file.targets, lambda: _look_after(gate)).run()
     except KeyboardInterrupt:
@@ -82,7 +88,7 @@ def run() -> int:
 
 
 def _look_after(gate: DirectGate) -> None:
-    """What a worker does too: without one, no process would notice that a ticket has expired or a worker has died."""
+    """As a worker does: without one, no process would notice that a ticket has expired or a worker has died."""
     if gate.turns.take():
         gate.look_around()
     gate.act_if_overdue()

@@ -6,6 +6,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
@@ -17,7 +18,7 @@ from fleetgate.present.wall_time import utc
 
 
 @click.command(short_help="Let nobody new into a pool.")
-@click.argument("target", type=NAME)
+@click.argument("target", type=NAME, shell_complete=complete_pool)
 @click.option("--for", "duration", metavar="DURATION", help="For how long (default: until `fleetgate resume`).")
 @kind_option
 @json_option

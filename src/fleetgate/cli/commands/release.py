@@ -16,6 +16,7 @@ from fleetgate.cli.click_helpers import (
     until_text,
     whoami,
 )
+from fleetgate.cli.completion_values import complete_lease
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.config.errors import ConfigError
@@ -38,7 +39,7 @@ _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "
 
 
 @click.command(short_help="Give a lease back.")
-@click.argument("ident", metavar="ID")
+@click.argument("ident", metavar="ID", shell_complete=complete_lease)
 @click.option("--outcome", metavar="OUTCOME", help=f"What became of it: {', '.join(OUTCOMES)} (default: ok).")
 @click.option("--retry-after", metavar="SECONDS", help="How long the provider said to wait (with a failed outcome).")
 @click.option("--force", is_flag=True, help="Take the slot of an agent that still runs. It is not ended.")

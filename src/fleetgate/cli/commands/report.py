@@ -6,6 +6,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import events as ev
@@ -17,7 +18,7 @@ from fleetgate.present.rate_limit_report import acted_on, is_new, of_lease, of_t
 
 
 @click.command(short_help="Tell the gate of a rate limit that a script saw.")
-@click.argument("target", type=NAME, required=False)
+@click.argument("target", type=NAME, shell_complete=complete_pool, required=False)
 @click.option("--rate-limited", is_flag=True, help="The provider said: too many requests (429).")
 @click.option(
     "--retry-after",

@@ -6,6 +6,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import entered_text, json_option, kind_option, opened_gate, tell
+from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
@@ -15,7 +16,7 @@ from fleetgate.present.name_lookup import entered, kind_for, pool_target
 
 
 @click.command(short_help="End a pause.")
-@click.argument("target", type=NAME)
+@click.argument("target", type=NAME, shell_complete=complete_pool)
 @kind_option
 @json_option
 def command(target: str, kind: str | None, as_json: bool) -> int:

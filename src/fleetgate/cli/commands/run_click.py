@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from fleetgate.cli.commands.run import run
-from fleetgate.cli.run.run_options import OPTIONS, RunOptions
+from fleetgate.cli.completion_values import complete_model, complete_project, complete_session
+from fleetgate.cli.run.run_options import OPTIONS, Option, RunOptions
 
 
 def _call(command: tuple[str, ...], **values: object) -> int:
@@ -13,16 +14,22 @@ def _call(command: tuple[str, ...], **values: object) -> int:
     return run(RunOptions(list(command), **given))  # type: ignore[arg-type]
 
 
+_COMPLETE = {"model": complete_model, "project": complete_project, "session": complete_session}
+
+
+def click_option(option: Option) -> click.Option:
+    """An option of `run` as click declares it."""
+    names = [*option.names, option.field]
+    if not option.metavar:
+        return click.Option(names, help=option.help, is_flag=True)
+    return click.Option(names, help=option.help, metavar=option.metavar, shell_complete=_COMPLETE.get(option.field))
+
+
 command = click.Command(
     "run",
     callback=_call,
     params=[
-        *(
-            click.Option([*option.names, option.field], help=option.help, metavar=option.metavar or None)
-            if option.metavar
-            else click.Option([*option.names, option.field], help=option.help, is_flag=True)
-            for option in OPTIONS
-        ),
+        *map(click_option, OPTIONS),
         click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…"),
     ],
     context_settings={"allow_interspersed_args": False},

@@ -11,6 +11,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import ENDLESS_MS, json_option, tell
+from fleetgate.cli.completion_values import complete_model
 from fleetgate.cli.open_gate import environment, load_config
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.core import commands as cmd
@@ -25,7 +26,14 @@ from fleetgate.present.text import printable
 
 
 @click.command(short_help="Print the model to use now.")
-@click.option("-m", "--model", default="", metavar="MODEL,…", help="Candidates in order of preference.")
+@click.option(
+    "-m",
+    "--model",
+    default="",
+    metavar="MODEL,…",
+    shell_complete=complete_model,
+    help="Candidates in order of preference.",
+)
 @click.option(
     "--rotate",
     is_flag=False,

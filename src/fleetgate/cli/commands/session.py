@@ -8,6 +8,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.completion_values import complete_session
 from fleetgate.cli.output.table import Column, Screen
 from fleetgate.cli.read_only_gate import opened, say_json
 from fleetgate.core.errors import BadRequest
@@ -41,7 +42,12 @@ def command() -> None:
 @command.command("ls", short_help="List the remembered sessions.")
 @json_option
 def ls(as_json: bool) -> int:
-    """List the remembered sessions, the last used first."""
+    """List the remembered sessions, the most recently used first.
+
+    \b
+    fleetgate session ls
+    fleetgate session ls --json
+    """
     with opened(configured=False) as gate:
         found = agent_sessions.every(gate.log)
         if as_json:
@@ -79,7 +85,7 @@ def _account(where: Place) -> str:
 
 
 @command.command("clear", short_help="Forget sessions, so that the next run starts afresh.")
-@click.argument("key", required=False)
+@click.argument("key", required=False, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="Forget all of them.")
 @json_option
 def clear(key: str | None, everything: bool, as_json: bool) -> int:

@@ -8,6 +8,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option
+from fleetgate.cli.completion_values import complete_job
 from fleetgate.cli.output.table import Cell, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.config.units import format_duration
@@ -22,7 +23,7 @@ from fleetgate.signals.redaction import redact_words
 
 
 @click.command(short_help="Everything that is known of one job.")
-@click.argument("ident", metavar="ID")
+@click.argument("ident", metavar="ID", shell_complete=complete_job)
 @json_option
 def command(ident: str, as_json: bool) -> int:
     """Show one job: what it runs, its state, its place in the queue and why it waits, its attempts and how it ended.

@@ -8,6 +8,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, opened_gate, tell, whoami
+from fleetgate.cli.completion_values import complete_model, complete_project
 from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.output.table import say
 from fleetgate.cli.read_only_gate import note, say_json
@@ -31,10 +32,17 @@ _AT_ONCE = 1000
     short_help="Leave work in the line, to be done by a worker.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-m", "--model", metavar="MODEL,…", help="Candidate models in order of preference.")
+@click.option(
+    "-m", "--model", metavar="MODEL,…", shell_complete=complete_model, help="Candidate models in order of preference."
+)
 @click.option("--any", "any_candidate", is_flag=True, help="Move on to the next candidate also when pools are full.")
 @click.option("--name", metavar="NAME", help="What to call it.")
-@click.option("--project", metavar="NAME", help="Fairness group (default: $FLEETGATE_PROJECT, else `default`).")
+@click.option(
+    "--project",
+    metavar="NAME",
+    shell_complete=complete_project,
+    help="Fairness group (default: $FLEETGATE_PROJECT, else `default`).",
+)
 @click.option("--priority", metavar="N", help="-100 to 100; each point is worth 12 s of waiting.")
 @click.option("--expires", metavar="DURATION", help="Leave the queue after this long (default 24h).")
 @click.option("--retries", metavar="N", help="How often to try again after a failure (default 3).")

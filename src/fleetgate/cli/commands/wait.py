@@ -8,6 +8,7 @@ import click
 
 from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import read_duration_ms
+from fleetgate.cli.completion_values import complete_job
 from fleetgate.cli.read_only_gate import current, note, opened
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -24,7 +25,7 @@ _CODES = {
 
 
 @click.command(short_help="Until jobs have ended; their exit code.")
-@click.argument("idents", metavar="ID…", nargs=-1)
+@click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job)
 @click.option("--all", "everything", is_flag=True, help="All jobs that have not ended.")
 @click.option("--timeout", metavar="DURATION", help="Wait at most this long, then exit 75.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing.")

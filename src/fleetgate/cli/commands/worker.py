@@ -6,6 +6,7 @@ import os
 
 import click
 
+from fleetgate.cli.completion_values import complete_model, complete_project
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import whole_number
 from fleetgate.cli.run.wait_progress import say
@@ -25,8 +26,17 @@ _MOST = 1000
 
 @click.command(short_help="Run the jobs that wait, as slots free up.")
 @click.option("-n", "--hands", metavar="N", help=f"How many jobs to run at once at most (default {_HANDS}).")
-@click.option("--project", "projects", metavar="NAME", multiple=True, help="Only jobs of these projects.")
-@click.option("--models", metavar="GLOB", multiple=True, help="Only jobs that name such a model.")
+@click.option(
+    "--project",
+    "projects",
+    metavar="NAME",
+    shell_complete=complete_project,
+    multiple=True,
+    help="Only jobs of these projects.",
+)
+@click.option(
+    "--models", metavar="GLOB", shell_complete=complete_model, multiple=True, help="Only jobs that name such a model."
+)
 @click.option("--user", "users", metavar="NAME", multiple=True, help="Jobs of these users (default: your own).")
 @click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
 @click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as whoever started it has.")
