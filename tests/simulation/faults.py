@@ -235,14 +235,15 @@ def _look_inside(log: SqliteLog, faults: FaultyLog) -> None:
     connect = db._connect
     db._connect = lambda *args: _Connection(connect(*args), faults)
     db.conn = _Connection(db.conn, faults)
-    inside: Any = log
-    point = log._point_to_snapshot
+    upkeep: Any = log._upkeep
+    point = upkeep.point_to_snapshot
 
     def point_to_snapshot(position: Position, checksum: int) -> int | None:
         faults.step("between file and pointer")
-        return point(position, checksum)
+        found: int | None = point(position, checksum)
+        return found
 
-    inside._point_to_snapshot = point_to_snapshot
+    upkeep.point_to_snapshot = point_to_snapshot
 
 
 def _look_at_trips(log: PostgresLog, faults: FaultyLog) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fleetgate.core.events import Returned
 from fleetgate.log.protocol import START, Position
-from fleetgate.log.sqlite import log as sqlite_log
+from fleetgate.log.sqlite import upkeep
 from fleetgate.log.sqlite.log import SqliteLog
 
 NOW = 1_000_000
@@ -20,7 +20,7 @@ NOW = 1_000_000
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that a small store takes, too."""
     for name, value in {"PRUNE_COMMITS": 40, "FREE_PAGES": 20, "VACUUM_PAGES": 16}.items():
-        monkeypatch.setattr(sqlite_log, name, value)
+        monkeypatch.setattr(upkeep, name, value)
 
 
 def fill(log: SqliteLog, number: int, position: Position) -> Position:
@@ -75,8 +75,8 @@ def test_a_store_of_an_older_release_gives_back_too(tmp_path: Path):
     log = SqliteLog(str(tmp_path), clock=lambda: NOW)
     tend(log, 50_000)
     assert size(tmp_path) < before / 3
-    assert log._rows("PRAGMA auto_vacuum") == [(2,)]
-    assert log._rows("PRAGMA journal_mode") == [("wal",)]
+    assert log._db.rows("PRAGMA auto_vacuum") == [(2,)]
+    assert log._db.rows("PRAGMA journal_mode") == [("wal",)]
     log.close()
 
 
@@ -95,9 +95,9 @@ def test_values_beside_the_log_of_an_older_release_are_read_and_new_ones_have_a_
     older(tmp_path / "fleetgate.db")
     log = SqliteLog(str(tmp_path), clock=lambda: NOW)
     assert log.side_items("beats")
-    assert log._rows("SELECT checksum FROM side") == [(None,)] * len(log.side_items("beats"))
+    assert log._db.rows("SELECT checksum FROM side") == [(None,)] * len(log.side_items("beats"))
     log.beat("other")
-    assert any(checksum is not None for (checksum,) in log._rows("SELECT checksum FROM side"))
+    assert any(checksum is not None for (checksum,) in log._db.rows("SELECT checksum FROM side"))
     log.close()
 
 

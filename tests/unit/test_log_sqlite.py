@@ -17,7 +17,7 @@ from fleetgate.core.errors import InternalError
 from fleetgate.core.events import Event, Returned
 from fleetgate.log import clock
 from fleetgate.log.protocol import START, LogReplaced, Position, SideWrite, StoreError
-from fleetgate.log.sqlite import connection
+from fleetgate.log.sqlite import connection, upkeep
 from fleetgate.log.sqlite import log as sqlite_log
 from fleetgate.log.sqlite.log import SqliteLog
 
@@ -599,7 +599,7 @@ def test_maintenance_with_nothing_to_do_takes_no_lock(open_log: Open) -> None:
 def test_pruning_goes_in_steps_so_that_nobody_waits_long(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_log, "PRUNE_COMMITS", 4)
+    monkeypatch.setattr(upkeep, "PRUNE_COMMITS", 4)
     now = 1000
     log = open_log(time=lambda: now)
     positions = fill(log, 12)
@@ -616,7 +616,7 @@ def test_pruning_goes_in_steps_so_that_nobody_waits_long(
 def test_checkpoints_happen_in_maintenance_only_and_bound_the_write_ahead_log(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 200_000)
+    monkeypatch.setattr(upkeep, "CHECKPOINT_BYTES", 200_000)
     monkeypatch.setattr(connection, "WAL_KEPT_BYTES", 100_000)
     log = open_log()
     wal = folder / "fleetgate.db-wal"
@@ -634,8 +634,8 @@ def test_checkpoints_happen_in_maintenance_only_and_bound_the_write_ahead_log(
 def test_a_very_large_write_ahead_log_is_emptied_unless_somebody_reads(
     folder: Path, open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 100_000)
-    monkeypatch.setattr(sqlite_log, "TRUNCATE_BYTES", 200_000)
+    monkeypatch.setattr(upkeep, "CHECKPOINT_BYTES", 100_000)
+    monkeypatch.setattr(upkeep, "TRUNCATE_BYTES", 200_000)
     log = open_log()
     wal = folder / "fleetgate.db-wal"
     fill(log, 100)
@@ -795,7 +795,7 @@ def test_Q2_a_commit_that_fails_leaves_nothing_and_holds_up_nobody(open_log: Ope
 
 
 def test_Q2_upkeep_that_fails_says_so_and_is_done_later(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_log, "CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(upkeep, "CHECKPOINT_BYTES", 1)
     log = open_log()
     position = fill(log, 2)[-1]
     for words, use in (("PRAGMA wal", lambda: log.maintain(0)), ("INSERT", lambda: log.save_snapshot(b"x", position))):

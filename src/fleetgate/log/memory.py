@@ -18,6 +18,7 @@ from fleetgate.core.events import Event
 from fleetgate.log import clock as clocks
 from fleetgate.log import host_beats as beating
 from fleetgate.log.checksum import new_id
+from fleetgate.log.continuity import check_last, events_of, pruned
 from fleetgate.log.event_codec import decode, encode
 from fleetgate.log.protocol import KEEP_BYTES, ROW_BYTES, START, Commit, Head, LogReplaced, Position, SideWrite, Stored
 
@@ -148,10 +149,7 @@ class MemoryLog:
             rows = list(self.store.rows)
         for row in rows:
             if row.seq > since_seq:
-                events = decode(row.number, row.events)
-                for seq, event in enumerate(events, row.seq - len(events) + 1):
-                    if seq > since_seq:
-                        yield seq, row.at, event
+                yield from events_of(row.number, row.at, row.seq, row.events, since_seq)
 
     def side_value(self, table: str, key: str) -> bytes | None:
         with self.store.mutex:
@@ -162,13 +160,13 @@ class MemoryLog:
             return sorted(self.store.tables.get(table, {}).items())
 
     def seems_replaced(self) -> bool:
-        return False  # nobody restores under a process that has not looked yet
+        return False  # a store in memory is not restored before its first use
 
     def _check_known(self, position: Position) -> None:
         store = self.store
         if position.commit == 0:
             if store.first > 1:
-                raise LogReplaced(f"the log begins with commit {store.first}: load its snapshot")
+                raise pruned(store.first)
             return
         index = position.commit - store.first
         if not 0 <= index < len(store.rows) or store.rows[index].position != position:
@@ -215,9 +213,7 @@ class MemoryLog:
         encoded = encode(events)
         store = self.store
         with store.mutex:
-            last = store.rows[-1].position if store.rows else START
-            if last != after:
-                raise LogReplaced(f"commit {after.commit} with id {after.id} is not the last of the log")
+            check_last(store.rows[-1].position if store.rows else START, after)
             number, seq = after.commit + 1, after.seq + len(events)
             row = _Row(number, new_id(number, at, seq, due, encoded), at, seq, due, encoded)
             store.rows.append(row)

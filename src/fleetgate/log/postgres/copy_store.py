@@ -100,13 +100,10 @@ class SqliteSource:
         self._log.lock()
 
     def rows(self, after: int, limit: int) -> list[Row]:
-        found = self._log._rows(
-            "SELECT number, id, at, seq, due, events FROM log WHERE number > ? ORDER BY number LIMIT ?", (after, limit)
-        )
-        return [(row[0], row[1], row[2], row[3], row[4], row[5]) for row in found]
+        return self._log.rows_behind(after, limit)
 
     def sides(self) -> list[SideRow]:
-        return [(row[0], row[1], bytes(row[2])) for row in self._log._rows("SELECT tbl, key, value FROM side")]
+        return self._log.side_rows()
 
     def snapshot(self) -> Stored | None:
         return self._log.snapshot()

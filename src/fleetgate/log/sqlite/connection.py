@@ -1,15 +1,12 @@
-"""The files of a SQLite store: its database connection and its write lock, and whether they are still in place.
+"""The connection to the database of a SQLite store, and the check that its files are still in place.
 
-The rule: what this process has open is what other processes see under the same name. A backup put in its place,
-a folder moved away, a write-ahead log removed: each leaves an open connection writing where nobody looks. So
-the names are compared with what is open before every transaction and every read, and opened anew if they
-differ; the log then finds out from the commit's id whether it is still the log that it knew.
-
-The write lock is a blocking file lock, for fairness. SQLite's own lock is taken as well and alone keeps the data
-right; but waiting for it means sleeping and trying again, which starves writers for seconds.
+The rule: what this process has open is what other processes see under the same name. A backup put in its place, a
+folder moved away, a write-ahead log removed: each leaves an open connection that writes where no other process looks.
+So the names are compared with what is open before every transaction and every read, and opened again if they differ;
+the log then finds out from the commit's id whether it is still the log that it knew.
 
 A forked child has no part in any of this: its copies of the lock's files are closed at once, and its copy of the
-connection before it opens a store of its own. (SQLite keeps books of a process's locks, which a child does not have.)
+connection before it opens a store of its own. (SQLite keeps a list of a process's locks, which a child does not have.)
 """
 
 from __future__ import annotations
@@ -18,22 +15,21 @@ import os
 import sqlite3
 import sys
 from _weakref import ref
-from collections.abc import Callable
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
+from collections.abc import Callable, Sequence
 from time import sleep, time_ns
+from typing import Any
 
 from fleetgate.core.errors import FleetgateError, InternalError
 from fleetgate.log import fork_safety
 from fleetgate.log.protocol import StoreError
 from fleetgate.log.sqlite.filesystems import refuse_network
+from fleetgate.log.sqlite.write_lock import MOST_REOPENS, WriteLock
 
 FORMAT = 1  # of the tables in schema.py, kept as the database's user_version
 MOVED = 1_000_000  # the user_version of what is left in the place of a store that was moved (log/sqlite/moved_store.py)
 BUSY_S = 10.0  # how long to wait for other programs' locks; Fleetgate's own processes queue at the file lock
 WAL_KEPT_BYTES = 3 << 20  # below what makes a checkpoint, so that the size of the file tells when one is due
-HAND_OVER_S = 0.000_05  # what a waiter needs to wake up and take the lock that was let go
 REPLACING_S = 0.05  # between two looks at files that are being replaced
-MOST_REOPENS = 20  # in a row, before we conclude that another program keeps removing the files
 CTIME_SETTLES_NS = 100_000_000  # several ticks of the slowest kernel clock
 
 
@@ -47,13 +43,9 @@ class StoreConnection:
         self.path = os.path.join(folder, "fleetgate.db")
         self.wal_path = self.path + "-wal"
         self.shm_path = self.path + "-shm"
-        self.lock_path = os.path.join(folder, "fleetgate.lock")
-        self.holds = False
+        self.write_lock = WriteLock(folder)
         self._opened = opened
-        self._pid = os.getpid()
-        self._mark = b"%-12d\n" % self._pid
-        self._lock_fd = -1
-        self._folder_fd = -1
+        self._is_open = False
         self._closed = False
         self._stale = False
         self._inodes: tuple[int, ...] = (0,)
@@ -63,91 +55,38 @@ class StoreConnection:
         fork_safety.on_fork(self, StoreConnection._leave)
         _opened[ref(self, _forget)] = None
 
-    # The write lock.
-
     def take(self, *, wait: bool) -> bool:
-        """Take the write lock on what is in place now."""
-        if self.holds:
+        """Take the write lock on the files that are in place now."""
+        if self.write_lock.held:
             raise InternalError("the write lock is already held here")
         try:
             if self._stale:
                 self.reopen()
-            if self._others_wait():
-                sleep(HAND_OVER_S)
-            taken = self._lock(LOCK_EX | LOCK_NB) or (wait and self._wait_in_the_queue())
+            return self.write_lock.take(wait=wait, check=self._check_place)
         except OSError as error:
-            self.drop()
+            self.write_lock.release()
             raise self.failed(error) from error
         except BaseException:
-            self.drop()
+            self.write_lock.release()
             raise
-        if taken:
-            try:
-                os.pwrite(self._lock_fd, self._mark, 0)
-            except OSError:
-                pass  # it is only for messages, and the disk may be full
-        return taken
 
-    def _lock(self, how: int) -> bool:
-        try:
-            for _ in range(MOST_REOPENS):
-                flock(self._lock_fd, how)
-                self.holds = True
-                if self.in_place():
-                    return True
-                self.reopen()
-            raise StoreError(
-                f"the files of the store in {self.folder} are removed or replaced all the time: find out by what, then "
-                "run `fleetgate doctor`"
-            )
-        except BlockingIOError:
-            return False
-
-    # Letting go of a file lock wakes the next waiter, but does not hand the lock to it: whoever decides in a loop has
-    # it again before the other is awake. So waiters share a lock on the folder, and a newcomer that sees it gives them
-    # a moment. It is no more than a hint: a waiter that was stopped costs others that moment, and nothing else.
-
-    def _others_wait(self) -> bool:
-        try:
-            flock(self._folder_fd, LOCK_EX | LOCK_NB)
-            flock(self._folder_fd, LOCK_UN)
-        except OSError as error:
-            return isinstance(error, BlockingIOError)
+    def _check_place(self) -> bool:
+        if self.in_place():
+            return True
+        self.reopen()
         return False
 
-    def _wait_in_the_queue(self) -> bool:
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """What a statement finds, in the files that are in place now."""
         try:
-            flock(self._folder_fd, LOCK_SH | LOCK_NB)
-        except OSError:
-            pass
-        try:
-            return self._lock(LOCK_EX)
+            self.reads = True
+            if not self.write_lock.held and not self.in_place():
+                self.reopen()
+            return self.conn.execute(sql, values).fetchall()
+        except (sqlite3.Error, OSError) as error:
+            raise self.failed(error) from error
         finally:
-            if self._folder_fd >= 0:
-                flock(self._folder_fd, LOCK_UN)
-
-    def drop(self) -> None:
-        """Let go of the write lock."""
-        if self.holds:
-            self.holds = False
-            flock(self._lock_fd, LOCK_UN)
-
-    def owner(self) -> int | None:
-        """The pid that seems to hold the write lock."""
-        if self.holds:
-            return self._pid
-        try:
-            fd = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            flock(fd, LOCK_SH | LOCK_NB)
-            return None
-        except BlockingIOError:
-            mark = os.pread(fd, 32, 0).strip()
-            return int(mark) if mark.isdigit() else None
-        finally:
-            os.close(fd)
+            self.reads = False
 
     # What is open.
 
@@ -155,19 +94,16 @@ class StoreConnection:
         """Open the store in the folder, made if need be."""
         refuse_network(self.folder)
         _close_inherited(self.path)
-        fd = folder_fd = -1
         try:
-            fd = self._open_lock_file()
-            folder_fd = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-            self.conn = self._connect_in_place(fd)
+            self.write_lock.open()
+            self.conn = self._connect_in_place()
         except BaseException as error:
             self._stale = True
-            _close(fd, folder_fd)
+            self.write_lock.close()
             if isinstance(error, sqlite3.Error | OSError):
                 raise self.failed(error) from error
             raise
-        self._lock_fd = fd
-        self._folder_fd = folder_fd
+        self._is_open = True
         self._settled = 0
         self._stale = False
         self._opened()
@@ -180,7 +116,7 @@ class StoreConnection:
             folder = os.stat(self.folder)
             if folder.st_ctime_ns == self._settled and folder.st_ino == self._inodes[0]:
                 return True
-            if self._look() != self._inodes or not os.fstat(self._lock_fd).st_nlink:
+            if self._look() != self._inodes or self.write_lock.is_unlinked():
                 return False
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -210,7 +146,7 @@ class StoreConnection:
     def _leave_connection(self) -> None:
         """Of files that are no longer in place, unless another thread is at work with them: it opens them again."""
         self._stale = True
-        if not self.holds and not self.reads and self._lock_fd >= 0:
+        if not self.write_lock.held and not self.reads and self._is_open:
             _skip_checkpoint(self.conn)
             self.conn.close()
 
@@ -227,6 +163,12 @@ class StoreConnection:
         self._stale = self._stale or code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
         return explain(error, self.folder)
 
+    def damaged(self, what: str) -> StoreError:
+        """The error to raise when the store's contents are not as they were written."""
+        from fleetgate.log.sqlite.error_messages import damaged
+
+        return damaged(self.folder, what)
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True
@@ -236,15 +178,14 @@ class StoreConnection:
     def _leave(self) -> None:
         """In a forked child: let go of the copies. The parent's lock and transaction are not touched."""
         self._forked = self._stale = True
-        if self._lock_fd < 0:
-            return
-        _close(self._lock_fd, self._folder_fd)
-        self._lock_fd = self._folder_fd = -1
-        _inherited.append((self.conn, self._inodes[1:3], not self.holds and not self.reads))
-        self.holds = False
+        was_idle = not self.write_lock.held and not self.reads
+        self.write_lock.leave()
+        if self._is_open:
+            self._is_open = False
+            _inherited.append((self.conn, self._inodes[1:3], was_idle))
 
     def _let_go(self) -> None:
-        if self._lock_fd < 0:
+        if not self._is_open:
             return
         try:
             same = self.in_place()
@@ -253,31 +194,21 @@ class StoreConnection:
         if not same:
             _skip_checkpoint(self.conn)
         self.conn.close()
-        self.drop()  # closing the file would do, if no other process could have a copy of it
-        _close(self._lock_fd, self._folder_fd)
-        self._lock_fd = self._folder_fd = -1
+        self.write_lock.close()
+        self._is_open = False
 
-    def _open_lock_file(self) -> int:
-        try:
-            return os.open(self.lock_path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            from fleetgate.log.store_files import make_file, make_folder
-
-            make_folder(self.folder)
-            return make_file(self.lock_path, exclusive=False)
-
-    def _connect_in_place(self, lock_fd: int) -> sqlite3.Connection:
+    def _connect_in_place(self) -> sqlite3.Connection:
         """Connect; again if files went away in between, as they do when a store is moved or restored."""
         for _ in range(MOST_REOPENS - 1):
             try:
-                return self._connect(lock_fd)
+                return self._connect()
             except FileNotFoundError:
                 sleep(REPLACING_S)
-        return self._connect(lock_fd)
+        return self._connect()
 
-    def _connect(self, lock_fd: int) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         if not os.path.exists(self.path):
-            self._create(lock_fd)
+            self._create()
         # As a URI, since a plain name would make an empty database where there is none.
         name = self.path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         conn = sqlite3.connect(
@@ -289,7 +220,7 @@ class StoreConnection:
                 raise self._of_another_format(format, conn)
             if not os.path.exists(self.wal_path):
                 self._enter_wal_mode(conn)
-            self._add_columns(conn, lock_fd)
+            self._add_columns(conn)
             conn.execute("PRAGMA synchronous=NORMAL")
             conn.execute("PRAGMA wal_autocheckpoint=0")
             conn.execute(f"PRAGMA journal_size_limit={WAL_KEPT_BYTES}")
@@ -311,7 +242,7 @@ class StoreConnection:
             )
         conn.execute("SELECT 1 FROM meta").fetchall()  # makes its files
 
-    def _add_columns(self, conn: sqlite3.Connection, lock_fd: int) -> None:
+    def _add_columns(self, conn: sqlite3.Connection) -> None:
         """Stores of older releases lack some."""
         try:
             conn.execute("SELECT checksum FROM side LIMIT 0")
@@ -321,21 +252,15 @@ class StoreConnection:
                 raise
         from fleetgate.log.sqlite.schema import add_columns
 
-        flock(lock_fd, LOCK_EX)
-        try:
+        with self.write_lock.taken_for_setup():
             add_columns(conn)
-        finally:
-            flock(lock_fd, LOCK_UN)
 
-    def _create(self, lock_fd: int) -> None:
+    def _create(self) -> None:
         from fleetgate.log.sqlite.schema import create
 
-        flock(lock_fd, LOCK_EX)
-        try:
+        with self.write_lock.taken_for_setup():
             if not os.path.exists(self.path):
                 create(self.path)
-        finally:
-            flock(lock_fd, LOCK_UN)
 
     def _of_another_format(self, format: int, conn: sqlite3.Connection) -> StoreError:
         if format == MOVED:
@@ -347,9 +272,7 @@ class StoreConnection:
                 f"the store's database {self.path} has format {format}, written by a newer fleetgate (this one knows "
                 f"up to {FORMAT}): upgrade fleetgate"
             )
-        from fleetgate.log.sqlite.error_messages import damaged
-
-        return damaged(self.folder, "it is not a fleetgate store")
+        return self.damaged("it is not a fleetgate store")
 
 
 _opened: dict[ref[StoreConnection], None] = {}  # all of this process
@@ -386,12 +309,6 @@ def _identity(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return facts.st_dev, facts.st_ino
-
-
-def _close(*fds: int) -> None:
-    for fd in fds:
-        if fd >= 0:
-            os.close(fd)
 
 
 def _skip_checkpoint(conn: sqlite3.Connection) -> None:
