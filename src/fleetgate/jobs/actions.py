@@ -72,7 +72,7 @@ def retry(gate: DirectGate, ident: str) -> None:
     job = job_store.view(gate, ident).job
     if job.state not in state_machine.FINAL:
         raise NotNow(f"job {ident} has not ended: it is {job_store.view(gate, ident).state}")
-    job.state = state_machine.follow(job.state, "anew")
+    job.state = state_machine.follow(job.state, "retry")
     job.failures = job.limits = job.losses = 0
     job.since, job.finished_at, job.why = gate.now(), 0, "run anew"
     job.exit_code = job.signal = None

@@ -1,6 +1,6 @@
 """The states of a job and every edge between them. docs/jobs.md draws this table; a test compares the two.
 
-A job is in exactly one state. Final states are left only by `anew`, a person's wish.
+A job is in exactly one state. Final states are left only by `retry`, which a person asks for.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Edge(NamedTuple):
 
 
 EDGES = {
-    "start": Edge((QUEUED,), RUNNING, "a worker got its slot and started it: one attempt more"),
-    "hold": Edge((QUEUED,), HELD, "its turn came, and it was submitted with --confirm"),
-    "approve": Edge((HELD,), QUEUED, "somebody approved it"),
-    "finish": Edge((RUNNING,), SUCCEEDED, "it ended well"),
-    "limit": Edge((RUNNING,), QUEUED, "a limit ended it: back in the queue, no retry spent"),
-    "again": Edge((RUNNING,), QUEUED, "it failed and has retries left: back in the queue after a pause"),
-    "hand_back": Edge((RUNNING,), QUEUED, "its worker was stopped: back in the queue, no retry spent"),
+    "start": Edge((QUEUED,), RUNNING, "a worker got a slot for it and started it; this counts as an attempt"),
+    "hold": Edge((QUEUED,), HELD, "it could start, and was submitted with --confirm"),
+    "approve": Edge((HELD,), QUEUED, "a person approved it"),
+    "finish": Edge((RUNNING,), SUCCEEDED, "it succeeded"),
+    "limit": Edge((RUNNING,), QUEUED, "a limit ended it; it returns to the queue and spends no retry"),
+    "again": Edge((RUNNING,), QUEUED, "it failed and has retries left; it returns to the queue after a pause"),
+    "hand_back": Edge((RUNNING,), QUEUED, "its worker was stopped; it returns to the queue and spends no retry"),
     "requeue": Edge((RUNNING,), QUEUED, "its worker died, and --on-lost is retry"),
     "fail": Edge((RUNNING,), FAILED, "it failed, and no retry is left or would help"),
     "lose": Edge((RUNNING,), LOST, "its worker died, and --on-lost is fail"),
-    "cancel": Edge((QUEUED, HELD, RUNNING), CANCELLED, "somebody cancelled it"),
-    "expire": Edge((QUEUED, HELD), EXPIRED, "it waited in the queue for too long"),
-    "anew": Edge(FINAL, QUEUED, "somebody wants it run again: fleetgate retry"),
+    "cancel": Edge((QUEUED, HELD, RUNNING), CANCELLED, "a person cancelled it"),
+    "expire": Edge((QUEUED, HELD), EXPIRED, "it waited too long"),
+    "retry": Edge(FINAL, QUEUED, "a person ran it again with fleetgate retry"),
 }
 
 
