@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -21,6 +21,8 @@ from fleetgate.core.views.pool_and_lease_views import PoolView, TicketView
 from fleetgate.gate.library import gate as library_gate
 from fleetgate.gate.library import lease_handles
 from fleetgate.gate.library import open_gate as async_gate
+from fleetgate.gate.library.acquisition import Acquisition
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.lease_handles import Deferred, RateLimited
 from fleetgate.gate.providers.usage_questions import UsageCallable
 from fleetgate.log import fork_safety
@@ -38,89 +40,82 @@ def open_gate(
     return Gate(store, config, usage)
 
 
-class Gate:
-    """An open gate for threads."""
+class _GateThread:
+    """The thread that runs the asyncio gate, and the way for other threads to call it."""
 
-    def __init__(
-        self,
-        store: str | None = None,
-        config: async_gate.Config = None,
-        usage: Mapping[str, UsageCallable] | None = None,
-    ) -> None:
-        self._store = store
-        self._config = config
-        self._usage = usage
+    def __init__(self, core: Callable[[], GateCore]) -> None:
+        self._make_core = core
         self._thread: threading.Thread | None = None
-        self._mutex = threading.Lock()  # nothing is handed to the loop once it was told to stop
-        self._closed = False
+        self._mutex = threading.Lock()  # nothing is given to the loop after it was told to stop
         self._why_closed = _CLOSED
+        self.closed = False
+        self.gate: library_gate.Gate
+        self.acquisition: Acquisition
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
-        fork_safety.on_fork(self, Gate._leave)
+        fork_safety.on_fork(self, type(self).forget)
 
-    def _leave(self) -> None:
+    def forget(self) -> None:
         """In a forked child, which has neither the thread nor the leases."""
         self._thread, self._mutex = None, threading.Lock()
-        self._closed, self._why_closed = True, fork_safety.BEFORE_FORK
+        self.closed, self._why_closed = True, fork_safety.BEFORE_FORK
 
-    def __enter__(self) -> Self:
-        if self._thread is not None or self._closed:
+    def start(self) -> None:
+        """Open the gate in a new thread; raises what is wrong with the store or the config."""
+        if self._thread is not None or self.closed:
             raise FleetgateError("a gate is opened once: make another with `fleetgate.sync.open_gate(…)`")
-        ready: Future[library_gate.Gate] = Future()
+        ready: Future[GateCore] = Future()
         self._thread = threading.Thread(target=self._serve, args=(ready,), name="fleetgate", daemon=True)
         self._thread.start()
         try:
-            self._gate = ready.result()
+            core = ready.result()
         except BaseException:
             if not ready.cancel() and ready.exception() is None:
-                self.close()  # interrupted when it had just been opened
-            self._closed = True
+                self.stop()  # interrupted when it had just been opened
+            self.closed = True
             raise
-        return self
+        self.gate, self.acquisition = library_gate.Gate(core), core.acquisition
 
-    def _serve(self, ready: Future[library_gate.Gate]) -> None:
+    def _serve(self, ready: Future[GateCore]) -> None:
         try:
             asyncio.run(self._run(ready))
         except BaseException as error:
             if not ready.done():
                 ready.set_exception(error)
 
-    async def _run(self, ready: Future[library_gate.Gate]) -> None:
+    async def _run(self, ready: Future[GateCore]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with async_gate.open_gate(self._store, self._config, self._usage) as gate:
+        async with self._make_core() as core:
             if ready.set_running_or_notify_cancel():
-                ready.set_result(gate)
+                ready.set_result(core)
                 await self._stop.wait()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give everything back and let go of the store. Harmless when done twice."""
+    def stop(self) -> None:
+        """Close the gate and end the thread. Stopping twice is harmless."""
         if self._thread is None:
             return
         with self._mutex:
-            if not self._closed:
-                self._closed = True
+            if not self.closed:
+                self.closed = True
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def _check_open(self) -> None:
-        if self._closed:
+    def check_open(self) -> None:
+        if self.closed:
             raise FleetgateError(self._why_closed)
         if self._thread is None:
             raise FleetgateError(_UNOPENED)
 
-    def _call(self, work: Coroutine[Any, Any, T], *, withdraw: str = "", finish: bool = False) -> T:
-        """Do something in the gate's thread. Interrupted here, it is given up: with the lease that it may have
-        brought (`withdraw`), unless it is to `finish` all the same.
+    def call(self, work: Coroutine[Any, Any, T], *, withdraw: str = "", finish: bool = False) -> T:
+        """Run a coroutine in the gate's thread, and wait for its result.
+
+        When this thread is interrupted (Ctrl-C), the coroutine is cancelled, unless it is to `finish`; a lease with
+        the id `withdraw` that it may have acquired is released.
         """
         try:
             with self._mutex:
-                self._check_open()
+                self.check_open()
                 future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException:
             work.close()
@@ -138,8 +133,38 @@ class Gate:
 
     def _withdraw(self, ident: str) -> None:
         with self._mutex:
-            if not self._closed:
-                self._loop.call_soon_threadsafe(self._gate._give_up, ident)
+            if not self.closed:
+                self._loop.call_soon_threadsafe(self.acquisition.give_up_if_held, ident)
+
+
+class Gate:
+    """An open gate for threads."""
+
+    def __init__(
+        self,
+        store: str | None = None,
+        config: async_gate.Config = None,
+        usage: Mapping[str, UsageCallable] | None = None,
+    ) -> None:
+        self._thread = _GateThread(lambda: async_gate.open_core(store, config, usage))
+
+    @property
+    def _gate(self) -> library_gate.Gate:
+        self._thread.check_open()
+        return self._thread.gate
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release everything and close the store. Closing twice is harmless."""
+        self._thread.stop()
 
     def lease(
         self,
@@ -155,7 +180,6 @@ class Gate:
         key: str = "",
     ) -> Leased:
         """A lease, to be entered with `with`: waits in the queue for it. See `fleetgate.Gate.lease`."""
-        self._check_open()
         leased = self._gate.lease(
             model,
             kind=kind,
@@ -167,7 +191,7 @@ class Gate:
             timeout_s=timeout_s,
             key=key,
         )
-        return Leased(self, leased)
+        return Leased(self._thread, leased)
 
     def try_lease(
         self,
@@ -182,74 +206,65 @@ class Gate:
         key: str = "",
     ) -> Leased | Deferred:
         """Answer at once: a lease, or a Deferred with the reason."""
-        self._check_open()
-        spec = self._gate._spec(model, kind, slots, project, any)
-        leased = self._gate._leased(spec, False, since, priority, key, None)
-        got = self._call(leased.acquire(), withdraw=leased.id)
-        return got if isinstance(got, Deferred) else Leased(self, leased)
+        self._thread.check_open()
+        acquisition = self._thread.acquisition
+        spec = acquisition.spec(model, kind, slots, project, any)
+        leased = acquisition.new_lease(spec, False, since, priority, key, None)
+        got = self._thread.call(leased.acquire(), withdraw=leased.id)
+        return got if isinstance(got, Deferred) else Leased(self._thread, leased)
 
     def set_cap(self, selector: str, cap: int, *, kind: str = "requests", **options: Any) -> None:
         """Set a cap; on disk when this returns. Options as in `fleetgate.Gate.set_cap`."""
-        self._check_open()
-        self._call(self._gate.set_cap(selector, cap, kind=kind, **options))
+        self._thread.call(self._gate.set_cap(selector, cap, kind=kind, **options))
 
     def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
         """No cap on this selector any more."""
-        self._check_open()
-        self._call(self._gate.remove_cap(selector, kind=kind))
+        self._thread.call(self._gate.remove_cap(selector, kind=kind))
 
     def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
         """How long a released slot stays taken, from the next release on."""
-        self._check_open()
-        self._call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
+        self._thread.call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
 
     def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
         """Nobody new enters a pool, for a while or until `resume`."""
-        self._check_open()
-        self._call(self._gate.pause(pool, kind=kind, for_s=for_s))
+        self._thread.call(self._gate.pause(pool, kind=kind, for_s=for_s))
 
     def resume(self, pool: str, *, kind: str = "requests") -> None:
         """End a pause."""
-        self._check_open()
-        self._call(self._gate.resume(pool, kind=kind))
+        self._thread.call(self._gate.resume(pool, kind=kind))
 
     def cancel(self, ident: str) -> None:
         """Take a ticket out of the queue."""
-        self._check_open()
-        self._call(self._gate.cancel(ident))
+        self._thread.call(self._gate.cancel(ident))
 
     def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
         """A rate limit that was seen, for a lease or for a pool."""
-        self._check_open()
-        self._call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
+        self._thread.call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
 
     def status(self) -> list[PoolView]:
         """Every capped pool."""
-        self._check_open()
-        return self._call(self._gate.status())
+        return self._thread.call(self._gate.status())
 
     def queue(self) -> list[TicketView]:
         """The whole queue, by position."""
-        self._check_open()
-        return self._call(self._gate.queue())
+        return self._thread.call(self._gate.queue())
 
     def events(self, since: int | None = None) -> Iterator[tuple[int, int, ev.Event]]:
         """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
-        self._check_open()
         stream = self._gate.events(since)
         try:
             while True:
-                yield self._call(_next(stream))
+                yield self._thread.call(_next(stream))
         finally:
-            if not self._closed:
-                self._call(_close(stream), finish=True)
+            if not self._thread.closed:
+                self._thread.call(_close(stream), finish=True)
 
 
 class Leased:
     """Slots of a gate while the block lasts. `model` is the candidate that was chosen."""
 
-    def __init__(self, gate: Gate, leased: lease_handles.Leased) -> None:
-        self._gate = gate
+    def __init__(self, thread: _GateThread, leased: lease_handles.Leased) -> None:
+        self._thread = thread
         self._leased = leased
 
     @property
@@ -262,19 +277,19 @@ class Leased:
 
     def release(self, outcome: str = "ok") -> None:
         """Give the slots back. Harmless when done twice."""
-        if not self._gate._closed:  # else it was given back then
-            self._gate._call(self._leased.release(outcome), finish=True)
+        if not self._thread.closed:  # else it was released then
+            self._thread.call(self._leased.release(outcome), finish=True)
 
     def report(self, outcome: RateLimited) -> None:
         """Tell the gate what the provider said to this call."""
-        self._gate._call(self._leased.report(outcome))
+        self._thread.call(self._leased.report(outcome))
 
     def accepted(self) -> None:
         """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
-        self._gate._call(self._leased.accepted())
+        self._thread.call(self._leased.accepted())
 
     def __enter__(self) -> Self:
-        self._gate._call(self._leased.__aenter__(), withdraw=self.id)
+        self._thread.call(self._leased.__aenter__(), withdraw=self.id)
         return self
 
     def __exit__(

@@ -13,6 +13,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Rule, Spec
 from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.lease_handles import Deferred
 from fleetgate.gate.serving import client_renewals as module
 from fleetgate.gate.serving.client_renewals import ClientRenewals, Gone, InLine, Stop
@@ -33,7 +34,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[tuple[ServiceGate, ClientRenewals]]:
-    async with ServiceGate(open_log(f"sqlite://{folder}"), None, str(folder)) as gate:
+    async with ServiceGate(GateCore(open_log(f"sqlite://{folder}"), None, str(folder))) as gate:
         await gate.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0)))
         clients = ClientRenewals(gate, GRACE_S)
         await clients.start()
@@ -169,9 +170,9 @@ async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(
 @asynccontextmanager
 async def restorable(tmp_path: Path, me: str = "", url: str = "") -> AsyncIterator[tuple[ServiceGate, ClientRenewals]]:
     folder = str(tmp_path / "store")
-    node = ServiceGate(open_log(url or f"sqlite://{folder}"), None, folder)
+    node = ServiceGate(GateCore(open_log(url or f"sqlite://{folder}"), None, folder))
     if me:
-        node._me = node._replica.me = me
+        node.core.me = node.core.replica.me = me
     async with node:
         await node.decide(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0, on_429="step")))
         clients = ClientRenewals(node, GRACE_S)
@@ -242,7 +243,7 @@ async def test_q2_another_service_counts_a_forgotten_client_when_it_renews_there
         assert isinstance(await of_gone.ask(asking(gone, "a"), 0, never, new=True), Lease)
         assert "a" in (await gate.read()).leases
         await of_gone.stop()
-        await gone.close()
+        await gone.core.close()
         restore()
         assert not (await gate.read()).leases
         assert (await clients.renew("a")).ticket.holder == gate.me

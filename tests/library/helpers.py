@@ -9,6 +9,7 @@ from time import monotonic
 
 from fleetgate.core.events import Event
 from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.log.memory import MemoryLog
 from fleetgate.log.protocol import Log, Position, SideWrite
 from fleetgate.log.sqlite.log import SqliteLog
@@ -88,7 +89,8 @@ class Witness(FaultyLog):
 def witnessed(store: str) -> tuple[Gate, Witness]:
     """A gate, to be entered, and its log."""
     log = Witness(open_inner(store))
-    return Gate(log, None, "" if store == "memory://" else store.removeprefix("sqlite://")), log
+    folder = "" if store == "memory://" else store.removeprefix("sqlite://")
+    return Gate(GateCore(log, None, folder)), log
 
 
 class LockHolder:

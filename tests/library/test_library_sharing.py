@@ -19,6 +19,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.gate.library import background_tasks
 from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.replica.lost_log_recovery import LOCAL_MS
 from fleetgate.gate.replica.replica import Replica
@@ -203,7 +204,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     clock = FakeClock(1_700_000_000_000)
     store = MemoryStore(clock)
-    one, two = Gate(MemoryLog(store=store)), Gate(MemoryLog(store=store))
+    one, two = Gate(GateCore(MemoryLog(store=store))), Gate(GateCore(MemoryLog(store=store)))
     async with one, two:
         await one.set_cap("umans", 1, cooldown_s=0)
         holder = one.lease(CODER)
@@ -211,7 +212,7 @@ async def test_a_waiter_that_was_passed_over_asks_again(monkeypatch: pytest.Monk
         waiter = asyncio.create_task(two.lease(CODER).acquire())
         await in_queue(one, 1)
         monkeypatch.setattr(background_tasks, "POLL_S", 3600)
-        two._tasks[0].cancel()  # it does not look: as a stopped process
+        two._core.tasks[0].cancel()  # it does not look: as a stopped process
         await holder.release()
         clock.advance(11_000)
         await one.set_cooldown("umans", 0)
@@ -228,7 +229,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
 ) -> None:
     monkeypatch.setattr(background_tasks, "POLL_S", 3600)
     store = MemoryStore(FakeClock(1_700_000_000_000))
-    one, two = Gate(MemoryLog(store=store)), Gate(MemoryLog(store=store))
+    one, two = Gate(GateCore(MemoryLog(store=store))), Gate(GateCore(MemoryLog(store=store)))
     async with one, two:
         await one.set_cap("umans", 1, cooldown_s=0)
         holder = one.lease(CODER)
@@ -252,7 +253,7 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
     store.clock.advance(1)
-    gate = Gate(SqliteLog(folder), None, folder)
+    gate = Gate(GateCore(SqliteLog(folder), None, folder))
     async with gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         restore = store.backup()
@@ -262,7 +263,7 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
         await in_queue(gate, 1)
         restore()
         # The copy knows of neither: the one who holds is counted again, and the one who waits asks again.
-        while not any(event.adopted for _, _, event in gate._log.history() if isinstance(event, ev.Granted)):
+        while not any(event.adopted for _, _, event in gate._core.log.history() if isinstance(event, ev.Granted)):
             await asyncio.sleep(0.01)
         assert not waiter.done()
         await holder.release()
@@ -280,7 +281,7 @@ async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_
     monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
-    async with Gate(SqliteLog(folder), None, folder) as gate:
+    async with Gate(GateCore(SqliteLog(folder), None, folder)) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         restore = store.backup()
         holder = gate.lease(CODER)
@@ -302,7 +303,7 @@ async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_ag
     clock = FakeClock(1_700_000_000_000)
     store = MemoryStore(clock)
     log = Witness(MemoryLog(store=store))
-    gate = Gate(log)
+    gate = Gate(GateCore(log))
     async with gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         backup = store.backup()
@@ -325,7 +326,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
     """A snapshot swallows the events behind it: whoever loads it must look at the state, not only at the tail."""
     monkeypatch.setattr(background_tasks, "POLL_S", 3600)
     folder = sqlite.removeprefix("sqlite://")
-    gate = Gate(SqliteLog(folder))  # without a mailbox
+    gate = Gate(GateCore(SqliteLog(folder)))  # without a mailbox
     async with gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         holder = gate.lease(CODER)
@@ -339,7 +340,7 @@ async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
         operator.decide([cmd.Release(holder.id), cmd.Cancel(cancelled.id, "operator")])
         operator.log.save_snapshot(msgspec.json.encode(operator.state.export()), operator.position)
         operator.log.close()
-        gate._replica._engine = None  # as after a commit that failed
+        gate._core.replica._engine = None  # as after a commit that failed
         await gate.status()
         assert await asyncio.wait_for(waiter, PATIENCE_S)
         with pytest.raises(fleetgate.NotAdmitted, match="cancelled"):

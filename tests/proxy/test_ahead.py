@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetgate.config.file import load
-from fleetgate.gate.node.node import Node
+from fleetgate.gate.library.gate_core import GateCore
+from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.proxy.app import Proxy
 
@@ -48,10 +49,10 @@ class Silent:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[Node, Proxy]]:
+async def opened(folder: Path) -> AsyncIterator[tuple[ServiceGate, Proxy]]:
     (folder / "config.toml").write_text(CONFIG)
     url = f"sqlite://{folder}/store"
-    async with Node(open_log(url), load(str(folder / "config.toml")), str(folder)) as gate:
+    async with ServiceGate(GateCore(open_log(url), load(str(folder / "config.toml")), str(folder))) as gate:
         proxy = Proxy(gate, loopback=True, is_token=lambda key: False, folder=str(folder))
         await proxy.start()
         yield gate, proxy
@@ -64,7 +65,7 @@ def request(path: bytes = b"/fake/chat/completions") -> dict[str, Any]:
     return {**asked, "path": path.decode(), "raw_path": path, "fleetgate.client": Silent()}
 
 
-async def held(gate: Node) -> tuple[int, int]:
+async def held(gate: ServiceGate) -> tuple[int, int]:
     state = await gate.read()
     return len(state.leases), len(state.tickets)
 

@@ -10,6 +10,8 @@ import pytest
 from fleetgate.api.bodies import AskBody
 from fleetgate.api.leases.acquire_command import AcquireCommands
 from fleetgate.core.errors import BadRequest
+from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.lease_handles import epoch_ms
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log.clock import wall_ms
@@ -39,7 +41,7 @@ def test_what_is_no_time_is_refused_with_what_is_one(text: str):
 def node(jitter_ms: tuple[int, ...] = (0,)) -> ServiceGate:
     """Its log's clock and the wall's are read one after the other: a millisecond passes between them, or none."""
     late = cycle(jitter_ms)
-    return ServiceGate(MemoryLog(clock=lambda: wall_ms() + next(late)))
+    return ServiceGate(GateCore(MemoryLog(clock=lambda: wall_ms() + next(late))))
 
 
 @pytest.mark.parametrize("given", [MOMENT_MS / 1000, MOMENT_MS, *SAME, "2026-01-31T12:00:00.123"])
@@ -55,5 +57,6 @@ def test_equal_times_stay_equal_however_the_clocks_are_read():
     gate = node((0, 1, 0, 2, -1, 7, 0))
     asking, body = AcquireCommands(gate), AskBody(models=["umans/coder"], since=MOMENT_MS / 1000)
     assert len({asking.command(body, "c").since for _ in range(20)}) == 1
-    leased = [gate.lease("umans/coder", since=MOMENT_MS / 1000) for _ in range(20)]
+    library = Gate(gate.core)
+    leased = [library.lease("umans/coder", since=MOMENT_MS / 1000) for _ in range(20)]
     assert len({each._command.since for each in leased}) == 1

@@ -31,6 +31,7 @@ from fleetgate.config.file import Loaded
 from fleetgate.config.paths import state_folder, store_url
 from fleetgate.config.settings import Settings
 from fleetgate.core.errors import BadRequest, FleetgateError
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import listening
@@ -109,8 +110,9 @@ async def _run(
     workers_trouble: Callable[[], str],
 ) -> int:
     url = store_url()
-    gate = Node(open_log(url), loaded, local_folder(url))
-    async with gate, listening(gate, url):
+    core = GateCore(open_log(url), loaded, local_folder(url))
+    gate, node = ServiceGate(core), Node(core)
+    async with core, listening(node, url):
         service = Service(gate, access, loaded, environment, jobs)
         service.url = _url(sock)
         service.workers_trouble = workers_trouble

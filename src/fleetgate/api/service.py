@@ -132,7 +132,7 @@ class Service:
         """What waiting processes do elsewhere: find the dead, act on deadlines; and notice a new config file."""
         while True:
             await asyncio.sleep(LOOK_AROUND_S)
-            await self.gate.look_around()
+            await self.gate.run_checks()
             stamp = _stamp()
             if stamp != self._config_seen:
                 self._config_seen = stamp

@@ -65,7 +65,7 @@ class Proxy:
     ) -> None:
         """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do."""
         self._gate = gate
-        self._calls = ModelCalls(gate)
+        self._calls = ModelCalls(gate.core)
         self._holding = Attempts(self._calls, lambda: self._callers)
         self._loopback = loopback
         self._trusts = trusts or (lambda _: loopback)

@@ -175,11 +175,11 @@ async def get_capacity(
 ) -> CapacityShape:
     spec = Spec(candidates(service, models), kind, 1, service.gate.host, project or "default")
     if kind == "agents":  # agents that were started elsewhere count
-        await service.gate.look_around()
+        await service.gate.run_checks()
     state, moments = await service.look()
     found = capacity(state, spec, moments.now)
     if found.level != "green" and kind != "agents":  # before any refusal, the dead are looked for
-        await service.gate.look_around()
+        await service.gate.run_checks()
         state, moments = await service.look()
         found = capacity(state, spec, moments.now)
     return capacity_json(found, spec, moments)

@@ -1,4 +1,4 @@
-"""What an open gate does by itself, again and again: it looks at what others did, beats, and writes down."""
+"""Background tasks of an open gate: the backstop poll, upkeep of the store, and the beat of this host."""
 
 from __future__ import annotations
 
@@ -13,161 +13,159 @@ from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import Log, LogReplaced, Stored
 
 if TYPE_CHECKING:
-    from fleetgate.gate.library.gate import Gate
+    from fleetgate.gate.library.gate_core import GateCore
 
 POLL_S = 1.0
 UPKEEP_S = 10.0
-_OVERDUE_MS = 300  # a deadline that nobody has acted on for so long
+_OVERDUE_MS = 300  # no process has acted on a deadline for this long
 
 
 class BackgroundTasks:
-    """The rounds of one gate; they never raise, and end with their tasks."""
+    """The periodic work of one gate. It never raises, and ends when its tasks are cancelled."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, core: GateCore) -> None:
+        self._core = core
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[None]]:
-        """All of them, until they are cancelled."""
+    def start(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[None]]:
+        """Start all of them."""
         return [loop.create_task(each) for each in (self._poll(), self._upkeep(), self._beat())]
 
     async def _poll(self) -> None:
-        """The backstop: once a second while anybody waits here, every other second while anybody holds a lease.
+        """The backstop: once a second while a request waits here, every other second while a lease is held here.
 
-        The latter only looks whether the log is still the one that lent it (gate/replica/lost_log_recovery.py).
+        The latter only checks that the log is still the one that granted it (gate/replica/lost_log_recovery.py).
         """
-        gate = self._gate
-        holds = False
+        core = self._core
+        checks_leases = False
         while True:
             await asyncio.sleep(POLL_S)
-            if gate._commits.busy or not (gate._requests.waiting or gate._requests.in_doubt):
-                holds = not holds and bool(gate._requests.mine)
-                if holds and not gate._commits.busy:
-                    gate._on_mail()
+            if core.commits.busy or not (core.requests.waiting or core.requests.has_failed_releases):
+                checks_leases = not checks_leases and bool(core.requests.held)
+                if checks_leases and not core.commits.busy:
+                    core.read_mail()
                 continue
-            if gate._log.is_shared:
+            if core.log.is_shared:
                 try:
-                    await gate._commits.follow()
+                    await core.commits.catch_up_in_thread()
                 except (FleetgateError, LogReplaced):
                     continue  # the store is in trouble
-            self.look_around()
+            self.run_checks()
 
-    def look_around(self) -> None:
-        """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
-        gate = self._gate
-        if gate._commits.busy or gate._closed:
+    def run_checks(self) -> None:
+        """Read what others decided; reclaim from dead processes, count foreign agents, act on overdue deadlines."""
+        core = self._core
+        if core.commits.busy or core.closed:
             return
         try:
-            if not gate._log.is_shared:
-                gate._take_in()
-            gate._requests.compare()
-            gone = gate._beats.lost(gate._replica.state)
+            if not core.log.is_shared:
+                core.catch_up()
+            core.requests.compare_with_state()
+            gone = core.beats.lost(core.replica.state)
             if gone is not None:
-                gate._commits.put(gone)
-            observed = gate._surroundings.observe(lambda: gate._replica.state, gate.host)
+                core.commits.put(gone)
+            observed = core.observer.observe(lambda: core.replica.state, core.host)
             if observed is not None:
-                gate._commits.put(observed)
-            for changed in gate._credentials.news(gate._replica.state):
-                gate._commits.put(changed)
-            due = gate._replica.due
-            if gate._requests.in_doubt or (due is not None and gate._log.now() - due > _OVERDUE_MS):
-                gate._commits.put(cmd.Tick())
+                core.commits.put(observed)
+            for changed in core.credentials.news(core.replica.state):
+                core.commits.put(changed)
+            due = core.replica.due
+            if core.requests.has_failed_releases or (due is not None and core.log.now() - due > _OVERDUE_MS):
+                core.commits.put(cmd.Tick())
         except (FleetgateError, OSError):
-            return  # the store is in trouble: those who ask are told; the poll goes on
+            return  # the store is in trouble: requests get that error; the poll goes on
 
     async def _upkeep(self) -> None:
-        """Snapshots and pruning; and leases in our name that nobody here holds are given back."""
-        gate = self._gate
+        """Snapshots and pruning; and the release of leases in our name that no request here has."""
+        core = self._core
         while True:
             await asyncio.sleep(UPKEEP_S)
-            if gate._commits.busy:
+            if core.commits.busy:
                 continue
-            if gate._log.is_shared:
-                gate._commits.in_thread(self._maintain, self._maintained)
+            if core.log.is_shared:
+                core.commits.run_in_thread(self._maintain, self._after_upkeep)
             else:
-                await self._upkeep_apart(gate._log.connect)
+                await self._maintain_apart(core.log.connect)
 
-    async def _upkeep_apart(self, connect: Callable[[], Log]) -> None:
+    async def _maintain_apart(self, connect: Callable[[], Log]) -> None:
         """With a connection of its own: decisions wait until the state was read, and not for the disk."""
-        gate = self._gate
-        read: asyncio.Future[Stored | None] = gate._loop.create_future()
+        core = self._core
+        read: asyncio.Future[Stored | None] = core.loop.create_future()
 
         def was_read(done: asyncio.Future[object]) -> None:
             if not read.done():
                 read.set_result(done.result() if done.exception() is None else None)  # type: ignore[arg-type]
-            self._maintained(done)
+            self._after_upkeep(done)
 
-        gate._commits.in_thread(self._read_state, was_read)
+        core.commits.run_in_thread(self._read_due_snapshot, was_read)
         due = await read
         try:
-            await gate._loop.run_in_executor(None, self._write_down, connect, due)
+            await core.loop.run_in_executor(None, self._write_snapshot, connect, due)
         except (FleetgateError, LogReplaced, OSError):
             return  # the store is in trouble, or the log was replaced: next time
 
-    def _read_state(self) -> Stored | None:
-        gate = self._gate
-        gate._replica.catch_up()
-        return gate._replica.due_snapshot()
+    def _read_due_snapshot(self) -> Stored | None:
+        replica = self._core.replica
+        replica.catch_up()
+        return replica.due_snapshot()
 
-    def _write_down(self, connect: Callable[[], Log], due: Stored | None) -> None:
+    def _write_snapshot(self, connect: Callable[[], Log], due: Stored | None) -> None:
         log = connect()
         try:
             if due is not None:
                 log.save_snapshot(due.data, due.position)
-            settings = self._gate._settings
+            settings = self._core.settings
             tend(log, settings.keep_ms, settings.keep_bytes, UPKEEP_S / 2)
         finally:
             log.close()
 
+    def _maintain(self) -> None:
+        core = self._core
+        core.replica.catch_up()
+        core.replica.maintain(core.settings.keep_ms, core.settings.keep_bytes)
+
+    def _after_upkeep(self, done: asyncio.Future[object]) -> None:
+        core = self._core
+        done.exception()  # the store is in trouble, or the log was replaced: next time
+        if core.closed:
+            return
+        try:
+            if core.log.is_shared:
+                core.after_commit()  # the thread has read it
+            else:
+                core.catch_up()
+        except FleetgateError:
+            return
+        core.requests.release_unknown_leases()
+
     async def _beat(self) -> None:
-        """Say that this host is there, where others go by that."""
-        gate = self._gate
+        """Record that this host is alive, where other hosts go by that."""
+        core = self._core
         while True:
             await asyncio.sleep(BEAT_S / 4)
             try:
-                if gate._log.is_shared:
-                    await self._look_at_hosts()
-                elif not gate._commits.busy and gate._beats.is_due(gate._replica.state):
-                    gate._commits.in_thread(gate._beats.beat, _collect)
+                if core.log.is_shared:
+                    await self._exchange_beats()
+                elif not core.commits.busy and core.beats.is_due(core.replica.state):
+                    core.commits.run_in_thread(core.beats.beat, _collect)
             except (FleetgateError, OSError):
                 continue  # the store is in trouble
 
-    async def _look_at_hosts(self) -> None:
-        """Busy or not, since whoever waits for the lock is there: then with another connection."""
-        gate = self._gate
-        if gate._commits.busy:
-            async with gate._reader_lock:
-                await gate._loop.run_in_executor(None, gate._read_elsewhere, self._look_through)
+    async def _exchange_beats(self) -> None:
+        """Write our beat and read those of other hosts; on a second connection while the first waits for the lock."""
+        core = self._core
+        if core.commits.busy:
+            await core.read_in_thread(self._exchange_on)
             return
-        looked = asyncio.Event()
-        gate._commits.in_thread(lambda: self._look_through(gate._log), lambda done: _collect(done, looked))
-        await looked.wait()
+        done = asyncio.Event()
+        core.commits.run_in_thread(lambda: self._exchange_on(core.log), lambda future: _collect(future, done))
+        await done.wait()
 
-    def _look_through(self, log: Log) -> None:
-        gate = self._gate
-        engine = gate._replica.loaded
-        gate._beats.look_up(log, engine.state if engine is not None else None)
-
-    def _maintain(self) -> None:
-        gate = self._gate
-        gate._replica.catch_up()
-        gate._replica.maintain(gate._settings.keep_ms, gate._settings.keep_bytes)
-
-    def _maintained(self, done: asyncio.Future[object]) -> None:
-        gate = self._gate
-        done.exception()  # the store is in trouble, or the log was replaced: next time
-        if gate._closed:
-            return
-        try:
-            if gate._log.is_shared:
-                gate._after()  # the thread has taken it in
-            else:
-                gate._take_in()
-        except FleetgateError:
-            return
-        gate._requests.leave_strangers()
+    def _exchange_on(self, log: Log) -> None:
+        engine = self._core.replica.loaded
+        self._core.beats.look_up(log, engine.state if engine is not None else None)
 
 
-def _collect(done: asyncio.Future[object], told: asyncio.Event | None = None) -> None:
-    done.exception()  # whatever came of it: the next one is soon
-    if told is not None:
-        told.set()
+def _collect(future: asyncio.Future[object], done: asyncio.Event | None = None) -> None:
+    future.exception()  # if it failed: the next beat is soon
+    if done is not None:
+        done.set()

@@ -20,7 +20,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.signals.outcome import KINDS as OUTCOMES
 
 if TYPE_CHECKING:
-    from fleetgate.gate.library.gate import Gate
+    from fleetgate.gate.library.gate_core import GateCore
 
 T = TypeVar("T", bound=Struct)
 Since = float | datetime | None
@@ -54,8 +54,8 @@ class NotAdmitted(FleetgateError):
 class Leased:
     """Slots of a gate while the block lasts. `model` is the candidate that was chosen."""
 
-    def __init__(self, gate: Gate, command: cmd.Acquire, timeout_s: float | None) -> None:
-        self._gate = gate
+    def __init__(self, core: GateCore, command: cmd.Acquire, timeout_s: float | None) -> None:
+        self._core = core
         self._command = command
         self._timeout_s = timeout_s
         self._lease: Lease | None = None
@@ -79,7 +79,7 @@ class Leased:
         if self._asked:
             raise _used()
         self._asked = True
-        got = await self._gate._acquire(self._command, self._timeout_s)
+        got = await self._core.acquisition.acquire(self._command, self._timeout_s)
         if isinstance(got, Deferred):
             return got
         self._lease = got
@@ -91,15 +91,15 @@ class Leased:
             raise BadRequest(f"outcome {shown(str(outcome))}: valid are {', '.join(OUTCOMES)}")
         self._entered = True
         if self._lease is not None:
-            await self._gate._release(cmd.Release(self.id, outcome))
+            await self._core.acquisition.release(cmd.Release(self.id, outcome))
 
     async def report(self, outcome: RateLimited) -> None:
         """Tell the gate what the provider said to this call."""
-        await self._gate.report(outcome, lease=self.id)
+        await self._core.send(rate_limit_report(outcome, lease=self.id))
 
     async def accepted(self) -> None:
         """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
-        await self._gate._accepted(self.id)
+        await self._core.acquisition.report_accepted(self.id)
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -124,6 +124,14 @@ class Leased:
 
 def _used() -> FleetgateError:
     return FleetgateError("a lease is used once: ask for another with `gate.lease(…)`")
+
+
+def rate_limit_report(outcome: RateLimited, *, lease: str = "", kind: str = "requests", pool: str = "") -> cmd.Report:
+    """The command that reports a rate limit."""
+    after = outcome.retry_after_s
+    if after is not None:
+        after = max(number("retry_after_s", after), 0)  # a moment that has passed is now
+    return cmd.Report(lease, kind, pool, milliseconds("retry_after_s", after))
 
 
 def checked(struct: T) -> T:

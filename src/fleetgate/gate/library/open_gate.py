@@ -12,6 +12,7 @@ from fleetgate.config.errors import ConfigError, Problem
 from fleetgate.config.file import Loaded, digest, load
 from fleetgate.config.paths import config_path, store_url
 from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.providers.usage_questions import UsageCallable
 from fleetgate.log import open_log
 from fleetgate.log.store_url import local_folder
@@ -30,9 +31,16 @@ def open_gate(
     usage gate for providers that no HTTP path describes: by provider, an async function that is given the account's
     name and returns how much is in flight there.
     """
+    return Gate(open_core(store, config, usage))
+
+
+def open_core(
+    store: str | None = None, config: Config = None, usage: Mapping[str, UsageCallable] | None = None
+) -> GateCore:
+    """The core of such a gate, for APIs that are built beside `Gate`."""
     url = store_url() if store is None else store_url({**os.environ, "FLEETGATE_STORE": store})
     loaded = _load(config, memory=url == "memory://")
-    return Gate(open_log(url), loaded, local_folder(url), usage)
+    return GateCore(open_log(url), loaded, local_folder(url), usage)
 
 
 def _load(config: Config, *, memory: bool) -> Loaded | None:

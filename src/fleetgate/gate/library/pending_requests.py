@@ -1,6 +1,6 @@
-"""The requests of one process: who waits here, who holds a lease, and what becomes of them, whoever decided it.
+"""The requests of one process: those that wait, those that hold a lease, and how each of them ends.
 
-What could not be released because the store failed is released as soon as it works again.
+A release that failed because the store did is repeated as soon as the store works again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetgate.gate.replica.replica import TOLD, Decided, Replica
 
 
 class Waiting(NamedTuple):
-    """One who waits here, and what it asked for."""
+    """A request that waits, and the future that gets its answer."""
 
     command: cmd.Acquire
     future: asyncio.Future[Lease | Deferred]
@@ -29,51 +29,51 @@ class PendingRequests:
 
     def __init__(self, replica: Replica, commits: GroupCommit, is_closed: Callable[[], bool]) -> None:
         self.waiting: dict[str, Waiting] = {}
-        self.mine: dict[str, Lease] = {}
-        self._doubtful: set[str] = set()  # given up, and then the store failed
+        self.held: dict[str, Lease] = {}
+        self._unreleased: set[str] = set()  # given up, and then the store failed
         self._replica = replica
         self._commits = commits
         self._is_closed = is_closed
 
     def add(self, command: cmd.Acquire) -> asyncio.Future[Lease | Deferred]:
-        """One who waits from now on; its command is for the caller to put."""
+        """Wait for the answer to a command, which the caller puts into the batch."""
         future: asyncio.Future[Lease | Deferred] = self._commits.loop.create_future()
         self.waiting[command.id] = Waiting(command, future)
         return future
 
-    def leave(self, ident: str) -> None:
-        """Give up whatever this id stands for by now. Never waits: what is in the batch will be done."""
+    def give_up(self, ident: str) -> None:
+        """Give up the ticket or lease of this id. Never waits: what is in the batch will be done."""
         self.waiting.pop(ident, None)
-        self.mine.pop(ident, None)
+        self.held.pop(ident, None)
         if not self._is_closed():
-            self._commits.put(cmd.Cancel(ident))  # a place in the queue, or a grant that nobody has used yet
+            self._commits.put(cmd.Cancel(ident))  # a place in the queue, or a grant that was not claimed yet
             self._commits.put(cmd.Release(ident, "ok"))
 
-    def leave_all(self) -> list[asyncio.Future[Lease | Deferred]]:
-        """Give up everything but the places of clients that somebody else may speak for; those who waited."""
-        told = [waiting.future for waiting in self.waiting.values()]
+    def give_up_all(self) -> list[asyncio.Future[Lease | Deferred]]:
+        """Give up everything but clients' tickets, which another service may take over; the futures that waited."""
+        futures = [waiting.future for waiting in self.waiting.values()]
         waiting = {ident: one for ident, one in self.waiting.items() if not one.command.renew_ms}
-        for ident in {**waiting, **self.mine, **dict.fromkeys(self._doubtful)}:
-            self.leave(ident)
+        for ident in {**waiting, **self.held, **dict.fromkeys(self._unreleased)}:
+            self.give_up(ident)
         self.waiting.clear()
-        return told
+        return futures
 
     @property
-    def in_doubt(self) -> bool:
-        """Whether something waits to be given back until the store works."""
-        return bool(self._doubtful)
+    def has_failed_releases(self) -> bool:
+        """Whether a release is to be repeated when the store works again."""
+        return bool(self._unreleased)
 
-    def leave_the_doubtful(self) -> None:
-        """The store works: what it failed to give back is given back now."""
-        if self._doubtful and not self._is_closed():
-            doubtful, self._doubtful = self._doubtful, set()
-            for ident in doubtful:
-                self.leave(ident)
+    def retry_releases(self) -> None:
+        """The store works: repeat the releases that failed."""
+        if self._unreleased and not self._is_closed():
+            unreleased, self._unreleased = self._unreleased, set()
+            for ident in unreleased:
+                self.give_up(ident)
 
-    # What became of commands of ours.
+    # The results of our commands.
 
-    def answer(self, command: cmd.Acquire, decided: Decided) -> None:
-        """A refusal at once; a grant comes with the events, now or later."""
+    def answer_refusal(self, command: cmd.Acquire, decided: Decided) -> None:
+        """Answer a request that was refused; a grant comes with the events, now or later."""
         if decided.error is None and (not decided.events or type(decided.events[-1]) is not ev.Deferred):
             return
         waiting = self.waiting.pop(command.id, None)
@@ -84,8 +84,8 @@ class PendingRequests:
         else:
             waiting.future.set_result(Deferred(decided.events[-1].reason))  # type: ignore[union-attr, arg-type]
 
-    def failed(self, batch: Batch, error: BaseException) -> None:
-        """Nothing of this batch happened, or nobody knows; everybody in it is told so."""
+    def fail(self, batch: Batch, error: BaseException) -> None:
+        """Give the error to every request of a batch that was not committed, as far as is known."""
         for command, future in batch:
             kind = type(command)
             if kind is cmd.Acquire:
@@ -93,14 +93,14 @@ class PendingRequests:
                 if waiting is not None and not waiting.future.done():
                     waiting.future.set_exception(error)
             elif kind is cmd.Release or (kind is cmd.Cancel and future is None):
-                self._doubtful.add(command.id)  # type: ignore[union-attr]
+                self._unreleased.add(command.id)  # type: ignore[union-attr]
             if future is not None and not future.done():
                 future.set_exception(error)
 
-    # What happened, by events or by the state.
+    # Decisions on our requests, read from events or from the state.
 
-    def hear(self, event: ev.Event) -> None:
-        """Something was committed, by us or by others."""
+    def apply(self, event: ev.Event) -> None:
+        """An event was committed, by this process or by another."""
         kind = type(event)
         if kind is ev.Granted or kind is ev.Claimed:
             ident = event.id  # type: ignore[union-attr]
@@ -120,8 +120,8 @@ class PendingRequests:
             return
         waiting = self.waiting.pop(ident)
         if not waiting.future.done():
-            if not waiting.command.renew_ms:  # else it is its client's, whoever speaks for it
-                self.mine[ident] = lease
+            if not waiting.command.renew_ms:  # else it is its client's, and any service may take it over
+                self.held[ident] = lease
             waiting.future.set_result(lease)
 
     def _left(self, ident: str, why: str) -> None:
@@ -130,10 +130,10 @@ class PendingRequests:
             sentence = f"the ticket was {why}"
             waiting.future.set_exception(NotAdmitted(sentence, Reason(why, sentence)))
 
-    def compare(self) -> None:
-        """What became of those who wait here, by the state: events may have gone by unheard.
+    def compare_with_state(self) -> None:
+        """Answer requests by the state, since events may have been missed.
 
-        A snapshot that was loaded has swallowed them, a log that was restored never had them, and a claim may fail.
+        A snapshot that was loaded replaces them, a log that was restored never had them, and a claim may fail.
         """
         state = self._replica.state
         unsent = {command.id for command, _ in self._commits.batch if type(command) is cmd.Acquire}
@@ -145,26 +145,26 @@ class PendingRequests:
                 if ticket.away:
                     self._commits.put(cmd.Ask(ident))
             elif ident not in unsent:
-                told = self._replica.log.side_value(TOLD, ident)
-                if told is None:
-                    self._commits.put(waiting.command)  # nobody took it out: ask again, under the same id
+                end = self._replica.log.side_value(TOLD, ident)
+                if end is None:
+                    self._commits.put(waiting.command)  # the log lost it: ask again, under the same id
                 else:
-                    self._left(ident, told.decode())
+                    self._left(ident, end.decode())
 
-    def leave_strangers(self) -> None:
-        """Leases and tickets in our name that nobody here has are given back."""
+    def release_unknown_leases(self) -> None:
+        """Give up leases and tickets in the name of this process that no request here has."""
         replica = self._replica
-        known = self.mine.keys() | self.waiting.keys()
+        known = self.held.keys() | self.waiting.keys()
         state = replica.state
         tickets = [lease.ticket for lease in state.leases.values()]
         tickets += [state.tickets[ident] for ident in state.roster.processes.get(replica.me, ()) if ident not in known]
         for ticket in tickets:
             ours = ticket.holder == replica.me and ticket.wake == replica.address and not ticket.renew_ms
             if ours and ticket.id not in known:
-                self.leave(ticket.id)
+                self.give_up(ticket.id)
 
 
-# How a ticket or a grant of ours may end without us.
+# How another process may end a ticket or a grant of ours.
 _LEFT: dict[type, str] = {
     ev.Expired: "expired",
     ev.Cancelled: "cancelled",

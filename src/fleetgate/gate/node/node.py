@@ -10,28 +10,28 @@ another takes its place, or everybody goes to the store directly.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Lease
+from fleetgate.core.entities import Lease, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import protocol
 from fleetgate.gate.providers.credentials import marked_accounts
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import TOLD, Decided
-from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.gate.slots.direct_gate import backed_off_until, has_open_calls, has_other_candidate, is_probe
 from fleetgate.gate.slots.slot_gate import unapplied_caps, why_left
 from fleetgate.gate.wakeup import mailbox
-from fleetgate.gate.wakeup.other_hosts import ALL, heard, mark, message_of
+from fleetgate.gate.wakeup.other_hosts import ALL, mark, message_of
 
 T = TypeVar("T")
 
@@ -42,11 +42,12 @@ _VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the o
 _encode = msgspec.json.Encoder().encode
 
 
-class Node(ServiceGate):
-    """A gate that others on its host are served through."""
+class Node:
+    """Answers the processes of its host from one core, and looks after the host."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, core: GateCore) -> None:
+        core.attach_node(self)
+        self._core = core
         self.site = process_identity.this_site()
         self._entering: dict[str, asyncio.Future[Decided]] = {}
         self._views: dict[str, TicketView] = {}
@@ -55,9 +56,14 @@ class Node(ServiceGate):
         self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
 
     @property
+    def folder(self) -> str:
+        """The state folder."""
+        return self._core.folder
+
+    @property
     def is_far(self) -> bool:
         """Whether the store is a server's, and not on this machine's disk."""
-        return self._log.is_shared
+        return self._core.log.is_shared
 
     # What is asked over the socket.
 
@@ -76,12 +82,12 @@ class Node(ServiceGate):
         elif isinstance(call, protocol.About):
             await self._tell_about(call, answer)
         if not (isinstance(call, protocol.About) and call.beat):
-            answer.now = self._now()
+            answer.now = self._core.now()
         return answer
 
     async def _enter(self, call: protocol.Enter, answer: protocol.Answer) -> None:
         """As DirectGate.acquire: whoever seems to hold what is asked for is looked at first."""
-        state = await self._current()
+        state = await self._core.read_state()
         if not call.told:
             newer = call.file_modified > state.file_modified
             answer.unapplied = unapplied_caps(state, call.rules)
@@ -100,26 +106,26 @@ class Node(ServiceGate):
             if isinstance(event, ev.Deferred):
                 answer.reason = event.reason
                 return
-        answer.lease = (await self._current()).leases.get(command.id)
+        answer.lease = (await self._core.read_state()).leases.get(command.id)
 
     def _begin_to_enter(self, command: cmd.Acquire, first: list[cmd.Command]) -> asyncio.Future[Decided]:
         if command.wake:
-            self._addresses[mark(self.host, command.wake)] = command.wake
-        for each in self._before_deciding(command, first):
-            self._commits.put(each)
-        future: asyncio.Future[Decided] = self._loop.create_future()
+            self._addresses[mark(self._core.host, command.wake)] = command.wake
+        for each in self._core.acquisition.commands_before(command, first):
+            self._core.commits.put(each)
+        future: asyncio.Future[Decided] = self._core.loop.create_future()
         self._entering[command.id] = future
         future.add_done_callback(lambda _: self._entering.pop(command.id, None))
-        self._commits.put(command, future)
+        self._core.commits.put(command, future)
         return future
 
     async def _decide_for(self, call: protocol.Decide, answer: protocol.Answer) -> None:
-        if not call.wait and self._commits.busy:
+        if not call.wait and self._core.commits.busy:
             answer.busy = True
             return
         if call.side:
             decided = await self._alone(
-                lambda: self._replica.decide(call.commands, durable=call.durable, side=call.side)
+                lambda: self._core.replica.decide(call.commands, durable=call.durable, side=call.side)
             )
         else:
             futures = [self._post_any(command, call.durable) for command in call.commands]
@@ -128,16 +134,16 @@ class Node(ServiceGate):
             error = None if one.error is None else protocol.wrong(one.error)
             answer.outcomes.append(protocol.Outcome(msgspec.Raw(_encode(one.events)), error))
         ident = getattr(call.commands[-1], "id", "") if call.commands else ""
-        answer.lease = self._replica.state.leases.get(ident) if ident and not self._commits.busy else None
+        answer.lease = self._core.replica.state.leases.get(ident) if ident and not self._core.commits.busy else None
 
     def _post_any(self, command: cmd.Command, durable: bool) -> asyncio.Future[Decided]:
         if type(command) is cmd.Acquire:
             return self._entering.get(command.id) or self._begin_to_enter(command, [])
-        return self._commits.post(command, durable=durable)
+        return self._core.commits.post(command, durable=durable)
 
     async def _claim_for(self, ident: str, answer: protocol.Answer) -> bool:
         """For one who was told of its grant: whether it has it now. What others decided comes with the lock."""
-        decided = await self._commits.post(cmd.Claim(ident))
+        decided = await self._core.commits.post(cmd.Claim(ident))
         lease = self._ours.get(ident)
         if lease is None or not any(type(event) is ev.Claimed for event in decided.events):
             return False
@@ -145,13 +151,13 @@ class Node(ServiceGate):
         return True
 
     async def _look_for(self, ident: str, answer: protocol.Answer) -> None:
-        state = await self._current()
-        if self._replica.due is not None and self._replica.due <= self._log.now():
-            await self._commits.post(cmd.Tick())
+        state = await self._core.read_state()
+        if self._core.replica.due is not None and self._core.replica.due <= self._core.log.now():
+            await self._core.commits.post(cmd.Tick())
         lease, ticket = state.leases.get(ident), state.tickets.get(ident)
         if (lease is not None and not lease.claimed) or (ticket is not None and ticket.away and not ticket.job):
-            await self._commits.post(cmd.Claim(ident))
-            state = await self._current()
+            await self._core.commits.post(cmd.Claim(ident))
+            state = await self._core.read_state()
             lease, ticket = state.leases.get(ident), state.tickets.get(ident)
         if lease is not None:
             answer.lease = lease
@@ -159,33 +165,33 @@ class Node(ServiceGate):
             answer.view = self._view(state, ident)
             answer.accounts = marked_accounts(state) if state.backoffs else []
             queue = state.queue(ticket.spec)
-            answer.hopeless = bool(state.backoffs) and self._replica.engine.needs_a_person(queue, self._now())
+            answer.hopeless = bool(state.backoffs) and self._core.replica.engine.needs_a_person(queue, self._core.now())
         else:
-            told = await self._reading(lambda log: log.side_value(TOLD, ident))
+            told = await self._core.read_log(lambda log: log.side_value(TOLD, ident))
             answer.left = why_left(told)
 
     def _view(self, state: State, ident: str) -> TicketView | None:
         """Where a ticket stands. All are worked out together: of a thousand who look, one costs as much as all."""
-        began = self._loop.time()
+        began = self._core.loop.time()
         if ident not in self._views or began >= self._views_until:
-            now = self._now()
+            now = self._core.now()
             self._views = {view.ticket.id: view for view in QueueView(state, now).page()}
-            ended = self._loop.time()
+            ended = self._core.loop.time()
             self._views_until = ended + max(_VIEWS_S, 20 * (ended - began))
         return self._views.get(ident)
 
     async def _value(self, call: protocol.Side) -> bytes | None:
-        found = await self._reading(lambda log: log.side_value(call.table, call.key))
+        found = await self._core.read_log(lambda log: log.side_value(call.table, call.key))
         first = call.first
         if found is None and first is not None:
-            return await self._alone(lambda: self._replica.set_side_value_once(call.table, call.key, first))
+            return await self._alone(lambda: self._core.replica.set_side_value_once(call.table, call.key, first))
         return found
 
     async def _tell_about(self, call: protocol.About, answer: protocol.Answer) -> None:
         if call.beat:
-            answer.silent_ms = self._beats.silent_ms() if self.is_far else 0
+            answer.silent_ms = self._core.beats.silent_ms() if self.is_far else 0
             return  # the store is not asked: it may be away
-        state = await self._current()
+        state = await self._core.read_state()
         if call.lease:
             lease = answer.lease = state.leases.get(call.lease)
             answer.probe = is_probe(state, call.lease)
@@ -194,14 +200,14 @@ class Node(ServiceGate):
         if call.model:
             answer.until = backed_off_until(state, call.model)
         if call.questions:
-            wanted = self._replica.engine.questions(self._now())
+            wanted = self._core.replica.engine.questions(self._core.now())
             answer.questions = [(pool.kind, pool.id, pool.account) for pool in wanted]
 
     async def _alone(self, work: Callable[[], T]) -> T:
         """Do something with the log that shares no transaction, in a thread."""
-        while self._commits.busy:
-            await self._current()
-        future: asyncio.Future[T] = self._loop.create_future()
+        while self._core.commits.busy:
+            await self._core.read_state()
+        future: asyncio.Future[T] = self._core.loop.create_future()
 
         def done(ended: asyncio.Future[object]) -> None:
             error = ended.exception()
@@ -211,34 +217,35 @@ class Node(ServiceGate):
                 else:
                     future.set_result(ended.result())  # type: ignore[arg-type]
             if error is None:
-                self._after()
+                self._core.after_commit()
 
-        self._commits.in_thread(work, done)
+        self._core.commits.run_in_thread(work, done)
         return await future
 
     # What it does for its host by itself.
 
     def serves_anybody(self) -> bool:
         """Whether any ticket or lease of this host is in the books."""
-        if self._commits.busy or self._commits.batch or not self._replica.is_loaded:
+        if self._core.commits.busy or self._core.commits.batch or not self._core.replica.is_loaded:
             return any(map(is_ours, self._ours.values()))  # as far as is known: the store may be away
-        state = self._replica.state
+        state = self._core.replica.state
         if any(process_identity.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
             return True
         return any(process_identity.site_of(process) == self.site for process in state.roster.processes)
 
-    def _after(self) -> None:
+    def on_commit(self, seen: Sequence[ev.Event], made: Sequence[ev.Event]) -> None:
         """An agent that was called lost while its host was cut off is counted again."""
-        replica = self._replica
-        taken = [event.id for event in replica.seen if isinstance(event, ev.Reclaimed) and event.cause == "lost"]
-        for event in (*replica.seen, *replica.made):
-            if isinstance(event, ev.Granted | ev.Claimed) and (lease := replica.state.leases.get(event.id)) is not None:
-                self._note(lease)
-        super()._after()
-        for ident in taken:
-            lease = self._ours.get(ident)
-            if lease is not None and is_ours(lease) and not self._closed:
-                self._commits.put(adoption(lease, self._now(), "cut_off"))
+        core = self._core
+        for event in (*seen, *made):
+            if isinstance(event, ev.Granted | ev.Claimed):
+                lease = core.replica.state.leases.get(event.id)
+                if lease is not None:
+                    self._note(lease)
+        for event in seen:
+            if isinstance(event, ev.Reclaimed) and event.cause == "lost":
+                lost = self._ours.get(event.id)
+                if lost is not None and is_ours(lost) and not core.closed:
+                    core.commits.put(adoption(lost, core.now(), "cut_off"))
 
     def _note(self, lease: Lease) -> None:
         process = lease.lives_with
@@ -246,7 +253,7 @@ class Node(ServiceGate):
             self._ours[lease.id] = replace(lease)
 
     def _note_ours(self) -> None:
-        state = self._replica.state
+        state = self._core.replica.state
         leases = state.leases.values()
         self._ours = {}
         for lease in leases:
@@ -261,15 +268,11 @@ class Node(ServiceGate):
             for ticket in (*waiting, *unclaimed)
             if ticket.wake and process_identity.site_of(ticket.holder) == self.site
         ]
-        addresses = [ticket.wake for ticket in local] + mailbox.hands(self._folder)
-        self._addresses = {mark(self.host, address): address for address in addresses}
+        addresses = [ticket.wake for ticket in local] + mailbox.hands(self._core.folder)
+        self._addresses = {mark(self._core.host, address): address for address in addresses}
 
-    def _on_told(self) -> None:
-        """Others have decided something for those who wait here: wake them, as if it had been decided here."""
-        assert self._listener is not None
-        lines = self._listener.drain()
-        if heard(lines, mark(self.host, self._replica.address)):
-            self._on_mail()
+    def on_notifications(self, lines: Sequence[str]) -> None:
+        """Other hosts have decided something for processes that wait here: wake them."""
         for line in lines:
             if line == ALL:
                 for address in self._addresses.values():
@@ -278,18 +281,9 @@ class Node(ServiceGate):
                 if word[1:] in self._addresses:
                     mailbox.send(self._addresses[word[1:]], message_of(word))
 
-    def _arm(self) -> None:
-        """Deadlines are ours when the first to act on them is of this host; else we are the backup."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        due = self._replica.due
-        if due is None or self._closed or not (self._requests.waiting or self._replica.state.tickets):
-            return
-        first = self._replica.engine.first_to_act()
-        mine = first is not None and process_identity.site_of(first.holder) == self.site
-        delay_s = max(due - self._log.now(), 0) / 1000 + (0 if mine else 0.2)
-        self._alarm = self._loop.call_later(delay_s, self._commits.schedule)
+    def acts_for(self, ticket: Ticket) -> bool:
+        """Deadlines are ours when the first to act on them is a process of this host; else we are the backup."""
+        return process_identity.site_of(ticket.holder) == self.site
 
     async def look_after_host(self) -> None:
         """Once a second, while anybody of this host is in the books; less often while anybody of another is.
@@ -301,10 +295,10 @@ class Node(ServiceGate):
             await asyncio.sleep(LOOK_S)
             looks += 1
             try:
-                state = await self._current()
+                state = await self._core.read_state()
                 self._note_ours()
                 others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
                 if others or self.serves_anybody():
-                    self._rounds.look_around()
+                    self._core.background.run_checks()
             except (FleetgateError, OSError):
                 continue  # the store is in trouble: those who ask are told

@@ -11,6 +11,7 @@ from time import gmtime, strftime
 
 from fleetgate.config.file import Loaded
 from fleetgate.config.paths import store_url
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery
 from fleetgate.gate.node.node import Node
@@ -54,20 +55,22 @@ async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Node(open_log(url), loaded, folder) as gate:
-        listener = Listener(gate, path, url)
+    core = GateCore(open_log(url), loaded, folder)
+    node = Node(core)
+    async with core:
+        listener = Listener(node, path, url)
         await listener.start()
         discovery.note_reached(path)
         say(f"node of {process_identity.host_name()} listens at {path}")
         try:
-            await _until_told(stop, listener, gate, idle_s)
+            await _until_told(stop, listener, node, idle_s)
         finally:
             await listener.stop()
     say("node ends")
     return 0
 
 
-async def _until_told(stop: asyncio.Event, listener: Listener, gate: Node, idle_s: float | None) -> None:
+async def _until_told(stop: asyncio.Event, listener: Listener, node: Node, idle_s: float | None) -> None:
     loop = asyncio.get_running_loop()
     needed_at = loop.time()
     while not stop.is_set():
@@ -76,7 +79,7 @@ async def _until_told(stop: asyncio.Event, listener: Listener, gate: Node, idle_
                 await stop.wait()
         except TimeoutError:
             pass
-        if gate.serves_anybody():
+        if node.serves_anybody():
             needed_at = loop.time()
         if idle_s is None:
             continue

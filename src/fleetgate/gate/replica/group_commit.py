@@ -1,9 +1,9 @@
-"""Group commit: the commands of one process share its transactions (DESIGN.md, "One ordered log").
+"""Group commit: the commands of one process share its transactions.
 
 Commands that come while a transaction is under way go into the next one together; a single one is committed at once.
 The transaction runs inline when the lock is free, since a hop to a thread costs more than it does, and in a thread
-when somebody else has the lock, so that the loop never waits. While a thread is at work (`busy`), nothing else in this
-process touches the log or the state. Where a store is far away, everything is done in threads.
+when another process has the lock, so that the loop never waits. While a thread is at work (`busy`), nothing else in
+this process touches the log or the state. On a shared log, every transaction runs in a thread.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from fleetgate.gate.replica.replica import Decided, Replica
 Batch = list[tuple[cmd.Command, "asyncio.Future[Decided] | None"]]
 
 
-class Owner(Protocol):
-    """Who is told what became of the commands."""
+class CommitListener(Protocol):
+    """The owner of a group commit, which gets the results."""
 
-    def _done(self, batch: Batch, decided: list[Decided]) -> None:
-        """They were decided and committed."""
+    def commands_decided(self, batch: Batch, decided: list[Decided]) -> None:
+        """These commands were decided and committed."""
 
-    def _failed(self, batch: Batch, error: BaseException) -> None:
-        """Nothing of this happened, or nobody knows."""
+    def commands_failed(self, batch: Batch, error: BaseException) -> None:
+        """These commands were not committed, as far as is known."""
 
-    def _after(self) -> None:
-        """What others decided was taken in."""
+    def after_commit(self) -> None:
+        """The replica has read what other processes committed."""
 
-    def _let_go(self) -> None:
-        """Everything was decided, and nothing more will be: after `end`."""
+    def all_finished(self) -> None:
+        """After `finish`: the last transaction is over."""
 
 
 class GroupCommit:
     """The transactions of one replica, one after another."""
 
-    def __init__(self, replica: Replica, owner: Owner) -> None:
+    def __init__(self, replica: Replica, listener: CommitListener) -> None:
         self.batch: Batch = []  # for the next transaction
         self.busy = False  # a thread is at work on the log
         self.scheduled = False
-        self.news = False  # others have committed something: look, even if there is nothing to decide
-        self.on_batch: Callable[[int], None] = _nothing  # told how many commands go into a transaction
+        self.must_catch_up = False  # others have committed something: read it, even if there is nothing to decide
+        self.on_batch: Callable[[int], None] = _nothing  # called with the number of commands of each transaction
         self._replica = replica
-        self._owner = owner
+        self._listener = listener
         self._durable = False
-        self._readers: list[asyncio.Future[None]] = []  # who waits for what others decided to be taken in
+        self._readers: list[asyncio.Future[None]] = []  # done when what others committed was read
         self._ending = self._ended = False
         self.loop: asyncio.AbstractEventLoop
 
@@ -54,7 +54,7 @@ class GroupCommit:
         self.loop = loop
 
     def post(self, command: cmd.Command, *, durable: bool = False) -> asyncio.Future[Decided]:
-        """Have a command decided, and say what became of it; with `durable` it is on disk by then."""
+        """Have a command decided; the future gets the result. With `durable` it is on disk by then."""
         future: asyncio.Future[Decided] = self.loop.create_future()
         self._durable = self._durable or durable
         self.put(command, future)
@@ -65,15 +65,24 @@ class GroupCommit:
         self.batch.append((command, future))
         self.schedule()
 
-    def follow(self) -> asyncio.Future[None]:
-        """Have what others decided taken in by a thread, when its turn comes; nobody need wait for it."""
+    def put_now(self, command: cmd.Command) -> None:
+        """Have a command decided now: before this returns, if the lock is free."""
+        self.batch.append((command, None))
+        self.flush()
+
+    def put_later(self, command: cmd.Command) -> None:
+        """Have a command decided with the next transaction, which the caller schedules."""
+        self.batch.append((command, None))
+
+    def catch_up_in_thread(self) -> asyncio.Future[None]:
+        """Have a thread read what others committed, when its turn comes. The caller need not wait for it."""
         reader: asyncio.Future[None] = self.loop.create_future()
         self._readers.append(reader)
         self.schedule()
         return reader
 
     def schedule(self) -> None:
-        """See to the next transaction, if none is under way: the one that is sees to it itself."""
+        """Start the next transaction soon. One that is under way starts the next by itself when it ends."""
         if not self.scheduled and not self.busy:
             self.scheduled = True
             self.loop.call_soon(self.flush)
@@ -86,29 +95,29 @@ class GroupCommit:
         batch, self.batch = self.batch, []
         readers, self._readers = self._readers, []
         if readers and not batch:
-            self.in_thread(self._replica.catch_up, lambda done: self._followed(readers, done))
+            self.run_in_thread(self._replica.catch_up, lambda done: self._caught_up(readers, done))
             return
         durable, self._durable = self._durable, False
-        self.news = False
+        self.must_catch_up = False
         commands = [command for command, _ in batch]
         if commands:
             self.on_batch(len(commands))
         try:
             decided = self._replica.try_decide(commands, durable=durable)
             if decided is None:
-                self.in_thread(
+                self.run_in_thread(
                     lambda: self._replica.decide(commands, durable=durable),
                     lambda done: self._decided(batch, done, readers),
                 )
                 return
         except Exception as error:
-            self._owner._failed(batch, error)
+            self._listener.commands_failed(batch, error)
         else:
-            self._owner._done(batch, decided)
+            self._listener.commands_decided(batch, decided)
         finally:
-            self._go_on()
+            self._schedule_next()
 
-    def in_thread(self, work: Callable[[], object], done: Callable[[asyncio.Future[object]], None]) -> None:
+    def run_in_thread(self, work: Callable[[], object], done: Callable[[asyncio.Future[object]], None]) -> None:
         """Do something with the log that may have to wait for its lock."""
         self.busy = True
 
@@ -117,7 +126,7 @@ class GroupCommit:
             try:
                 done(future)
             finally:
-                self._go_on()
+                self._schedule_next()
 
         try:
             self.loop.run_in_executor(None, work).add_done_callback(back)
@@ -125,41 +134,41 @@ class GroupCommit:
             self.busy = False
             raise
 
-    def end(self, error: BaseException) -> None:
-        """Decide what is there, and then nothing more; whoever waits to read gets the error."""
+    def finish(self, error: BaseException) -> None:
+        """Decide what is in the batch, and then nothing more. Futures of `catch_up_in_thread` get the error."""
         self._ending = True
         readers, self._readers = self._readers, []
-        _tell(readers, error)
+        _answer(readers, error)
         if not self.busy:
             if self.batch:
                 self.flush()
             else:
-                self._go_on()
+                self._schedule_next()
 
     def _decided(self, batch: Batch, done: asyncio.Future[object], readers: list[asyncio.Future[None]]) -> None:
         error = done.exception()
         if error is not None:
-            self._owner._failed(batch, error)
+            self._listener.commands_failed(batch, error)
         else:
-            self._owner._done(batch, done.result())  # type: ignore[arg-type]
-        _tell(readers, error)
+            self._listener.commands_decided(batch, done.result())  # type: ignore[arg-type]
+        _answer(readers, error)
 
-    def _followed(self, readers: list[asyncio.Future[None]], done: asyncio.Future[object]) -> None:
+    def _caught_up(self, readers: list[asyncio.Future[None]], done: asyncio.Future[object]) -> None:
         error = done.exception()
         if error is None:
-            self._owner._after()
-        _tell(readers, error)
+            self._listener.after_commit()
+        _answer(readers, error)
 
-    def _go_on(self) -> None:
+    def _schedule_next(self) -> None:
         """After a transaction: the next one, if there is anything to do; or the end."""
-        if self.batch or self._readers or (self.news and not self._ending):
+        if self.batch or self._readers or (self.must_catch_up and not self._ending):
             self.schedule()
         elif self._ending and not self.busy and not self._ended:
             self._ended = True
-            self._owner._let_go()
+            self._listener.all_finished()
 
 
-def _tell(readers: list[asyncio.Future[None]], error: BaseException | None) -> None:
+def _answer(readers: list[asyncio.Future[None]], error: BaseException | None) -> None:
     for reader in readers:
         if reader.done():
             continue
@@ -167,7 +176,7 @@ def _tell(readers: list[asyncio.Future[None]], error: BaseException | None) -> N
             reader.set_result(None)
         else:
             reader.set_exception(error)
-            reader.exception()  # whoever does not wait for it need not know
+            reader.exception()  # so that asyncio does not complain when the caller does not wait for it
 
 
 def _nothing(number: int) -> None:

@@ -1,7 +1,7 @@
-"""The gate of a long-running service, which looks after its host and speaks for clients that are elsewhere.
+"""The gate of a long-running service, which acts for clients on other machines.
 
-What a client holds is its own, and not this process's: it stays when the service ends, and is judged by the client's
-renewals (docs/decisions/0005).
+A client's lease belongs to the client, and not to this process: it stays when the service ends, and lasts as long as
+the client renews it (docs/decisions/0005).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import time_ns
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,97 +21,111 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
-from fleetgate.gate.library.gate import Gate
+from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.lease_handles import Deferred, checked
-from fleetgate.gate.liveness.dead_holders import Observer
 from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Usage
 from fleetgate.gate.replica.lost_log_recovery import adoption
 from fleetgate.gate.replica.replica import Decided
-from fleetgate.gate.slots.direct_gate import load_file
 from fleetgate.log.protocol import Commit, Log, Position
 
 T = TypeVar("T")
 
-_TRIES = 10  # to find the store free of a thread
+_TRIES = 10  # to find no thread at work on the log
 
 
-class ServiceGate(Gate):
-    """A gate that others are served through."""
+class ServiceGate:
+    """A gate that serves clients."""
+
+    def __init__(self, core: GateCore) -> None:
+        self.core = core
+
+    async def __aenter__(self) -> Self:
+        await self.core.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.core.close()
 
     @property
     def me(self) -> str:
         """This process."""
-        return self._me
+        return self.core.me
+
+    @property
+    def host(self) -> str:
+        return self.core.host
 
     @property
     def address(self) -> str:
         """Where this gate is woken."""
-        return self._replica.address
+        return self.core.address
 
     @property
     def folder(self) -> str:
-        """Where the store is; "" when it is nowhere but in memory."""
-        return self._folder
+        """The state folder; "" when the store is in memory."""
+        return self.core.folder
 
     @property
     def settings(self) -> Settings:
-        return self._settings
+        return self.core.settings
 
     @property
     def credentials(self) -> Credentials:
-        """What is known of the accounts' credentials here."""
-        return self._credentials
+        """What this process knows about the credentials of accounts."""
+        return self.core.credentials
 
     def now(self) -> int:
         """The log's time."""
-        return self._now()
+        return self.core.now()
 
     def wall_offset_ms(self) -> int:
         """What to add to a log time to get wall time, for display."""
-        return time_ns() // 1_000_000 - self._log.now()
+        return time_ns() // 1_000_000 - self.core.log.now()
 
     async def read(self) -> State:
         """The state, to look at: it goes on changing at the next `await`."""
-        return await self._current()
+        return await self.core.read_state()
 
     async def decide(self, *commands: cmd.Command, durable: bool = False) -> list[Decided]:
-        """Run commands in one transaction, which others may share. Not for `Acquire`: see `acquire`."""
-        self._check_open()
-        futures = [self._commits.post(checked(command), durable=durable) for command in commands]
+        """Run commands in one transaction, which others may share. Not for `Acquire`: see `enter`."""
+        self.core.check_open()
+        futures = [self.core.commits.post(checked(command), durable=durable) for command in commands]
         return [await future for future in futures]
 
     def enter(self, command: cmd.Acquire) -> asyncio.Future[Lease | Deferred]:
-        """Ask for a client that renews (`renew_ms`): what it gets stays when this gate closes.
+        """Acquire a slot for a client that renews (`renew_ms`): what it gets stays when this gate closes.
 
-        Nobody need wait for it: it goes on without. Who cancels it leaves the queue.
+        The request goes on whether or not the caller waits for the future. Cancelling the future leaves the queue.
         """
-        self._check_open()
+        core = self.core
+        core.check_open()
         future: asyncio.Future[Lease | Deferred]
-        if self._must_look(command):
-            future = self._loop.create_task(self._wait_for(command))
+        if core.acquisition.must_look_first(command):
+            future = core.loop.create_task(core.acquisition.wait_for(command))
         else:
-            future = self._requests.add(command)
-            self._commits.put(command)
-        future.add_done_callback(partial(self._entered, command.id))
+            future = core.requests.add(command)
+            core.commits.put(command)
+        future.add_done_callback(partial(self._give_up_failed, command.id))
         return future
 
-    def _entered(self, ident: str, future: asyncio.Future[Lease | Deferred]) -> None:
-        """Whatever was not to be is given up: nobody may know what the store has of it."""
+    def _give_up_failed(self, ident: str, future: asyncio.Future[Lease | Deferred]) -> None:
+        """After an error it is not known what the store has of a request: give it up."""
         if future.cancelled() or future.exception() is not None:
-            self._requests.leave(ident)
+            self.core.requests.give_up(ident)
 
     def can_ask(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """The accounts of these models whose usage this process can ask for."""
-        return self._usage.accounts(models) if self._usage else ()
+        return self.core.usage.accounts(models) if self.core.usage else ()
 
-    async def commits(self, after: Position, most: int) -> list[Commit]:
+    async def commits(self, after: Position, limit: int) -> list[Commit]:
         """What was committed after a position, oldest first; LogReplaced when the log is another one."""
-        return await self._reading(lambda log: log.read(after, most))
+        return await self.core.read_log(lambda log: log.read(after, limit))
 
     async def adopt_forgotten(self, ident: str) -> Lease | None:
-        """Speak for a client whose lease the log has lost, and another service knew: it was just heard of."""
-        lost = self._replica.recovery.forgotten(ident)
+        """Take over the lease of a client that has just renewed it, which the log has lost and this process knows."""
+        lost = self.core.replica.recovery.forgotten(ident)
         if lost is None:
             return None
         ours = replace(lost, ticket=replace(lost.ticket, holder=self.me, wake=self.address))
@@ -118,46 +133,41 @@ class ServiceGate(Gate):
         return (await self.read()).leases.get(ident)
 
     def another_log(self) -> Log | None:
-        """The same log for another thread; None when it is nowhere but in memory."""
-        return self._log.connect() if self._folder else None
+        """The same log for another thread; None when it is in memory."""
+        return self.core.log.connect() if self.folder else None
 
     async def with_log(self, read: Callable[[Log], T]) -> T:
-        """What `read` makes of the log, while nobody else here is at it. It holds up everybody else: be quick."""
-        return await self._reading(read)
+        """The result of `read` on the log. Everything else here may wait for it: be quick."""
+        return await self.core.read_log(read)
 
     async def position(self) -> Position:
         """How far this gate has read."""
-        await self._current()
-        return self._replica.position
+        await self.core.read_state()
+        return self.core.replica.position
 
-    async def wait_for_change(self, most_s: float) -> None:
-        """Until something was committed or taken in here, or time is up."""
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Wait until something was committed, by this process or another, or time is up."""
         try:
-            async with asyncio.timeout(most_s):
-                await self._changed.wait()
+            async with asyncio.timeout(timeout_s):
+                await self.core.changed.wait()
         except TimeoutError:
             pass
 
     async def use(self, loaded: Loaded) -> None:
-        """Go by a config file that was read anew."""
-        self._loaded, self._settings = loaded, loaded.settings
-        self._usage = Usage(self._settings, None)
-        self._credentials = Credentials(self._settings, self._replica)
-        self._surroundings = Observer(self._settings, self._folder)
-        if not self._log.is_shared:
-            await self._ask(load_file(loaded), durable=True)
+        """Go by a config file that was read again."""
+        await self.core.use(loaded)
 
-    async def look_around(self) -> None:
-        """Take in what others decided; take back what the dead hold, count the foreign, do what is overdue."""
+    async def run_checks(self) -> None:
+        """Read what others decided; reclaim from dead processes, count foreign agents, act on overdue deadlines."""
         try:
             for _ in range(_TRIES):
-                await self._current()
-                if not self._commits.busy:
-                    break  # else a thread is at the store, and it would be passed over
+                await self.core.read_state()
+                if not self.core.commits.busy:
+                    break  # else a thread works on the log, and the checks would do nothing
         except (FleetgateError, OSError):
-            return  # the store is in trouble: those who ask are told
-        self._rounds.look_around()
+            return  # the store is in trouble: requests get that error
+        self.core.background.run_checks()
 
     def count_batches(self, count: Callable[[int], None]) -> None:
-        """Have `count` told how many commands go into each transaction."""
-        self._commits.on_batch = count
+        """Call `count` with the number of commands of each transaction."""
+        self.core.commits.on_batch = count

@@ -1,0 +1,173 @@
+"""Requests of this process for leases: checked specs, the look before a decision, the wait, the release.
+
+A request that ends early for any reason, such as a cancellation, gives up what it may have got by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Lease, Reason, Spec
+from fleetgate.core.errors import BadRequest
+from fleetgate.core.model_names import canonical
+from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.core.views.wait_reasons import reason_for
+from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, Since, checked, epoch_ms, number
+from fleetgate.gate.observation import before_deciding, would_be_refused
+from fleetgate.gate.request_ids import new_id
+from fleetgate.gate.slots.slot_gate import with_own_host_cap
+from fleetgate.log.clock import steady, wall_ms
+
+if TYPE_CHECKING:
+    from fleetgate.gate.library.gate_core import GateCore
+
+_MAX_SPECS = 1024
+_NOT_THE_PROVIDERS = ("ok", "local_error")
+
+
+class Acquisition:
+    """How one gate acquires and releases leases."""
+
+    def __init__(self, core: GateCore) -> None:
+        self._core = core
+        self._specs: dict[object, Spec] = {}
+        self.something_is_backed_off = False  # as of the last commit that we know
+
+    def spec(self, model: str | Sequence[str], kind: str, slots: int, project: str, any_candidate: bool) -> Spec:
+        """The spec of a request, which decides what pools it needs. Each different one is checked once."""
+        try:
+            models = (model,) if isinstance(model, str) else tuple(model)
+            spec = self._specs.get((models, kind, slots, project, any_candidate))
+        except TypeError:
+            raise BadRequest(f"not a model, nor several: {model!r}") from None
+        if spec is None:
+            core = self._core
+            named = tuple([canonical(each) if isinstance(each, str) else each for each in models])
+            spec = checked(Spec(named, kind, slots, core.host, project, any_candidate))
+            if core.log.is_shared:
+                spec = with_own_host_cap(spec, core.loaded)
+            if len(self._specs) >= _MAX_SPECS:
+                self._specs.clear()
+            self._specs[models, kind, slots, project, any_candidate] = spec
+        return spec
+
+    def forget_specs(self) -> None:
+        """The config has changed, which specs may depend on."""
+        self._specs.clear()
+
+    def new_lease(
+        self, spec: Spec, wait: bool, since: Since, priority: int, key: str, timeout_s: float | None
+    ) -> Leased:
+        """A lease that is yet to be acquired."""
+        core = self._core
+        at = None if since is None else epoch_ms(since) - steady(wall_ms() - core.log.now())
+        asks = core.usage.accounts(spec.models) if core.usage else ()
+        command = cmd.Acquire(
+            new_id(), spec, core.me, wait, at, priority, wake=core.replica.address, key=key, asks=asks
+        )
+        if at is not None or key or type(priority) is not int or type(key) is not str:
+            command = checked(command)
+        return Leased(core, command, None if timeout_s is None else number("timeout_s", timeout_s))
+
+    async def acquire(self, command: cmd.Acquire, timeout_s: float | None) -> Lease | Deferred:
+        """The lease, or why there is none; NotAdmitted when the time is up."""
+        core = self._core
+        core.check_open()
+        if len(command.spec.models) > 1 and core.settings.providers and not command.renew_ms:
+            refused = self._drop_candidates_without_credentials(command)
+            if refused is not None:
+                return Deferred(refused)
+        if timeout_s is None:
+            return await self.wait_for(command)
+        if timeout_s <= 0:  # no time to wait, but it may enter where there is room
+            command.wait = False
+            got = await self.wait_for(command)
+            if isinstance(got, Deferred):
+                raise NotAdmitted(f"not admitted at once: {got.reason.text}", got.reason)
+            return got
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.wait_for(command)
+        except TimeoutError:
+            reason = self.wait_reason(command)
+            raise NotAdmitted(f"not admitted within {timeout_s:g} s: {reason.text}", reason) from None
+
+    def _drop_candidates_without_credentials(self, command: cmd.Acquire) -> Reason | None:
+        """Remove candidates that are known to have no credentials; the reason of the refusal when none is left."""
+        spec = command.spec
+        left, passed_over = self._core.credentials.with_credentials(spec.models)
+        if not left:
+            text = f"no candidate has credentials; {'; '.join(passed_over)}"
+            return Reason("no_credentials", text, model=spec.models[0])
+        if passed_over:
+            command.spec = self.spec(left, spec.kind, spec.slots, spec.project, spec.any)
+        return None
+
+    async def wait_for(self, command: cmd.Acquire) -> Lease | Deferred:
+        """Send the command and wait for the answer; what it got is given up when the caller stops waiting."""
+        core = self._core
+        if self.must_look_first(command):
+            state = await core.read_state()
+            for each in self.commands_before(command, core.credentials.news(state)):
+                core.commits.put(each)
+        future = core.requests.add(command)
+        core.commits.put(command)
+        try:
+            return await future
+        except BaseException:
+            core.requests.give_up(command.id)
+            raise
+
+    def must_look_first(self, command: cmd.Acquire) -> bool:
+        """Whether `commands_before` matters for this request: it may be refused, or counts with foreign agents."""
+        asks_once = not command.wait or bool(command.key)
+        return asks_once or command.spec.kind == "agents" or self.something_is_backed_off
+
+    def commands_before(self, command: cmd.Acquire, news: Iterable[cmd.Command]) -> list[cmd.Command]:
+        """What comes before a request, in the same transaction (gate/observation.py)."""
+        core = self._core
+        return before_deciding(
+            core.known_state,
+            core.host,
+            core.observer,
+            core.beats,
+            agents=command.spec.kind == "agents",
+            refused=would_be_refused(core.replica.engine, command, core.now()),
+            news=news,
+        )
+
+    def give_up_if_held(self, ident: str) -> None:
+        """Release a lease whose thread was interrupted when it had just been granted."""
+        if ident in self._core.requests.held:
+            self._core.requests.give_up(ident)
+
+    async def release(self, command: cmd.Release) -> None:
+        """Release a lease of this process. Harmless when it was released before."""
+        core = self._core
+        lease = core.requests.held.pop(command.id, None)
+        if lease is not None and not core.closed:
+            if command.outcome not in _NOT_THE_PROVIDERS and not core.commits.busy:
+                used = core.credentials.used_for(lease.model)  # so that a backoff ends when its credential changes
+                command.credential, command.identity = used.digest, used.identity
+            await core.commits.post(command)
+
+    async def report_accepted(self, lease: str) -> None:
+        """The provider has begun to answer the call of a lease. Costs nothing unless a limit is being learned."""
+        if self._core.replica.engine.wants_word(lease):
+            await self._core.send(cmd.Active(lease))
+
+    def wait_reason(self, command: cmd.Acquire) -> Reason:
+        """Why a request of this process is still waiting."""
+        core = self._core
+        if core.commits.busy:
+            owner = core.log.lock_owner()
+            by = f" by process {owner}" if owner is not None else ""
+            return Reason("store_busy", f"the store's write lock is held{by}")
+        state = core.replica.state
+        view = ticket_view(state, command.id, core.now())
+        if view is not None:
+            return view.reason
+        return reason_for(state, state.queue(command.spec), core.now())
