@@ -37,14 +37,10 @@ class Gate:
 
     def __init__(self, core: GateCore) -> None:
         self._core = core
+        self.host = core.host
 
     def __repr__(self) -> str:
         return repr(self._core).replace("GateCore", "Gate", 1)
-
-    @property
-    def host(self) -> str:
-        """The name of this machine, as pools and leases show it."""
-        return self._core.host
 
     async def __aenter__(self) -> Self:
         await self._core.open()
