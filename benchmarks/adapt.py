@@ -11,7 +11,7 @@ from time import perf_counter, process_time
 
 from benchmarks.report import Row, best_of
 from fleetgate.core.compiled import COMPILED
-from fleetgate.core.limits import Adapt
+from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.simulate.policies import plan
 from fleetgate.simulate.result import Mean, mean
 from fleetgate.simulate.runs import Run, every, one
@@ -125,7 +125,7 @@ def _speed_of_all() -> Row:
 
 def _cost() -> Row:
     """All that the policy is asked and told of one call."""
-    adapt = Adapt()
+    adapt = AdaptiveLimit()
     adapt.configure(50, explore=False, fixed_lag_ms=None)
     calls = 20_000
 

@@ -15,8 +15,8 @@ from fleetgate.core import events as ev
 from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.invariants import check_invariants, check_settled
-from fleetgate.core.limits import Adapt
-from fleetgate.core.limits.adaptive import FLOOR
+from fleetgate.core.limits import AdaptiveLimit
+from fleetgate.core.limits.adaptive_tuning import FLOOR
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
 from fleetgate.core.views.limit_explanation import explain
@@ -50,7 +50,7 @@ class Adapting(RuleBasedStateMachine):
         return pool
 
     @property
-    def adapt(self) -> Adapt:
+    def adapt(self) -> AdaptiveLimit:
         assert self.pool.adapt is not None
         return self.pool.adapt
 

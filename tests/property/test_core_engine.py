@@ -22,7 +22,7 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec, Ticket
 from fleetgate.core.errors import FleetgateError, InternalError
 from fleetgate.core.invariants import check_invariants, check_settled
-from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.queue.reservations import RESERVE_AFTER_MS
 from fleetgate.core.state.state import State
 from tests.property.harness import START, through_json
 from tests.property.model import Book

@@ -468,7 +468,7 @@ def test_Q2_a_command_that_is_refused_after_it_changed_something_stops_the_write
     process.replica.decide([FILE])
 
     def half(engine: Engine, command: cmd.Bypass, now: int) -> None:
-        engine._emit(ev.Bypassed(command.holder))
+        engine._recorder.record(ev.Bypassed(command.holder))
         raise BadRequest("too late")
 
     monkeypatch.setattr(Engine, "_bypass", half)

@@ -14,7 +14,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.invariants import check_settled
-from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.queue.reservations import RESERVE_AFTER_MS
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, Bench
 
 Ask = Callable[[Bench, str], object]

@@ -9,18 +9,19 @@ from fleetgate.core import events as ev
 from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.invariants import check_invariants, check_settled
-from fleetgate.core.limits import Adapt
-from fleetgate.core.limits.adaptive import (
+from fleetgate.core.limits import AdaptiveLimit
+from fleetgate.core.limits.adaptive_state import Belief
+from fleetgate.core.limits.adaptive_tuning import (
     CLEAN,
     FOUND_REPROBE_MS,
     HELD_MS,
+    LAG_MS,
     MOST_LAG_MS,
     PATIENCE_MS,
     PROOF_MS,
     REPROBE_MS,
     SPACING_MS,
 )
-from fleetgate.core.limits.adaptive_state import LAG_MS, Belief
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.snapshot import belief_record
 from fleetgate.core.state.state import State
@@ -72,7 +73,7 @@ class Calls:
         return pool
 
     @property
-    def adapt(self) -> Adapt:
+    def adapt(self) -> AdaptiveLimit:
         assert self.pool.adapt is not None
         return self.pool.adapt
 
@@ -154,11 +155,11 @@ class Calls:
 # Climbing.
 
 
-def _believing(**said: object) -> Adapt:
+def _believing(**said: object) -> AdaptiveLimit:
     belief = Belief()
     for name, value in said.items():
         setattr(belief, name, value)
-    return Adapt(belief)
+    return AdaptiveLimit(belief)
 
 
 def test_p4_at_first_calls_climb_one_proven_level_at_a_time() -> None:
@@ -773,15 +774,15 @@ def test_p4_caps_of_our_own_never_learn() -> None:
 def test_b2_a_word_of_an_answer_that_begins_is_wanted_only_where_it_tells_something() -> None:
     calls = Calls()
     first = calls.call()
-    assert calls.engine.wants_word(first)
+    assert calls.engine.awaits_acceptance(first)
     calls.do(cmd.Active(first))
-    assert not calls.engine.wants_word(first)
-    assert not calls.engine.wants_word("gone")
+    assert not calls.engine.awaits_acceptance(first)
+    assert not calls.engine.awaits_acceptance("gone")
     assert calls.do(cmd.Active("gone")) == []
     calls.do(cmd.BackOff("other/model", "overloaded", 40_000_000))
     calls.wait(30_000_000)
     calls.do(cmd.Acquire("probe", Spec(("other/model",), "requests"), "p"))
-    assert calls.engine.wants_word("probe")
+    assert calls.engine.awaits_acceptance("probe")
 
 
 def test_g1_a_usage_answer_changes_nothing_that_was_learned() -> None:

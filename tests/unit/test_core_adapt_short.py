@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fleetgate.core import commands as cmd
-from fleetgate.core.limits.adaptive import FRESH_MS, HASTE_MS, REORDER_MS, SHORT_HASTE_MS, SHORT_MS
-from fleetgate.core.limits.adaptive_state import LAG_MS
+from fleetgate.core.limits.adaptive_tuning import FRESH_MS, HASTE_MS, LAG_MS, REORDER_MS, SHORT_HASTE_MS, SHORT_MS
 from tests.unit.test_core_adapt import Calls
 
 CALL_MS = 100

@@ -7,7 +7,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Spec
-from fleetgate.core.limits.adaptive import LOOK_MS, REORDER_MS
+from fleetgate.core.limits.adaptive_tuning import LOOK_MS, REORDER_MS
 from fleetgate.core.pools.pool import SHORT_MS
 from fleetgate.core.pools.usage_gate import ANSWER_MS, APART_MS
 from fleetgate.core.views.limit_explanation import explain

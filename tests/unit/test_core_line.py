@@ -11,7 +11,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.errors import InternalError
-from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.queue.reservations import RESERVE_AFTER_MS
 from fleetgate.core.state.state import State
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 

@@ -8,8 +8,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.pools.pool import Pool
-from fleetgate.core.queue.admission import FOREVER
+from fleetgate.core.pools.pool import FOREVER, Pool
 from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, START, Bench
 
 WORK = "umans@work/coder"

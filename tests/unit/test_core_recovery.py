@@ -10,7 +10,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.engine import Engine
 from fleetgate.core.entities import Lease, Rule, Spec
 from fleetgate.core.errors import BadRequest, NotFound
-from fleetgate.core.queue.admission import RESERVE_AFTER_MS
+from fleetgate.core.queue.reservations import RESERVE_AFTER_MS
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from tests.property.harness import CODER, MINUTE, SECOND, SONNET, START, Bench, through_json

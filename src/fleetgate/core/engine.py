@@ -1,11 +1,11 @@
-"""The decision. `handle(command, now)` turns a command into events and makes them part of the state.
+"""The engine: `handle(command, now)` turns a command into events and makes them part of the state.
 
 The rules that every path keeps:
 
-- A request enters when every pool of a candidate has room, in one step, all or none (SPEC A2).
-- After each command the line is *settled*: nobody who could enter now is left standing. So a newcomer who finds
-  room takes it from nobody, and one who would have to wait behind an equal does (SPEC A4).
-- A command that cannot be raises before anything is changed. A refusal is an event with its reason.
+- A request enters when every pool of a candidate has room, in one step, all or none (rule A2).
+- After each command no ticket that could enter is left waiting (core/queue/admission.py). So a new request that finds
+  room takes it from no other, and one that would have to wait behind an equal does wait (rule A4).
+- An impossible command raises before anything is changed. A refusal is an event with its reason.
 - Time is an argument. What time alone brings about is done by `Tick`, which precedes every batch of commands.
 """
 
@@ -26,6 +26,7 @@ from fleetgate.core.deadlines import (
     POOL,
     PROBE,
     RENEWAL,
+    RESERVE,
     USAGE,
     VERDICT,
     Deadlines,
@@ -33,81 +34,96 @@ from fleetgate.core.deadlines import (
 from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import InternalError
 from fleetgate.core.handlers.acquire import AcquireHandler
+from fleetgate.core.handlers.adopt import AdoptHandler
 from fleetgate.core.handlers.backoffs import BackoffHandler
 from fleetgate.core.handlers.caps import CapHandler
+from fleetgate.core.handlers.hosts import HostHandler
 from fleetgate.core.handlers.jobs import JobHandler
 from fleetgate.core.handlers.leases import LeaseHandler
 from fleetgate.core.handlers.rate_limits import RateLimitHandler
+from fleetgate.core.handlers.request_validation import RequestValidator
+from fleetgate.core.handlers.tickets import TicketHandler
 from fleetgate.core.handlers.usage_answers import UsageAnswerHandler
 from fleetgate.core.pools.pool import Pool
+from fleetgate.core.queue.admission import Admission
+from fleetgate.core.queue.grants import Grants
 from fleetgate.core.queue.queue import Queue
+from fleetgate.core.queue.reservations import Reservations
+from fleetgate.core.recorder import Recorder
 from fleetgate.core.state.state import State
+from fleetgate.core.views.wait_reasons import needs_a_person
 
-_FIRST = (cmd.Tick, cmd.Recover)  # what may find a line that is not settled: the latter, lest Tick lets somebody in
+# These may find a to-do list that is not empty: after a replay, which only adds to it. Recover is one of them because
+# it comes before Tick, which would admit tickets.
+_MAY_COME_FIRST = (cmd.Tick, cmd.Recover)
 
 
 class Engine:
-    """One gate's decisions. Grants to tickets of whoever decides, process `me` at `address`, are claimed at once."""
+    """The decisions of one gate, made by process `me`, which is woken at `address`.
+
+    Each part is made of those before it: the state, its deadlines, the recorder that changes both, then what decides.
+    """
 
     def __init__(self, state: State | None = None, me: str = "", address: str = "") -> None:
-        self.state = state or State()
+        self.state = state = state or State()
         self.me = me
-        self.timers = Deadlines(self.state)
-        self._entering = AcquireHandler(self.state, self.timers, self._emit, me, address)
-        self._line = self._entering.line
-        self._gating = UsageAnswerHandler(self.state, self.timers, self._line, self._emit)
-        self._backing_off = BackoffHandler(self.state, self._emit)
-        self._throttling = RateLimitHandler(self.state, self._emit, self._backing_off)
-        self.wants_word = self._throttling.wants_word  # asked with every call: is it worth telling that it was taken?
-        self._holding = LeaseHandler(self.state, self._emit, self._throttling, self._backing_off, self._gating)
-        self._out: list[ev.Event] = []
-        self._now = 0
-        self._followed_to = 0  # another process has done what was due by then
-        self._handlers = self._of_commands()
-        # What an event does to the state, and to the timers.
-        self._effects = {kind: (apply, self.timers.arming.get(kind)) for kind, apply in self.state.applying.items()}
+        self.timers = Deadlines(state)
+        self._recorder = Recorder(state, self.timers)
+        record = self._recorder.record
+        self._grants = Grants(state, record, me, address)
+        self._reservations = Reservations(state, record)
+        self._admission = Admission(state, self.timers, self._grants, self._reservations)
+        self._usage_answers = UsageAnswerHandler(state, self.timers, self._admission, record)
+        self._backoffs = BackoffHandler(state, record)
+        self._rate_limits = RateLimitHandler(state, record, self._backoffs)
+        self._leases = LeaseHandler(state, record, self._rate_limits, self._backoffs, self._usage_answers)
+        self._replayed_to = 0  # another process has done what was due by then
+        self._handlers = self._handler_of_each_command()
+        self._on_deadline = self._action_of_each_deadline()
 
     def woken_at(self, address: str) -> None:
-        """Where whoever decides is woken; a process knows once it has opened its mailbox."""
-        self._entering.address = address
+        """Where this process is woken; it knows once it has opened its mailbox."""
+        self._grants.address = address
 
-    def _of_commands(self) -> dict[type, Callable[[Any, int], None]]:
-        """Who sees to which command."""
-        holding, backing_off = self._holding, self._backing_off
-        offering, ruling = JobHandler(self.state, self._emit), CapHandler(self.state, self._emit)
+    def _handler_of_each_command(self) -> dict[type, Callable[[Any, int], None]]:
+        state, record, leases = self.state, self._recorder.record, self._leases
+        validator = RequestValidator(state, self._admission, record)
+        requests = AcquireHandler(state, self._admission, self._grants, validator, record)
+        tickets, jobs = TicketHandler(state, record), JobHandler(state, record)
+        caps, hosts = CapHandler(state, record), HostHandler(state, record)
         return {
-            cmd.Acquire: self._entering.acquire,
-            cmd.Offer: offering.offer,
-            cmd.Withdraw: offering.withdraw,
-            cmd.Approve: offering.approve,
-            cmd.EndJob: offering.end,
-            cmd.Ask: holding.ask,
-            cmd.Claim: holding.claim,
-            cmd.Adopt: self._entering.adopt,
-            cmd.Recover: ruling.recover,
-            cmd.Drain: ruling.drain,
-            cmd.Renew: holding.renew,
-            cmd.Release: holding.release,
-            cmd.Reclaim: holding.reclaim,
-            cmd.Cancel: holding.cancel,
-            cmd.Bump: holding.bump,
-            cmd.Lost: holding.lost,
-            cmd.Observe: ruling.observe,
-            cmd.SetRule: ruling.set_rule,
-            cmd.RemoveCap: ruling.remove_cap,
-            cmd.ResetCap: ruling.reset_cap,
-            cmd.LoadFile: ruling.load_file,
-            cmd.Pause: ruling.pause,
-            cmd.Resume: ruling.resume,
-            cmd.UseUp: self._throttling.use_up,
-            cmd.Report: self._throttling.report,
-            cmd.Active: self._throttling.active,
-            cmd.AskUsage: self._gating.ask,
-            cmd.AnswerUsage: self._gating.answer,
-            cmd.BackOff: backing_off.set,
-            cmd.EndBackoff: backing_off.end,
-            cmd.Credential: backing_off.credential,
-            cmd.Select: backing_off.select,
+            cmd.Acquire: requests.acquire,
+            cmd.Offer: jobs.offer,
+            cmd.Withdraw: jobs.withdraw,
+            cmd.Approve: jobs.approve,
+            cmd.EndJob: jobs.end,
+            cmd.Ask: tickets.ask,
+            cmd.Claim: leases.claim,
+            cmd.Adopt: AdoptHandler(state, validator, record).adopt,
+            cmd.Recover: hosts.recover,
+            cmd.Drain: hosts.drain,
+            cmd.Renew: leases.renew,
+            cmd.Release: leases.release,
+            cmd.Reclaim: leases.reclaim,
+            cmd.Cancel: tickets.cancel,
+            cmd.Bump: tickets.bump,
+            cmd.Lost: leases.lost,
+            cmd.Observe: hosts.observe,
+            cmd.SetRule: caps.set_rule,
+            cmd.RemoveCap: caps.remove_cap,
+            cmd.ResetCap: caps.reset_cap,
+            cmd.LoadFile: caps.load_file,
+            cmd.Pause: caps.pause,
+            cmd.Resume: caps.resume,
+            cmd.UseUp: self._rate_limits.use_up,
+            cmd.Report: self._rate_limits.report,
+            cmd.Active: self._rate_limits.active,
+            cmd.AskUsage: self._usage_answers.ask,
+            cmd.AnswerUsage: self._usage_answers.answer,
+            cmd.BackOff: self._backoffs.set,
+            cmd.EndBackoff: self._backoffs.end,
+            cmd.Credential: self._backoffs.credential,
+            cmd.Select: self._backoffs.select,
             cmd.Bypass: self._bypass,
             cmd.Tick: self._tick,
         }
@@ -116,78 +132,71 @@ class Engine:
         return f"<Engine {self.state!r}, next deadline {self.next_deadline()}>"
 
     def handle(self, command: cmd.Command, now: int) -> list[ev.Event]:
-        """Decide. Raises a FleetgateError, having changed nothing, when the command cannot be."""
-        state = self.state
+        """Decide. Raises a FleetgateError, having changed nothing, when the command is impossible."""
+        state, recorder = self.state, self._recorder
         if now < state.at:
             raise InternalError(f"time went backwards: {now} after {state.at}")
-        if (state.fresh or state.dirty) and type(command) not in _FIRST:
-            raise InternalError("the line is not settled: Tick comes before other commands")
-        out = self._out = []
-        self._now = now
+        if (state.fresh or state.dirty) and type(command) not in _MAY_COME_FIRST:
+            raise InternalError("the queue was not looked at: Tick comes before other commands")
+        recorder.now = now
+        events: list[ev.Event] = []
+        recorder.events = events
         self._handlers[type(command)](command, now)
         if state.fresh or state.dirty:
-            self._line.settle(now)
-        return out
+            self._admission.admit_waiting(now)
+        return events
 
     def replay(self, events: list[ev.Event], at: int) -> None:
-        """Take in what another process decided."""
-        self._now = self._followed_to = at
-        self._out = []
+        """Apply what another process decided."""
+        recorder = self._recorder
+        recorder.now = self._replayed_to = at
+        recorder.events = []
         for event in events:
-            self._emit(event)
+            recorder.record(event)
 
     def next_deadline(self) -> int | None:
-        """When `Tick` next has something to do. Exact after `handle`; None: nothing is due, ever."""
+        """When `Tick` next has something to do. Exact after `handle`; None: nothing will ever be due."""
         timer = self.timers.first()
         return timer[0] if timer is not None else None
 
+    # Queries. They change nothing that is logged.
+
     def first_to_act(self) -> Ticket | None:
-        """The ticket whose holder should see to the next deadline."""
+        """The ticket whose holder should act at the next deadline."""
         return self.timers.first_to_act()
 
-    # What can be asked. Changes nothing that is logged.
-
     def fits(self, spec: Spec, now: int) -> bool:
-        """Whether such a request is known to enter now."""
-        return self._entering.fits(spec, now)
+        """Whether a request like this is certain to enter now."""
+        if not all(self.state.rules.counts(spec.kind, text) for text, _ in spec.caps):
+            return False  # its environment caps a selector whose slots were not counted yet
+        return self._admission.fits(self.state.queue(spec), now)
 
     def needs_a_person(self, queue: Queue, now: int) -> bool:
-        """Whether waiting is no use: a login or a bill must be seen to for every candidate (SPEC R3)."""
-        return self._entering.needs_a_person(queue, now)
+        """Whether waiting is no use, because every candidate needs a login or a payment (rule R3)."""
+        return needs_a_person(self.state, queue, now)
 
     def questions(self, now: int) -> list[Pool]:
         """The pools whose provider should be asked now."""
-        return self._gating.questions(now)
+        return self._usage_answers.questions(now)
 
     def askers(self, now: int) -> list[Ticket]:
         """The tickets whose processes should ask them."""
-        return self._gating.askers(now)
+        return self._usage_answers.askers(now)
 
-    # Making events happen.
-
-    def _emit(self, event: ev.Event) -> None:
-        """Make an event of ours part of the state, and set the timers that follow from it."""
-        state, now = self.state, self._now
-        state.seq += 1
-        state.at = now
-        apply, arm = self._effects[type(event)]
-        apply(event, now)
-        if arm is not None:
-            arm(event, now)
-        if state.gates:
-            self.timers.watch_gates(now)
-        self._out.append(event)
+    def awaits_acceptance(self, ident: str) -> bool:
+        """Whether the engine learns something if it hears that the provider accepted this lease's call (`Active`)."""
+        return self._rate_limits.awaits_acceptance(ident)
 
     def _bypass(self, command: cmd.Bypass, now: int) -> None:
-        self._emit(ev.Bypassed(command.holder, command.models, command.command))
+        self._recorder.record(ev.Bypassed(command.holder, command.models, command.command))
 
     # Time.
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
-        """Do what is due. Each firing is an ordinary event, in the order of the deadlines."""
+        """Do what is due, in the order of the deadlines. Each effect is an ordinary event."""
         state, timers = self.state, self.timers
         if state.backoffs:
-            self._backing_off.ended_by_time(now)  # before anybody is let in to try whether they are over
+            self._backoffs.ended_by_time(now)  # before a ticket is admitted to find out whether they are over
         heap = timers.heap
         while heap and heap[0][0] <= now:
             timer = heap[0]
@@ -199,44 +208,64 @@ class Engine:
                     pool.timer_at = 0
                     state.touch(pool)
             elif timers.due(now) != timer:
-                continue  # it meant nothing any more
+                continue  # it was obsolete
             elif state.fresh or state.dirty:
-                self._line.settle(now)  # what freed up is lent before anything is taken away
+                self._admission.admit_waiting(now)  # free slots are granted before anything is taken away
             else:
                 timers.pop()
-                self._fire(at, what, name, now)
+                self._on_deadline[what](name, at, now)
 
-    def _fire(self, at: int, what: int, name: str, now: int) -> None:
-        state = self.state
-        if what == USAGE:
-            self._gating.due(state.pools[name], now)
-        elif what == PROBE:
-            state.probe_due(name)
-        elif what == VERDICT:
-            self._backing_off.probe_succeeded(name)
-        elif what == ACCEPT:
-            pool = state.pools[name]
-            assert pool.adapt is not None
-            self._throttling.level_accepted(pool, pool.adapt.belief.unproven)
-        elif what == OPENING:
-            state.look_at_all()
-        elif what == EXPIRY:
-            ticket = state.tickets[name]
-            after_ms = now - ticket.queued_at
-            self._emit(ev.Expired(name, after_ms, ticket.holder, ticket.wake, ticket.command, ticket.job))
-        elif what == CLAIM:
-            self._emit(ev.Returned(name))
-        elif what == HOLD:
-            self._holding.take(state.leases[name], "overstayed", now)
-        elif what == RENEWAL:
-            lease = state.leases.get(name)
-            if lease is not None:
-                self._holding.take(lease, "unrenewed", now)
-            else:
-                self._emit(ev.Dropped(name, "unrenewed"))
+    def _action_of_each_deadline(self) -> dict[int, Callable[[str, int, int], None]]:
+        """What to do when a deadline comes. `_tick` itself handles those of pools and of backoffs."""
+        return {
+            USAGE: self._usage_due,
+            PROBE: self._probe_due,
+            VERDICT: self._verdict_due,
+            ACCEPT: self._acceptance_due,
+            OPENING: self._opening_due,
+            RESERVE: self._review_due,
+            CLAIM: self._claim_overdue,
+            HOLD: self._hold_over,
+            RENEWAL: self._renewal_overdue,
+            EXPIRY: self._expiry_due,
+        }
+
+    def _usage_due(self, name: str, at: int, now: int) -> None:
+        self._usage_answers.due(self.state.pools[name], now)
+
+    def _probe_due(self, name: str, at: int, now: int) -> None:
+        self.state.probe_due(name)
+
+    def _verdict_due(self, name: str, at: int, now: int) -> None:
+        self._backoffs.probe_succeeded(name)
+
+    def _acceptance_due(self, name: str, at: int, now: int) -> None:
+        self._rate_limits.accept_unproven(self.state.pools[name])
+
+    def _opening_due(self, name: str, at: int, now: int) -> None:
+        self.state.look_at_all()
+
+    def _review_due(self, name: str, at: int, now: int) -> None:
+        queue = self.timers.turn_of(name)
+        if at > self._replayed_to:
+            self._reservations.review(queue.first(), now)
         else:
-            queue = self.timers.turn_of(name)
-            if at > self._followed_to:
-                self._line.consider_reserving(queue.first(), now)
-            else:
-                state.look_at(queue)
+            self.state.look_at(queue)
+
+    def _claim_overdue(self, name: str, at: int, now: int) -> None:
+        self._recorder.record(ev.Returned(name))
+
+    def _hold_over(self, name: str, at: int, now: int) -> None:
+        self._leases.take_back(self.state.leases[name], "overstayed", now)
+
+    def _renewal_overdue(self, name: str, at: int, now: int) -> None:
+        lease = self.state.leases.get(name)
+        if lease is not None:
+            self._leases.take_back(lease, "unrenewed", now)
+        else:
+            self._recorder.record(ev.Dropped(name, "unrenewed"))
+
+    def _expiry_due(self, name: str, at: int, now: int) -> None:
+        ticket = self.state.tickets[name]
+        waited_ms = now - ticket.queued_at
+        self._recorder.record(ev.Expired(name, waited_ms, ticket.holder, ticket.wake, ticket.command, ticket.job))

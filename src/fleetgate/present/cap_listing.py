@@ -8,7 +8,7 @@ from fleetgate.config.environment import OPUS_CAP, Environment
 from fleetgate.config.schema import read_cap_selector
 from fleetgate.config.units import format_duration
 from fleetgate.core.entities import Rule
-from fleetgate.core.limits.adaptive_state import LAG_MS
+from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.model_names import KINDS, parse_selector, shown
 from fleetgate.core.pools.effective_caps import COOLDOWN_MS, MAX_HOLD_MS, ON_429, Cap
 from fleetgate.core.state.state import State

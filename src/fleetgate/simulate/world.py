@@ -95,7 +95,7 @@ class World:
         self.asks = ("sim",) if plan.usage_gate else ()
         self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
-        self.wants_word = self.engine.wants_word
+        self.awaits_acceptance = self.engine.awaits_acceptance
         self.agenda = Agenda(self.end)
         self.asked = 0
         self.net = random_durations.stream(seed, "answers", 0).getrandbits
@@ -264,7 +264,7 @@ class World:
         group = agent.group
         group.waits.append(at - agent.asked_at)
         group.done += work if finish <= self.end else work * (self.end - at) // duration
-        if self.wants_word(agent.ident):
+        if self.awaits_acceptance(agent.ident):
             headers = at + _HEADERS[agent.network(BITS)]
             if headers < finish:
                 self.agenda.push(headers, self._headers, agent, int(agent.ident))
@@ -273,7 +273,7 @@ class World:
             self.agenda.push(finish + lag, self._free, agent, int(agent.ident))
 
     def _headers(self, agent: Agent, ident: int) -> None:
-        if agent.ident == str(ident) and self.wants_word(agent.ident):
+        if agent.ident == str(ident) and self.awaits_acceptance(agent.ident):
             self.handle(cmd.Active(agent.ident))
 
     def _finish(self, agent: Agent, _: int) -> None:

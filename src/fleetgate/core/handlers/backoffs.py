@@ -20,11 +20,11 @@ _NAMED = ("quota", "usage_window")
 
 
 class BackoffHandler:
-    """The backoffs of one state. `emit` makes an event happen."""
+    """The backoffs of one state."""
 
-    def __init__(self, state: State, emit: Callable[[ev.Event], None]) -> None:
+    def __init__(self, state: State, record: Callable[[ev.Event], None]) -> None:
         self._state = state
-        self._emit = emit
+        self._record = record
 
     def observed(self, command: cmd.Release, model: Model, now: int, *, call: bool = False) -> None:
         """Back off what the outcome is about; what is observed extends a backoff and never shortens it.
@@ -57,7 +57,7 @@ class BackoffHandler:
                 return
             until = max(old.until, until)
             since = now if failed_probe else old.since
-        self._emit(
+        self._record(
             ev.BackedOff(
                 key,
                 scope,
@@ -80,7 +80,7 @@ class BackoffHandler:
         if not 1 <= for_ms <= MOST_MS:
             raise BadRequest(f"a backoff of {for_ms} ms: valid is 1 ms to 35 days")
         refused = command.credential if command.reason == "auth" else ""
-        self._emit(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", refused, manual=True))
+        self._record(ev.BackedOff(key, scope, command.reason, now, now + for_ms, "set by hand", refused, manual=True))
 
     def end(self, command: cmd.EndBackoff, now: int) -> None:
         key = command.key
@@ -89,15 +89,15 @@ class BackoffHandler:
         if key not in self._state.backoffs:
             known = ", ".join(sorted(self._state.backoffs)) or "none"
             raise NotFound(f"{key} is not backed off; backed off: {known}")
-        self._emit(ev.BackoffEnded(key, "cleared"))
+        self._record(ev.BackoffEnded(key, "cleared"))
 
     def ended_by_time(self, now: int) -> None:
         for key in [each.key for each in self._state.backoffs.values() if each.ends_at <= now and not each.must_probe]:
-            self._emit(ev.BackoffEnded(key, "time"))
+            self._record(ev.BackoffEnded(key, "time"))
 
     def probe_succeeded(self, ident: str) -> None:
         for key in [backoff.key for backoff in self._state.backoffs.values() if backoff.probing == ident]:
-            self._emit(ev.BackoffEnded(key, "probe"))
+            self._record(ev.BackoffEnded(key, "probe"))
 
     def credential(self, command: cmd.Credential, now: int) -> None:
         account, scope = parse_key(command.account)
@@ -108,14 +108,14 @@ class BackoffHandler:
                 continue
             why = ended_by(backoff, command.digest, command.identity)
             if why:
-                self._emit(ev.BackoffEnded(backoff.key, why))
+                self._record(ev.BackoffEnded(backoff.key, why))
 
     def select(self, command: cmd.Select, now: int) -> None:
         models = [parse_model(text) for text in command.models]
         free = [str(model) for model in models if not self._is_held(model, now)]
         if free:
             last = self._state.chosen.get(command.role, {})
-            self._emit(ev.Chosen(command.role, min(free, key=lambda model: last.get(model, 0))))
+            self._record(ev.Chosen(command.role, min(free, key=lambda model: last.get(model, 0))))
 
     def _is_held(self, model: Model, now: int) -> bool:
         """Whether a model cannot be used now: it is backed off, or its provider's pool is paused."""

@@ -20,11 +20,11 @@ FINAL = ("succeeded", "failed", "cancelled", "expired", "lost")
 
 
 class JobHandler:
-    """Jobs of one state. `emit` makes an event happen."""
+    """Jobs of one state."""
 
-    def __init__(self, state: State, emit: Callable[[ev.Event], None]) -> None:
+    def __init__(self, state: State, record: Callable[[ev.Event], None]) -> None:
         self._state = state
-        self._emit = emit
+        self._record = record
 
     def offer(self, command: cmd.Offer, now: int) -> None:
         ticket = self._job(command.id)
@@ -32,27 +32,27 @@ class JobHandler:
             raise BadRequest(f"{ticket.id} runs on {ticket.spec.host} only, not on {command.host}")
         live = self._state.sessions.get((command.host, ticket.session), ticket.id)
         if ticket.away and not ticket.held and now >= ticket.not_before and live == ticket.id:
-            self._emit(ev.Offered(ticket.id, command.holder, command.host, command.wake, command.asks))
+            self._record(ev.Offered(ticket.id, command.holder, command.host, command.wake, command.asks))
 
     def withdraw(self, command: cmd.Withdraw, now: int) -> None:
         """Harmless where there is nothing of this worker any more; what runs is not touched."""
         ticket = self._state.tickets.get(command.id)
         lease = self._state.leases.get(command.id)
         if ticket is not None and ticket.job and not ticket.away and ticket.holder == command.holder:
-            self._emit(ev.Withdrawn(ticket.id))
+            self._record(ev.Withdrawn(ticket.id))
         elif lease is not None and lease.ticket.job and lease.ticket.holder == command.holder and not lease.child:
-            self._emit(ev.Returned(lease.id))
+            self._record(ev.Returned(lease.id))
 
     def approve(self, command: cmd.Approve, now: int) -> None:
         ticket = self._job(command.id)
         if not ticket.confirm:
             raise BadRequest(f"{ticket.id} needs no approval")
-        self._emit(ev.Approved(ticket.id, command.by))
+        self._record(ev.Approved(ticket.id, command.by))
 
     def end(self, command: cmd.EndJob, now: int) -> None:
         if command.state not in FINAL:
             raise BadRequest(f"state {shown(command.state)}: valid are {', '.join(FINAL)}")
-        self._emit(
+        self._record(
             ev.JobEnded(
                 command.id, command.state, command.attempts, command.why, command.name, exit_code=command.exit_code
             )

@@ -17,31 +17,25 @@ from fleetgate.core.model_names import shown
 from fleetgate.core.pools import blame
 from fleetgate.core.pools.backoff import CAUSES
 from fleetgate.core.pools.usage_gate import WITHDRAWN
-from fleetgate.core.queue.order import MAX_PRIORITY, order_key
 from fleetgate.core.state.state import State
 
 
 class LeaseHandler:
-    """Tickets and leases of one state. `emit` makes an event happen."""
+    """Tickets and leases of one state."""
 
     def __init__(
         self,
         state: State,
-        emit: Callable[[ev.Event], None],
-        throttling: RateLimitHandler,
-        backing_off: BackoffHandler,
-        gating: UsageAnswerHandler,
+        record: Callable[[ev.Event], None],
+        rate_limits: RateLimitHandler,
+        backoffs: BackoffHandler,
+        usage_answers: UsageAnswerHandler,
     ) -> None:
         self._state = state
-        self._emit = emit
-        self._throttling = throttling
-        self._backing_off = backing_off
-        self._gating = gating
-
-    def ask(self, command: cmd.Ask, now: int) -> None:
-        ticket = self._state.tickets.get(command.id)
-        if ticket is not None and ticket.away and not ticket.job:
-            self._emit(ev.Asked(command.id))
+        self._record = record
+        self._rate_limits = rate_limits
+        self._backoffs = backoffs
+        self._usage_answers = usage_answers
 
     def claim(self, command: cmd.Claim, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -50,11 +44,11 @@ class LeaseHandler:
             if ticket is None or ticket.job:
                 raise NotFound(f"no lease {command.id}: it was reclaimed or never granted")
             if ticket.away:
-                self._emit(ev.Asked(command.id))
+                self._record(ev.Asked(command.id))
         elif command.holder and command.holder != lease.ticket.holder:
             raise NotFound(f"no lease {command.id} of this process: it is another's by now")
         elif not lease.claimed or (command.child and command.child != lease.child):
-            self._emit(ev.Claimed(command.id, command.child))
+            self._record(ev.Claimed(command.id, command.child))
 
     def renew(self, command: cmd.Renew, now: int) -> None:
         """A client was heard of. Written down when half of its time is over, or another process speaks for it now."""
@@ -67,7 +61,7 @@ class LeaseHandler:
         other = bool(command.holder) and (command.holder, command.wake) != (ticket.holder, ticket.wake)
         if other or renewal_counts(ticket, now):
             holder, wake = (command.holder, command.wake) if other else ("", "")
-            self._emit(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
+            self._record(ev.Renewed(command.id, now + keep_ms(ticket.renew_ms), holder, wake))
 
     def release(self, command: cmd.Release, now: int) -> None:
         state, ident, outcome = self._state, command.id, command.outcome
@@ -78,13 +72,13 @@ class LeaseHandler:
         spec = ticket.spec
         if outcome == "ok":
             if state.backoffs:
-                self._backing_off.probe_succeeded(ident)
+                self._backoffs.probe_succeeded(ident)
         else:
             self._failed(command, lease, now)
             if command.keeps:
                 return
-        self._emit(
-            Released(  # by their places, as in Entering
+        self._record(
+            Released(  # by position, as in `new_ticket`
                 ident,
                 outcome,
                 lease.model,
@@ -108,11 +102,11 @@ class LeaseHandler:
         if command.outcome not in CAUSES or held.name is None:
             return
         if lease.ticket.spec.kind != "requests":
-            self._backing_off.observed(command, held.name, now)
+            self._backoffs.observed(command, held.name, now)
         elif command.outcome == "server_error" and blame.narrowest(held) is not None:
             return  # it is passed on, and says nothing about how many
-        elif command.outcome != "rate_limited" or not self._throttling.refused(command, lease, now):
-            self._backing_off.observed(command, held.name, now, call=True)
+        elif command.outcome != "rate_limited" or not self._rate_limits.refused(command, lease, now):
+            self._backoffs.observed(command, held.name, now, call=True)
 
     def reclaim(self, command: cmd.Reclaim, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -120,35 +114,15 @@ class LeaseHandler:
             raise NotFound(f"no lease {shown(command.id)}: see `fleetgate ps`")
         if command.cause not in ("forced", "unrenewed"):
             raise BadRequest(f"cause {shown(command.cause)}: valid are forced and unrenewed")
-        self.take(lease, command.cause, now, command.by)
+        self.take_back(lease, command.cause, now, command.by)
 
-    def take(self, lease: Lease, cause: str, now: int, by: str = "", silent: str = "") -> None:
+    def take_back(self, lease: Lease, cause: str, now: int, by: str = "", silent: str = "") -> None:
         ticket = lease.ticket
         spec = ticket.spec
         held_ms = now - lease.granted_at
-        self._emit(ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job, silent))
-
-    def cancel(self, command: cmd.Cancel, now: int) -> None:
-        lease = self._state.leases.get(command.id)
-        if lease is not None and not lease.claimed:
-            self._emit(ev.Returned(command.id))
-        ticket = self._state.tickets.get(command.id)
-        if ticket is None:
-            raise NotFound(f"no ticket {shown(command.id)} in the queue: see `fleetgate queue`")
-        self._emit(ev.Cancelled(ticket.id, command.by, ticket.holder, ticket.wake, ticket.command, ticket.job))
-
-    def bump(self, command: cmd.Bump, now: int) -> None:
-        state = self._state
-        ticket = state.tickets.get(command.id)
-        if ticket is None:
-            raise NotFound(f"no ticket {shown(command.id)} in the queue: see `fleetgate queue`")
-        if command.priority is None:
-            self._emit(ev.Bumped(ticket.id, min(state.front, 0) - 1, ticket.priority))
-            return
-        if not -MAX_PRIORITY <= command.priority <= MAX_PRIORITY:
-            raise BadRequest(f"priority {command.priority}: valid is -{MAX_PRIORITY} to {MAX_PRIORITY}")
-        order = order_key(ticket.since, command.priority, ticket.queued_at, state.seniority_ms)
-        self._emit(ev.Bumped(ticket.id, order, command.priority))
+        self._record(
+            ev.Reclaimed(lease.id, cause, lease.model, held_ms, by, spec.kind, spec.project, ticket.job, silent)
+        )
 
     def lost(self, command: cmd.Lost, now: int) -> None:
         state = self._state
@@ -158,15 +132,15 @@ class LeaseHandler:
             if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process
             why = "silent" if ticket.holder in silent else ""
-            self._emit(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
+            self._record(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
         for lease in list(state.leases.values()):
             nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
             if nobody_claims or lease.lives_with in gone:
                 if lease.ticket.job and not lease.child:
-                    self._emit(ev.Returned(lease.id))  # it never ran
+                    self._record(ev.Returned(lease.id))  # it never ran
                 else:
                     whose = lease.lives_with or lease.ticket.holder
-                    self.take(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
+                    self.take_back(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
         for pool in state.gates:
             if pool.upstream.asked_by in gone:
-                self._gating.answered(pool, None, WITHDRAWN, now)
+                self._usage_answers.answered(pool, None, WITHDRAWN, now)

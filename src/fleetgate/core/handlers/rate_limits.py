@@ -14,18 +14,17 @@ from fleetgate.core.errors import NotFound
 from fleetgate.core.handlers.backoffs import BackoffHandler
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools import blame
-from fleetgate.core.pools.pool import Pool
-from fleetgate.core.queue.admission import FOREVER
+from fleetgate.core.pools.pool import FOREVER, Pool
 from fleetgate.core.state.state import State
 
 
 class RateLimitHandler:
-    """The limits of one state's pools. `emit` makes an event happen."""
+    """The limits of one state's pools."""
 
-    def __init__(self, state: State, emit: Callable[[ev.Event], None], backing_off: BackoffHandler) -> None:
+    def __init__(self, state: State, record: Callable[[ev.Event], None], backoffs: BackoffHandler) -> None:
         self._state = state
-        self._emit = emit
-        self._backing_off = backing_off
+        self._record = record
+        self._backoffs = backoffs
 
     def report(self, command: cmd.Report, now: int) -> None:
         lease = self._state.leases.get(command.id)
@@ -36,7 +35,7 @@ class RateLimitHandler:
             self.rate_limited(blamed, lease, command.retry_after_ms, now)
         elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)
             seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
-            self._backing_off.observed(seen, blamed, now)
+            self._backoffs.observed(seen, blamed, now)
 
     def refused(self, command: cmd.Release, lease: Lease, now: int) -> bool:
         """The provider refused a lease's call. Whether a pool sees to it; else its model is to be backed off.
@@ -65,10 +64,10 @@ class RateLimitHandler:
         if pool is None:
             seen = cmd.Release("", "rate_limited", command.for_ms, evidence="its headers", named=True)
             seen.scope, seen.family = command.scope, command.family
-            self._backing_off.observed(seen, held.name, now, call=True)
+            self._backoffs.observed(seen, held.name, now, call=True)
         elif now + command.for_ms > pool.paused_until:
             until = min(now + command.for_ms, FOREVER)
-            self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited"))
+            self._record(ev.Paused(pool.kind, pool.id, until, "rate_limited"))
 
     def rate_limited(
         self, pool: Pool, lease: Lease | None, retry_after_ms: int | None, now: int, *, pause: bool = True
@@ -86,15 +85,15 @@ class RateLimitHandler:
         if not pause:
             until = max(pool.paused_until, now)
         if incident or (pause and until > pool.paused_until):
-            self._emit(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
+            self._record(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
         cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
         if pool.adapt is not None:
-            self._emit(ev.Refused(pool.kind, pool.id, ident, verdict.why, verdict.level, verdict.limit, cap))
+            self._record(ev.Refused(pool.kind, pool.id, ident, verdict.why, verdict.level, verdict.limit, cap))
         elif incident and verdict.limit < pool.limit:
-            self._emit(ev.Reduced(pool.kind, pool.id, verdict.limit, cap))
+            self._record(ev.Reduced(pool.kind, pool.id, verdict.limit, cap))
 
-    def wants_word(self, ident: str) -> bool:
-        """Whether it is worth telling that the provider took this lease's call (`Active`)."""
+    def awaits_acceptance(self, ident: str) -> bool:
+        """Whether it is worth reporting that the provider accepted this lease's call (`Active`)."""
         state = self._state
         if state.backoffs and self._probes(ident):
             return True
@@ -107,13 +106,15 @@ class RateLimitHandler:
     def _probes(self, ident: str) -> bool:
         return any(backoff.probing == ident for backoff in self._state.backoffs.values())
 
-    def level_accepted(self, pool: Pool, ident: str) -> None:
+    def accept_unproven(self, pool: Pool) -> None:
+        """The provider accepted the one call of this pool whose level was not proven."""
         assert pool.adapt is not None
-        self._emit(ev.Accepted(ident, pool.kind, pool.id, pool.adapt.belief.calls[ident].level))
+        belief = pool.adapt.belief
+        self._record(ev.Accepted(belief.unproven, pool.kind, pool.id, belief.calls[belief.unproven].level))
 
     def active(self, command: cmd.Active, now: int) -> None:
-        self._backing_off.probe_succeeded(command.id)
+        self._backoffs.probe_succeeded(command.id)
         held = self._state.held.get(command.id)
         for pool, _ in held.needs if held is not None else ():
             if pool.adapt is not None and pool.adapt.belief.unproven == command.id:
-                self.level_accepted(pool, command.id)
+                self.accept_unproven(pool)

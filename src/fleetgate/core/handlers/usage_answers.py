@@ -19,13 +19,15 @@ from fleetgate.core.state.state import State
 
 
 class UsageAnswerHandler:
-    """The gates of one state. `emit` makes an event happen."""
+    """The gates of one state."""
 
-    def __init__(self, state: State, timers: Deadlines, line: Admission, emit: Callable[[ev.Event], None]) -> None:
+    def __init__(
+        self, state: State, deadlines: Deadlines, admission: Admission, record: Callable[[ev.Event], None]
+    ) -> None:
         self._state = state
-        self._timers = timers
-        self._line = line
-        self._emit = emit
+        self._deadlines = deadlines
+        self._admission = admission
+        self._record = record
 
     def questions(self, now: int) -> list[Pool]:
         """The pools whose provider should be asked now."""
@@ -33,11 +35,11 @@ class UsageAnswerHandler:
 
     def askers(self, now: int) -> list[Ticket]:
         """The tickets whose processes should ask them."""
-        return [ticket for pool in self.questions(now) if (ticket := self._timers.who_can_ask(pool)) is not None]
+        return [ticket for pool in self.questions(now) if (ticket := self._deadlines.who_can_ask(pool)) is not None]
 
     def ask(self, command: cmd.AskUsage, now: int) -> None:
         if any((pool.kind, pool.id) == (command.kind, command.pool) for pool in self.questions(now)):
-            self._emit(ev.UsageAsked(command.kind, command.pool, command.by))
+            self._record(ev.UsageAsked(command.kind, command.pool, command.by))
 
     def answer(self, command: cmd.AnswerUsage, now: int) -> None:
         if command.count is not None and command.count < 0:
@@ -48,12 +50,12 @@ class UsageAnswerHandler:
 
     def answered(self, pool: Pool, count: int | None, error: str, now: int) -> None:
         """SPEC G1, G2, G4: below the limit, one who waits enters; unknown, those for whom there are slots."""
-        self._emit(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
+        self._record(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return
         pool.upstream.room = UNLIMITED if count is None else max(pool.most_now(now) - count, 0)
         self._state.touch(pool)
-        self._line.settle(now)
+        self._admission.admit_waiting(now)
         pool.upstream.room = 0
 
     def due(self, pool: Pool, now: int) -> None:
@@ -61,7 +63,7 @@ class UsageAnswerHandler:
         if now >= pool.upstream.lapses_at():
             self.answered(pool, None, _unanswered(pool), now)
         else:
-            self._timers.watch_usage(pool, now)
+            self._deadlines.watch_usage(pool, now)
 
 
 def _unanswered(pool: Pool) -> str:

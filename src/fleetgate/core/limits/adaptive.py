@@ -18,48 +18,42 @@ Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered`
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final
 
-from fleetgate.core.limits.adaptive_state import LAG_MS, Belief, Call
+from fleetgate.core.limits.adaptive_state import Belief, Call
+from fleetgate.core.limits.adaptive_tuning import (
+    ANY_SLOTS,
+    CALM_MS,
+    CLEAN,
+    CLIMB,
+    EXPLORE_MS,
+    FLOOR,
+    FOUND_REPROBE_MS,
+    FRESH_MS,
+    GRACE_MS,
+    HASTE_MS,
+    HELD_MS,
+    KEPT_MS,
+    LAG_MS,
+    LOOK_MS,
+    MOST_CEILING,
+    MOST_HOLD_MS,
+    MOST_LAG_MS,
+    MOST_REPROBE_MS,
+    NEVER,
+    PATIENCE_MS,
+    PROOF_MS,
+    REORDER_MS,
+    REPROBE_MS,
+    SELDOM_MS,
+    SHORT_HASTE_MS,
+    SHORT_MS,
+    SPACING_MS,
+)
+from fleetgate.core.limits.adaptive_verdicts import verdict_on
 from fleetgate.core.limits.policy import Verdict
 
-FLOOR: Final = 1
-LOOK_MS: Final = 10_000  # an answer to a usage question so soon after a drop tells why
-MOST_LAG_MS: Final = 2_000
-KEPT_MS: Final = MOST_LAG_MS + 1_000  # releases are remembered for so long
-GRACE_MS: Final = 2_000  # a call that was not refused for so long was accepted
-REORDER_MS: Final = 300  # calls sent closer together may arrive in another order
-CALM_MS: Final = 5_000  # while the lag is unknown, how long an unproven call waits until nothing was released lately
-SPACING_MS: Final = 250  # between calls at the edge...
-SELDOM_MS: Final = 1_000  # ...where slots are released no more often
-HASTE_MS: Final = 10_000  # an unproven call waits no longer for a moment at which nothing cools down
-SHORT_MS: Final = 1_750  # calls are short where they take less on average: there is no quiet moment, unless it is made
-SHORT_HASTE_MS: Final = 2_000  # the same wait where calls are short; and four calls more
-FRESH_MS: Final = 150  # what was released so lately is still counted by any provider that counts finished calls at all
-TOGETHER_MS: Final = 50  # calls sent so close together arrive in any order
-MOST_HOLD_MS: Final = 10_000  # of one call in the mean: a single long one does not hide that the others are short
-BLAME_MS: Final = 1_000  # an unproven call sent so recently may be why another was refused
-PROOF_MS: Final = 15 * 60_000
-HELD_MS: Final = 5 * 60_000
-CLEAN: Final = 20  # slots lent again without trouble: the lag is long enough
-DROP: Final = (1, 2)  # what is left of a level that was refused though it had been proven
-BUSY_DROP: Final = (19, 20)
-CLIMB: Final = (3, 4)  # how far up to climb again at once; from there on by probes
-REPROBE_MS: Final = 10 * 60_000
-MOST_REPROBE_MS: Final = 40 * 60_000
-FOUND_REPROBE_MS: Final = 3 * 3_600_000  # a limit that was found by climbing, and has never moved
-EXPLORE_MS: Final = 60_000
-PATIENCE_MS: Final = 30_000  # how long a probe waits for a quiet moment
-WAIT_MS: Final = 1_000
-MOST_WAIT_MS: Final = 30_000
-ALONE_WAIT_MS: Final = 2_000  # half of it and more: see `_wait_ms`
-MOST_ALONE_WAIT_MS: Final = 30 * 60_000
-MOST_CEILING: Final = 1_000_000
-NEVER: Final = 1 << 60
-_ANY: Final = 1 << 60  # more slots than any release has: to look in `freed` by its time alone
 
-
-class Adapt:
+class AdaptiveLimit:
     """The policy of one pool."""
 
     __slots__ = ("belief", "cap", "ceiling", "fixed_lag_ms", "gated", "lag_ms", "limit")
@@ -166,7 +160,7 @@ class Adapt:
     def _fresh(self, now: int) -> bool:
         """Whether the provider still counts all that cools down, for certain."""
         freed = self.belief.freed
-        first = bisect_right(freed, (now - self.lag_ms, _ANY))
+        first = bisect_right(freed, (now - self.lag_ms, ANY_SLOTS))
         return first == len(freed) or freed[first][0] >= now - FRESH_MS
 
     def _heard_at(self) -> int:
@@ -204,61 +198,7 @@ class Adapt:
 
     def verdict(self, ident: str, limit: int, now: int) -> Verdict:
         """What it means that the provider refused this call."""
-        belief = self.belief
-        call = belief.calls.get(ident) or Call(belief.epoch, max(len(belief.calls), 1), now, False, 0, 0)
-        if call.epoch < belief.epoch or call.refused:
-            return self._fit(call)
-        boldest = belief.calls.get(belief.unproven)
-        if boldest is not None and boldest.at > now - BLAME_MS and boldest.level > call.level:
-            call = boldest
-        else:
-            boldest = belief.calls.get(ident)
-            if call.level < belief.tried == belief.proven and 0 <= belief.tried_at - call.at < REORDER_MS:
-                # It arrived after the call that was sent with it and "proved" the level above: that was one too many.
-                call = Call(call.epoch, belief.tried, call.at, True, call.ghosts, call.ghost_age)
-        level, limit = call.level, self.limit
-        wait_ms = self._wait_ms(WAIT_MS, MOST_WAIT_MS)
-        if boldest is not None and belief.probing and belief.calls.get(belief.unproven) is boldest:
-            return Verdict("probe", level, limit, wait_ms)
-        if len(belief.calls) <= 1 and not call.ghosts and level <= 1:
-            return Verdict("alone", level, limit, self._wait_ms(ALONE_WAIT_MS, MOST_ALONE_WAIT_MS))
-        if not call.bold and call.ghosts and self._may_be_lag():
-            return Verdict("lag", level, limit, MOST_LAG_MS)  # until nothing that is over is counted
-        if call.bold and belief.proven:
-            return Verdict("exact", level, max(min(limit, level - 1), FLOOR), wait_ms)
-        part, whole = BUSY_DROP if self.busy and not belief.drops else DROP
-        return Verdict("drop", level, max(min(limit, level * part // whole), FLOOR), wait_ms)
-
-    def _fit(self, call: Call) -> Verdict:
-        """One more refusal of the incident: as many as were accepted before it was sent are possible."""
-        belief, limit = self.belief, self.limit
-        if belief.last_why in ("drop", "exact") and not call.refused:
-            before = sum(at <= call.at + TOGETHER_MS for at in belief.rejected)
-            least = belief.firm if self.short and call.ghosts and self._may_be_lag() else FLOOR
-            limit = min(limit, max(self._reached(call) - 1 - before, least, FLOOR))
-        return Verdict("fit", call.level, limit, 0)
-
-    def _reached(self, call: Call) -> int:
-        """The highest level of the calls that were sent together with this one."""
-        belief = self.belief
-        together = [other.level for other in belief.calls.values() if abs(other.at - call.at) <= TOGETHER_MS]
-        tried = belief.tried if abs(belief.tried_at - call.at) <= TOGETHER_MS else 0
-        return max(call.level, tried, *together)
-
-    def _may_be_lag(self) -> bool:
-        """Whether the provider may still have counted a call that was over."""
-        belief = self.belief
-        if self.fixed_lag_ms is not None or belief.lag_ms >= MOST_LAG_MS or belief.lag_was:
-            return False
-        # Short calls come to so many soon. If the limit was found while slots may have been counted, they prove little.
-        return belief.clean < CLEAN or (belief.ghost_age > 0 and self.short)
-
-    def _wait_ms(self, first: int, most: int) -> int:
-        """Doubled with each incident in a row; jittered by what no two gates share, the same in every replica."""
-        belief = self.belief
-        wait = min(first << min(belief.in_a_row, 16), most)
-        mixed = (belief.epoch * 2_654_435_761 + belief.sent_at * 40_503) & 0xFFFF
-        return wait // 2 + wait * mixed // 0x20000
+        return verdict_on(self, ident, now)
 
     # Told.
 
@@ -280,7 +220,7 @@ class Adapt:
         """Slots and age of the last release that no longer counts here and may still count there."""
         freed = self.belief.freed
         lag_ms = self.lag_ms
-        last = bisect_right(freed, (now - lag_ms, _ANY)) - 1
+        last = bisect_right(freed, (now - lag_ms, ANY_SLOTS)) - 1
         if last >= 0:
             at, slots = freed[last]
             age = now - at
@@ -436,7 +376,7 @@ class Adapt:
             if freed[1][0] > old:
                 del freed[0]
             else:
-                del freed[: bisect_right(freed, (old, _ANY))]
+                del freed[: bisect_right(freed, (old, ANY_SLOTS))]
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:
         """After a cut: does the provider count as many as were allowed? Then a neighbour took the slot: no cut."""

@@ -6,9 +6,7 @@ written down is a record with the same fields (core/state/snapshot_format.py).
 
 from __future__ import annotations
 
-from typing import Final
-
-LAG_MS: Final = 500  # a finished call is counted by the provider for so long, until we know better
+from fleetgate.core.limits.adaptive_tuning import LAG_MS
 
 
 class Call:

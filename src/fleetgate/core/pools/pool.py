@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
-from fleetgate.core.limits import NEVER, Adapt, Policy, plain
+from fleetgate.core.limits import NEVER, SIMPLE_POLICIES, AdaptiveLimit, Policy
 from fleetgate.core.pools.effective_caps import UNLIMITED, Need
 from fleetgate.core.pools.usage_gate import APART_MS, Upstream
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # answers come, each of which lets one in: the line would wait for answers.
 SHORT_MS: Final = 3_000
 TURN_MS: Final = 700
+
+FOREVER: Final = 1 << 53  # a pause without an end; fits every JSON reader
 
 # Who is first: virtual start of the project (-1: moved to the front), order and arrival of the ticket.
 Rank = tuple[int, int, int]
@@ -161,7 +163,7 @@ class Pool:
         self.pause_cause = ""
         self.incident_seq = 0  # the last pause for a rate limit began here in the log
         self.reduced = 0  # the limit after rate limits; 0: not reduced
-        self.adapt: Adapt | None = None  # where the limit is learned
+        self.adapt: AdaptiveLimit | None = None  # where the limit is learned
         self.auto_cap = 1
         self.limit = UNLIMITED
         self.full_at = NEVER  # with so many slots taken nobody parked here enters, whatever was learned; NEVER: unknown
@@ -190,7 +192,7 @@ class Pool:
         """Work out the limit from cap and reduction, or from what was learned."""
         if self.cap.learns:
             if self.adapt is None:
-                self.adapt = Adapt()
+                self.adapt = AdaptiveLimit()
             assert self.cap.cap is not None
             by_hand = self.cap.cooldown_ms if self.cap.cooldown_by_hand else None
             self.adapt.configure(self.cap.cap, self.cap.explore, by_hand, self.cap.usage_gate)
@@ -224,7 +226,7 @@ class Pool:
 
     @property
     def policy(self) -> Policy:
-        return plain(self.cap.on_429) if self.adapt is None else self.adapt
+        return SIMPLE_POLICIES[self.cap.on_429] if self.adapt is None else self.adapt
 
     @property
     def is_reduced(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple, replace
 
-from fleetgate.core.limits import Adapt
+from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.pools.usage_gate import Upstream
@@ -97,7 +97,7 @@ def _restore_pool(state: State, record: PoolRecord) -> None:
         own.latest, own.latest_at = share.latest, share.latest_at
     pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
     if pool.adapt is not None and record.adapt is not None:
-        pool.adapt = Adapt(_believed(record.adapt))
+        pool.adapt = AdaptiveLimit(_believed(record.adapt))
         pool.refresh()
 
 

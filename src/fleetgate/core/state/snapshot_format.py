@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fleetgate.core.entities import Lease, Rule, Ticket
-from fleetgate.core.limits.adaptive_state import LAG_MS
+from fleetgate.core.limits.adaptive_tuning import LAG_MS
 from fleetgate.core.pools.backoff import Backoff
 
 FORMAT = 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fleetgate.core.limits import Adapt
-from fleetgate.core.limits.adaptive import GRACE_MS, MOST_LAG_MS
+from fleetgate.core.limits import AdaptiveLimit
+from fleetgate.core.limits.adaptive_tuning import GRACE_MS, MOST_LAG_MS
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
 
@@ -68,7 +68,7 @@ def _not_learned(pool: Pool) -> str:
     return f"Nothing is learned here (on_429 = {pool.cap.on_429}): {limit}; {what}."
 
 
-def _learned(said: Explanation, adapt: Adapt, pool: Pool, now: int) -> None:
+def _learned(said: Explanation, adapt: AdaptiveLimit, pool: Pool, now: int) -> None:
     belief = adapt.belief
     proven = adapt.proven(pool.used, now)
     said.proven, said.proven_at = proven, belief.proven_at or None
@@ -92,7 +92,7 @@ def _learned(said: Explanation, adapt: Adapt, pool: Pool, now: int) -> None:
         )
 
 
-def _of_limit(adapt: Adapt) -> str:
+def _of_limit(adapt: AdaptiveLimit) -> str:
     if adapt.limit == adapt.cap:
         return f"The limit is {adapt.limit}, the cap: nothing says that the provider allows less."
     if adapt.limit > adapt.cap:
@@ -100,7 +100,7 @@ def _of_limit(adapt: Adapt) -> str:
     return f"The limit is {adapt.limit}, below the cap of {adapt.cap}: rate limits taught it. It recovers by itself."
 
 
-def _of_proof(adapt: Adapt, proven: int) -> str:
+def _of_proof(adapt: AdaptiveLimit, proven: int) -> str:
     belief = adapt.belief
     if belief.unproven:
         level = belief.calls[belief.unproven].level
@@ -115,7 +115,7 @@ def _proven(proven: int) -> str:
     return f"{proven} at once are proven." if proven else "Nothing is proven yet."
 
 
-def _of_refusal(adapt: Adapt, now: int) -> str:
+def _of_refusal(adapt: AdaptiveLimit, now: int) -> str:
     belief = adapt.belief
     if not belief.last_why:
         return "The provider has refused nothing since the cap was set."
@@ -130,7 +130,7 @@ def _of_refusal(adapt: Adapt, now: int) -> str:
     return f"The last refusal, {_ago(now - belief.last_at)} ago, was taken to mean: {meaning}."
 
 
-def _of_lag(adapt: Adapt) -> str:
+def _of_lag(adapt: AdaptiveLimit) -> str:
     seconds = f"{adapt.lag_ms / 1000:g} s"
     if adapt.fixed_lag_ms is not None:
         return f"A released slot cools down for {seconds}, as it was set."
@@ -140,7 +140,7 @@ def _of_lag(adapt: Adapt) -> str:
     return f"A finished call is taken to count for {seconds}, until a refusal teaches more (at most {most})."
 
 
-def _of_probe(adapt: Adapt, probe_at: int | None, now: int) -> str:
+def _of_probe(adapt: AdaptiveLimit, probe_at: int | None, now: int) -> str:
     if probe_at is None:
         return "There is nothing to probe for: the limit is as high as the cap lets it be."
     if adapt.belief.probing:

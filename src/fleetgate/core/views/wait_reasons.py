@@ -127,6 +127,14 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
     return Reason("backoff", text, until=until, model=candidate.model, cause=backoff.reason)
 
 
+def needs_a_person(state: State, queue: Queue, now: int) -> bool:
+    """Whether waiting is no use, because every candidate needs a login or a payment (rule R3)."""
+    if state.tried(queue, now):
+        return False
+    held = [state.holding(candidate) for candidate in queue.candidates]
+    return all(any(backoff.reason in NEEDS_A_PERSON for backoff in backoffs) for backoffs in held)
+
+
 def opens_at(state: State, queue: Queue, now: int) -> int:
     """When the first candidate opens of which a provider said when that will be; `now` if one is not closed so.
 

@@ -156,7 +156,7 @@ class Acquisition:
 
     async def report_accepted(self, lease: str) -> None:
         """The provider has begun to answer the call of a lease. Costs nothing unless a limit is being learned."""
-        if self._core.replica.engine.wants_word(lease):
+        if self._core.replica.engine.awaits_acceptance(lease):
             await self._core.send(cmd.Active(lease))
 
     def wait_reason(self, command: cmd.Acquire) -> Reason:

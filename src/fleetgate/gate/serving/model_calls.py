@@ -172,7 +172,7 @@ class ModelCalls:
         """The provider has begun to answer: that is news where a limit is being learned, or a backoff tried out."""
         core = self._core
         known = core.replica.loaded
-        if known is not None and (core.commits.busy or known.wants_word(ident)):
+        if known is not None and (core.commits.busy or known.awaits_acceptance(ident)):
             core.commits.put(cmd.Active(ident))
 
     def is_paused(self, model: str) -> bool:
