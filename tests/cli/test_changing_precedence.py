@@ -29,10 +29,10 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def enter(cli: Cli) -> int:
     """How many opus agents are let in, one after another."""
     entered = 0
-    while (said := cli("acquire", "-m", OPUS, "--no-wait", "--pid", str(os.getpid()))).code == 0:
+    while (said := cli("acquire", "-m", OPUS, "--no-wait", "--json", "--pid", str(os.getpid()))).code == 0:
         entered += 1
     assert said.code == 75
-    assert "opus_concurrency_cap" in said.err
+    assert said.json["reason"]["code"] == "opus_concurrency_cap"
     return entered
 
 
