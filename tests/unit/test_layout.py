@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ PACKAGE = ROOT / "src" / "fleetgate"
 
 # Words that end in "ing" and are things all the same.
 NOUNS = {"string", "thing", "setting", "settings", "ring", "spring", "finding", "listing", "encoding"}
-NOUNS |= {"testing", "serving"}  # folders: what users' tests import, and the gate of a service
+NOUNS |= {"testing", "serving", "tuning"}
 
 MOST_LINES = 450  # of a file
 MOST_FILES = 15  # of a folder
@@ -142,3 +143,36 @@ def test_no_module_uses_a_private_name_of_another():
 def test_a_private_use_is_told_from_an_own_one():
     source = "from x import _a, b\nclass C:\n    def f(self, o):\n        self._x = o._x + o._y + self._z + b.__doc__\n"
     assert private_accesses(ast.parse(source)) == ["1: import of _a", "4: o._y"]
+
+
+# --- docs/architecture.md ------------------------------------------------------------------------------------------
+
+
+def _architecture() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_every_path_that_the_architecture_names_exists():
+    paths = re.findall(r"`([\w/]+(?:\.py|/))`", _architecture())
+    assert len(paths) > 100
+    missing = [path for path in paths if not (PACKAGE / path).exists() and not (ROOT / path).exists()]
+    assert not missing, f"docs/architecture.md names {missing}"
+
+
+def test_the_architecture_names_every_module():
+    page, missing = _architecture(), []
+    for path in _modules():
+        name = _name(path)
+        if not path.stem.startswith("__") and "/" in name and f"`{name}`" not in page:
+            missing.append(name)
+    assert not missing, f"docs/architecture.md lacks {missing}: run tools/gen_architecture_docs.py"
+
+
+def test_the_layers_of_the_architecture_are_those_that_import_linter_checks():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(c for c in contracts if c["id"] == "layers")["layers"]
+    checked = [{part.strip(" ()") for part in layer.split("|")} for layer in layers]
+    table = _architecture().split("## Layers\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ((?:`[\w/.]+`(?:, )?)+) \|", table, re.MULTILINE)
+    written = [{name.rstrip("/").removesuffix(".py") for name in re.findall(r"`([\w/.]+)`", row)} for row in rows]
+    assert written == checked

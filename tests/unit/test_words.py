@@ -36,7 +36,7 @@ LEFT = {
     "CHANGELOG.md": 7,
     "README.md": 3,
     "docs/agents.md": 2,
-    "docs/architecture.md": 9,
+    "docs/architecture.md": 60,
     "docs/benchmarks.md": 10,
     "docs/config.md": 6,
     "docs/adaptive-limits.md": 7,
