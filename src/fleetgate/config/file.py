@@ -53,11 +53,10 @@ def check(text: str, name: str) -> Settings:
     problems: Problems = []
     settings = settings_of(document, problems)
     if problems:
-        from fleetgate.config.key_lines import line_of, locate
+        from fleetgate.config.key_lines import line_of
 
-        lines = locate(text)
-        told = [Problem(name, sentence, line_of(path, lines), shown_path(path)) for path, sentence in problems]
-        raise ConfigError(*sorted(told, key=lambda problem: problem.line))
+        found = [Problem(name, sentence, line_of(path, text), shown_path(path)) for path, sentence in problems]
+        raise ConfigError(*sorted(found, key=lambda problem: problem.line))
     return settings
 
 

@@ -1,9 +1,11 @@
-"""Durations and sizes as people write them, exact: no floating point on the way, so `1.1s` is 1100 ms.
+"""Durations and sizes as people write them, exact: no floating point in between, so `1.1s` is 1100 ms.
 
-A value that is not zero never becomes zero: what is finer than the unit is rounded up.
+A value that is not zero never becomes zero: a fraction of the unit is rounded up.
 """
 
 from __future__ import annotations
+
+import re
 
 from fleetgate.config.errors import BadValue
 from fleetgate.core.model_names import shown
@@ -13,6 +15,8 @@ _DURATIONS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s
 _SIZES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _SIZES |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
+
+_NUMBER_AND_UNIT = r"([0-9]+)(?:\.([0-9]+))? *([a-zA-Z]*) *"
 
 LONGEST_MS = 36_500 * 86_400_000
 LARGEST_BYTES = 1024**5
@@ -100,23 +104,17 @@ def _parts(value: object) -> list[tuple[int, int, str]] | None:
         value = f"{value:.9f}".rstrip("0").rstrip(".")
     elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**18:
         value = str(value)
-    if not isinstance(value, str) or not value.isascii() or len(value) > 60:
+    if not isinstance(value, str) or len(value) > 60:
         return None
-    parts, rest = [], value.strip(" ")
-    while rest:
-        number = _leading(rest, "0123456789.")
-        rest = rest[len(number) :].lstrip(" ")
-        unit = _leading(rest, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-        rest = rest[len(unit) :].lstrip(" ")
-        whole, point, decimals = number.partition(".")
-        if not whole or "." in decimals or (point and not decimals):
+    parts, text, at = [], value.strip(" "), 0
+    while at < len(text):
+        part = re.compile(_NUMBER_AND_UNIT).match(text, at)
+        if part is None:
             return None
+        whole, decimals, unit = part.groups("")
         parts.append((int(whole + decimals), len(decimals), unit))
+        at = part.end()
     return parts or None
-
-
-def _leading(text: str, allowed: str) -> str:
-    return text[: len(text) - len(text.lstrip(allowed))]
 
 
 def _bad(what: str, value: object, help_text: str) -> BadValue:
