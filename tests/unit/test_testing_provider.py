@@ -162,7 +162,9 @@ class Caller:
         before = self._provider.stats.calls
         self.reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
         body = json.dumps({"model": "m", "stream": stream}).encode()
-        self._writer.write(b"POST %b HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body)
+        self._writer.write(
+            b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+        )
         await self._provider.until(lambda stats: stats.calls == before + 1)
         return 0
 

@@ -21,9 +21,8 @@ import msgspec
 
 from fleetgate.testing.answer import NO_FAULT, Fields, nap, send_answer, send_error, send_fault, send_json
 from fleetgate.testing.count import CallCount
-from fleetgate.testing.http1 import Request
 from fleetgate.testing.script import Fault, Faults, read_script
-from fleetgate.testing.server import Reply, Server
+from fleetgate.testing.server import Reply, Request, Server
 from fleetgate.testing.shapes import BadCall, Call, Shape, find
 
 Span = float | tuple[float, float]  # seconds, or the range to draw them from

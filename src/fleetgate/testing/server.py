@@ -1,306 +1,163 @@
-"""A small HTTP/1.1 server on asyncio streams, for the fake provider: keep-alive, chunked bodies, bounded input.
+"""The HTTP server of the fake provider, on aiohttp.web (the `testing` extra): requests, replies, cut connections.
 
-The rule: a handler whose client has left is cancelled at once, and whatever bytes arrive, the answer is a response or
-a closed connection.
+The rule: a handler whose client has left is cancelled at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Self
+from http import HTTPStatus
+from typing import Any, Self
 
-from fleetgate.testing.http1 import (
-    CHUNKED,
-    MAX_BODY_BYTES,
-    MAX_CHUNK_LINE_BYTES,
-    MAX_HEAD_BYTES,
-    BadRequest,
-    Request,
-    body_length,
-    can_start,
-    check_size,
-    chunk_size,
-    parse_head,
-    response_head,
-)
+import msgspec
+from aiohttp import web
 
-READ_BYTES = 64 * 1024
-IDLE_S = 75.0
+MAX_HEAD_BYTES = 32 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
 BACKLOG = 1024
+STOP_S = 1.0
+
+_OWN_PHRASES = {498: "Capacity Exceeded", 529: "Overloaded"}
 
 Fields = Iterable[tuple[str, str]]
-Handler = Callable[[Request, "Reply"], Awaitable[None]]
+Handler = Callable[["Request", "Reply"], Awaitable[None]]
 
-_log = logging.getLogger(__name__)
+
+class Request(msgspec.Struct):
+    """One request, for a test to look at. Field names are in lower case; repeated fields are joined by a comma."""
+
+    method: str
+    target: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes = b""
+
+    def json(self) -> Any:
+        """The body as JSON; raises `msgspec.DecodeError`."""
+        return msgspec.json.decode(self.body)
 
 
 class Reply:
     """One response: either `send` it whole, or `start`, `write` and `finish` it. `drop` cuts the connection.
 
-    `before_end` is called once, just before the last bytes leave: whoever has seen the end comes after it.
+    `before_end` is called once, just before the last bytes leave, so that a client that has read the end finds it done.
     """
 
-    def __init__(self, writer: asyncio.StreamWriter, request: Request) -> None:
-        self._writer = writer
-        self._head_only = request.method == "HEAD"
-        self._keep_alive = request.keep_alive
-        self._chunked = request.minor == 1
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse()
         self.before_end: Callable[[], None] = _nothing
-        self.started = False
-        self.finished = False
-
-    @property
-    def reusable(self) -> bool:
-        """Whether the connection can carry another request after this response."""
-        return self.finished and self._keep_alive and not self._writer.is_closing()
 
     async def send(self, status: int, body: bytes, fields: Fields = ()) -> None:
-        self.started = True
-        head = response_head(status, [*fields, ("Content-Length", str(len(body))), self._connection()])
-        await self._write_last(head if self._head_only else head + body)
-        self.finished = True
+        self.response = web.Response(status=status, reason=_phrase(status), body=body)
+        self._set_fields(fields)
+        self.end()
+        await self.response.prepare(self._request)
+        await self.response.write_eof()
 
-    async def start(self, status: int, fields: Fields = ()) -> None:
-        self.started = True
-        framing = [("Transfer-Encoding", "chunked")] if self._chunked else []
-        self._keep_alive &= self._chunked  # HTTP/1.0: the body ends with the connection
-        self._writer.write(response_head(status, [*fields, *framing, self._connection()]))
-        await self._writer.drain()
+    async def start(self, status: int, fields: Fields = (), length: int | None = None) -> None:
+        self.response = web.StreamResponse(status=status, reason=_phrase(status))
+        self.response.content_length = length
+        self._set_fields(fields)
+        await self.response.prepare(self._request)
 
     async def write(self, data: bytes) -> None:
-        self._writer.write(self._framed(data))
-        await self._writer.drain()
+        if data:
+            await self.response.write(data)
 
     async def finish(self, data: bytes = b"") -> None:
-        """The last piece and the end in one."""
-        await self._write_last(self._framed(data) + (b"0\r\n\r\n" if self._chunked and not self._head_only else b""))
-        self.finished = True
+        """Send the last piece and the end together."""
+        self.end()
+        await self.response.write_eof(data)
 
     async def send_part(self, status: int, body: bytes, fields: Fields, part: int) -> None:
-        """Promise the whole body, send its first `part` bytes, and cut the connection."""
-        self.started = True
-        head = response_head(status, [*fields, ("Content-Length", str(len(body)))])
-        await self._write_last(head + body[:part])
+        """Announce the whole body, send its first `part` bytes, and cut the connection."""
+        self.end()
+        await self.start(status, fields, len(body))
+        await self.write(body[:part])
         self.drop()
 
     def drop(self) -> None:
         self.end()
-        self._keep_alive = False
-        self._writer.close()  # what was written is still sent, unlike with abort
-
-    async def _write_last(self, data: bytes) -> None:
-        self.end()
-        self._writer.write(data)
-        await self._writer.drain()
+        if self._request.transport is not None:
+            self._request.transport.close()  # what was written is still sent, unlike with abort
 
     def end(self) -> None:
-        """Say that this response ends here, if it has not been said."""
+        """Call `before_end`, if it was not called yet."""
         before_end, self.before_end = self.before_end, _nothing
         before_end()
 
-    def _framed(self, data: bytes) -> bytes:
-        if not data or self._head_only:
-            return b""
-        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
-
-    def _connection(self) -> tuple[str, str]:
-        return ("Connection", "keep-alive" if self._keep_alive else "close")
+    def _set_fields(self, fields: Fields) -> None:
+        headers = self.response.headers
+        headers.popall("Content-Type", None)
+        for name, value in fields:
+            # A field that a test scripted must not be able to split the response in two.
+            headers.add(name, value.replace("\r", " ").replace("\n", " "))
 
 
 class Server:
-    """Listens, reads requests one after the other from each connection, and gives each to the handler."""
+    """A listening socket, and a handler for each request."""
 
     def __init__(self, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
         self._handler = handler
         self._host = host
-        self._port = port
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-
-    @property
-    def port(self) -> int:
-        """The port listened on; before the start the one asked for."""
-        return self._port
-
-    @property
-    def open_connections(self) -> int:
-        return len(self._connections)
+        self.port = port  # 0 until the start: any free one
+        self._handling: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> Self:
-        self._server = await asyncio.start_server(
-            self._connected, self._host, self._port, limit=READ_BYTES, backlog=BACKLOG
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=True,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            shutdown_timeout=STOP_S,
         )
-        self._port = int(self._server.sockets[0].getsockname()[1])
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self.port, backlog=BACKLOG).start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self.port = self._runner.addresses[0][1]
         return self
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in self._connections:
+        for task in self._handling:
             task.cancel()
-        # Cancelled tasks may not have run yet; each takes itself off the set, so wait on a copy.
-        await asyncio.gather(*tuple(self._connections), return_exceptions=True)
+        await self._runner.cleanup()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._handling.add(task)
         try:
-            await self._serve(_Connection(reader, writer))
-        except (OSError, asyncio.CancelledError):
-            writer.transport.abort()  # gone, or the server stops: nobody is owed the rest
+            reply = Reply(request)
+            await self._handler(await _read(request), reply)
+            return reply.response
         finally:
-            await _close(writer)
-            self._connections.discard(task)
-
-    async def _serve(self, connection: _Connection) -> None:
-        while True:
-            try:
-                request = await connection.next_request()
-            except BadRequest as error:
-                await connection.refuse(error)
-                return
-            if request is None:
-                return
-            reply = Reply(connection.writer, request)
-            await self._answer(connection, request, reply)
-            if not reply.reusable:
-                return
-
-    async def _answer(self, connection: _Connection, request: Request, reply: Reply) -> None:
-        """Run the handler while watching that the client stays; end it at once when the client leaves."""
-        work = asyncio.ensure_future(self._handler(request, reply))
-        gone = asyncio.ensure_future(connection.left())
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            work.cancel()
-            gone.cancel()
-            outcome, _ = await asyncio.gather(work, gone, return_exceptions=True)
-        if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
-            _log.error("the handler failed on %s %s", request.method, request.path, exc_info=outcome)
-            if not reply.started:
-                await reply.send(500, b"the handler failed: " + repr(outcome).encode())
+            self._handling.discard(task)
 
 
-class _Connection:
-    """The bytes of one client, read into a buffer of our own so that it can be watched while it is answered."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-        self._buffer = bytearray()
-
-    async def next_request(self) -> Request | None:
-        """The next request with its body, or None when the client is done."""
-        try:
-            async with asyncio.timeout(IDLE_S):
-                head = await self._read_head()
-                if head is None:
-                    return None
-                request = parse_head(head)
-                request.body = await self._read_body(request)
-                return request
-        except TimeoutError:
-            if not self._buffer:
-                return None
-            raise BadRequest(408, f"no whole request within {IDLE_S:g} s") from None
-
-    async def left(self) -> None:
-        """Return when the client has closed its side; what it sends meanwhile is kept for later."""
-        while len(self._buffer) <= MAX_HEAD_BYTES + MAX_BODY_BYTES:
-            try:
-                if not await self._fill():
-                    return
-            except OSError:
-                return
-        await asyncio.Event().wait()  # enough is kept: read no more until this request is answered
-
-    async def refuse(self, error: BadRequest) -> None:
-        body = f"{error}\n".encode()
-        fields = [("Content-Type", "text/plain"), ("Content-Length", str(len(body))), ("Connection", "close")]
-        self.writer.write(response_head(error.status, fields) + body)
-        await self.writer.drain()
-        self.writer.write_eof()
-        # Closing with unread bytes makes the kernel reset the connection, and the answer may be lost with it.
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(1.0):
-                while await self._reader.read(READ_BYTES):
-                    pass
-
-    async def _read_head(self) -> bytes | None:
-        searched = 0
-        while True:
-            while self._buffer[:2] == b"\r\n":
-                del self._buffer[:2]  # an empty line before a request is allowed
-            if self._buffer and not can_start(self._buffer[0]):
-                raise BadRequest(400, "this is not HTTP; is it https:// to a plain port?")
-            end = self._buffer.find(b"\r\n\r\n", max(0, searched - 3))
-            if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
-                raise BadRequest(431, f"a request's head has at most {MAX_HEAD_BYTES} bytes")
-            if end >= 0:
-                return self._take(end, skip=4)
-            searched = len(self._buffer)
-            if not await self._fill():
-                if self._buffer:
-                    raise BadRequest(400, "the request ends in the middle of its head")
-                return None
-
-    async def _read_body(self, request: Request) -> bytes:
-        length = body_length(request)
-        if length != 0 and request.headers.get("expect", "").lower() == "100-continue":
-            self.writer.write(response_head(100, ()))
-        return await self._read_chunks() if length == CHUNKED else await self._exactly(length)
-
-    async def _read_chunks(self) -> bytes:
-        body = bytearray()
-        while size := chunk_size(await self._line(MAX_CHUNK_LINE_BYTES)):
-            check_size(len(body) + size)
-            body += await self._exactly(size)
-            if await self._exactly(2) != b"\r\n":
-                raise BadRequest(400, "a chunk ends with an empty line")
-        left = MAX_HEAD_BYTES
-        while trailer := await self._line(left):
-            left -= len(trailer)
-        return bytes(body)
-
-    async def _line(self, limit: int) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0 and len(self._buffer) <= limit:
-            await self._fill_or_fail()
-        if end < 0 or end > limit:
-            raise BadRequest(400, f"a line of a chunked body has at most {limit} bytes")
-        return self._take(end, skip=2)
-
-    async def _exactly(self, length: int) -> bytes:
-        while len(self._buffer) < length:
-            await self._fill_or_fail()
-        return self._take(length)
-
-    async def _fill_or_fail(self) -> None:
-        if not await self._fill():
-            raise BadRequest(400, "the request ends in the middle of its body")
-
-    async def _fill(self) -> bool:
-        data = await self._reader.read(READ_BYTES)
-        self._buffer += data
-        return bool(data)
-
-    def _take(self, length: int, skip: int = 0) -> bytes:
-        taken = bytes(self._buffer[:length])
-        del self._buffer[: length + skip]
-        return taken
+async def _read(request: web.Request) -> Request:
+    headers: dict[str, str] = {}
+    for name, value in request.headers.items():
+        name = name.lower()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    target = request.rel_url.raw_path_qs
+    return Request(request.method, target, request.path, dict(request.query), headers, await request.read())
 
 
-async def _close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
+def _phrase(status: int) -> str:
     try:
-        await writer.wait_closed()
-    except (OSError, asyncio.CancelledError):
-        writer.transport.abort()
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return _OWN_PHRASES.get(status, "Unknown")
 
 
 def _nothing() -> None: ...

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from fleetgate.testing.http1 import Request
+from fleetgate.testing.server import Request
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from fleetgate.testing.http1 import Request
+from fleetgate.testing.server import Request
 from fleetgate.testing.shapes.base import EVENT_STREAM, JSON, Call, Json, Shape, dump, event, read_object, seconds
 
 _ROUTE = re.compile(r".*/models/(?P<model>[^/:]+):(?P<verb>generateContent|streamGenerateContent)")
