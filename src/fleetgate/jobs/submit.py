@@ -15,6 +15,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Reason, Spec
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.views.wait_reasons import reason_of_job
+from fleetgate.gate.acquire_command import job_command
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -97,10 +98,9 @@ def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
 def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
     """The command that puts a job in the queue, the first time or again."""
     spec = job.spec
-    return cmd.Acquire(
-        id=ident,
-        spec=needs(spec),
-        holder="",
+    return job_command(
+        ident,
+        needs(spec),
         since=job.since,
         priority=spec.priority,
         expires_ms=spec.expires_ms,
@@ -108,7 +108,6 @@ def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
         key=spec.key,
         role=spec.role,
         session=spec.session,
-        job=True,
         any_host=spec.any_host,
         confirm=spec.confirm and not job.attempt,
         not_before=not_before,

@@ -25,8 +25,8 @@ from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.core.model_names import shown
 from fleetgate.core.pools.backoff import NEEDS_A_PERSON
+from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.slots.slot_gate import Left, SlotGate, unapplied_text
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.log.clock import steady
@@ -285,20 +285,17 @@ def _acquire(gate: SlotGate, request: Request, began: float | None) -> cmd.Acqui
         since = request.since_wall_ms - steady(gate.wall_offset_ms())
     elif began is not None:
         since = gate.now() - int((monotonic() - began) * 1000)
-    return cmd.Acquire(
-        id=new_id(),
-        spec=request.spec(gate.host),
-        holder=gate.me,
+    return acquire_command(
+        gate,
+        request.spec(gate.host),
         wait=request.wait_s != 0,
         since=since,
         priority=request.priority,
         expires_ms=request.expires_ms,
-        wake=gate.address,
         command=request.command,
         key=request.key,
         role=request.role,
         bound=request.bound,
-        asks=gate.usage.accounts(request.models),
         session=request.session,
     )
 

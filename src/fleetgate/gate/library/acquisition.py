@@ -6,7 +6,7 @@ A request that ends early for any reason, such as a cancellation, gives up what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetgate.core import commands as cmd
@@ -15,9 +15,9 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import canonical
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.core.views.wait_reasons import reason_for
+from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, Since, checked, epoch_ms, number
 from fleetgate.gate.observation import before_deciding, would_be_refused
-from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.slots.slot_gate import with_own_host_cap
 from fleetgate.log.clock import steady, wall_ms
 
@@ -36,22 +36,34 @@ class Acquisition:
         self._specs: dict[object, Spec] = {}
         self.something_is_backed_off = False  # as of the last commit that we know
 
-    def spec(self, model: str | Sequence[str], kind: str, slots: int, project: str, any_candidate: bool) -> Spec:
-        """The spec of a request, which decides what pools it needs. Each different one is checked once."""
+    def spec(
+        self,
+        model: str | Sequence[str],
+        kind: str,
+        slots: int,
+        project: str,
+        any_candidate: bool,
+        read_name: Callable[[str], object] = canonical,
+    ) -> Spec:
+        """The spec of a request, which decides what pools it needs. Each different one is checked once.
+
+        `read_name` reads the name of a model, and may raise when it is not valid.
+        """
         try:
             models = (model,) if isinstance(model, str) else tuple(model)
-            spec = self._specs.get((models, kind, slots, project, any_candidate))
+            key = (models, kind, slots, project, any_candidate, read_name)
+            spec = self._specs.get(key)
         except TypeError:
             raise BadRequest(f"not a model, nor several: {model!r}") from None
         if spec is None:
             core = self._core
-            named = tuple([canonical(each) if isinstance(each, str) else each for each in models])
+            named = tuple([str(read_name(each)) if isinstance(each, str) else each for each in models])
             spec = checked(Spec(named, kind, slots, core.host, project, any_candidate))
             if core.log.is_shared:
                 spec = with_own_host_cap(spec, core.loaded)
             if len(self._specs) >= _MAX_SPECS:
                 self._specs.clear()
-            self._specs[models, kind, slots, project, any_candidate] = spec
+            self._specs[key] = spec
         return spec
 
     def forget_specs(self) -> None:
@@ -64,10 +76,7 @@ class Acquisition:
         """A lease that is yet to be acquired."""
         core = self._core
         at = None if since is None else epoch_ms(since) - steady(wall_ms() - core.log.now())
-        asks = core.usage.accounts(spec.models) if core.usage else ()
-        command = cmd.Acquire(
-            new_id(), spec, core.me, wait, at, priority, wake=core.replica.address, key=key, asks=asks
-        )
+        command = acquire_command(core, spec, wait=wait, since=at, priority=priority, key=key)
         if at is not None or key or type(priority) is not int or type(key) is not str:
             command = checked(command)
         return Leased(core, command, None if timeout_s is None else number("timeout_s", timeout_s))

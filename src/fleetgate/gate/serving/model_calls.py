@@ -18,10 +18,10 @@ from fleetgate.core.pools.blame import narrowest
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.core.views.wait_reasons import opens_at, reason_for
+from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
 from fleetgate.gate.providers.credentials import SALT
-from fleetgate.gate.request_ids import new_id
 from fleetgate.log.protocol import StoreError
 from fleetgate.signals.outcome import Outcome
 
@@ -88,19 +88,7 @@ class ModelCalls:
         """Get in the queue; to be waited for with `enter`, or given up."""
         core = self._core
         core.check_open()
-        asks = core.usage.accounts(spec.models) if core.usage else ()
-        command = cmd.Acquire(
-            new_id(),
-            spec,
-            core.me,
-            True,
-            since,
-            priority,
-            wake=core.replica.address,
-            command=what,
-            client=client,
-            asks=asks,
-        )
+        command = acquire_command(core, spec, since=since, priority=priority, command=what, client=client)
         requests, commits = core.requests, core.commits
         future = requests.add(command)
         if requests.held or commits.scheduled or commits.busy:
