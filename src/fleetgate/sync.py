@@ -1,9 +1,13 @@
-"""The gate for synchronous programs (SPEC Y2): `with fleetgate.sync.open_gate() as gate: with gate.lease(…): …`.
+"""The gate for synchronous programs, from any thread.
 
-From any thread. One background thread runs the asyncio gate, so that leases of all threads share transactions. A
-thread that is interrupted while it waits (Ctrl-C) gives up what it asked for; what it gives back is given back.
+    with fleetgate.sync.open_gate() as gate:
+        with gate.lease("umans/coder") as lease:
+            answer = call(lease.model)
 
-A gate belongs to the process that opened it. A forked child (multiprocessing's `fork`) opens one of its own.
+One background thread runs the asyncio gate, so that the leases of all threads share transactions. A thread that is
+interrupted while it waits (Ctrl-C) leaves the queue. A release is never interrupted.
+
+A gate belongs to the process that opened it. A forked child (multiprocessing's `fork`) must open its own.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ _CLOSED = "this gate is closed"
 def open_gate(
     store: str | None = None, config: async_gate.Config = None, usage: Mapping[str, UsageCallable] | None = None
 ) -> Gate:
-    """A gate, to be entered with `with`. The arguments are those of `fleetgate.open_gate`."""
+    """Return a gate to enter with `with`. The arguments are those of `fleetgate.open_gate`."""
     return Gate(store, config, usage)
 
 
@@ -175,11 +179,14 @@ class Gate:
         priority: int = 0,
         project: str = "default",
         slots: int = 1,
-        any: bool = False,  # the word of the command line
+        any_candidate: bool = False,
         timeout_s: float | None = None,
         key: str = "",
     ) -> Leased:
-        """A lease, to be entered with `with`: waits in the queue for it. See `fleetgate.Gate.lease`."""
+        """Return a lease to enter with `with`, which waits in the queue until there is a slot.
+
+        The arguments are those of `fleetgate.Gate.lease`.
+        """
         leased = self._gate.lease(
             model,
             kind=kind,
@@ -187,7 +194,7 @@ class Gate:
             priority=priority,
             project=project,
             slots=slots,
-            any=any,
+            any_candidate=any_candidate,
             timeout_s=timeout_s,
             key=key,
         )
@@ -202,31 +209,34 @@ class Gate:
         priority: int = 0,
         project: str = "default",
         slots: int = 1,
-        any: bool = False,
+        any_candidate: bool = False,
         key: str = "",
     ) -> Leased | Deferred:
-        """Answer at once: a lease, or a Deferred with the reason."""
+        """Return a lease if there is a slot now, and a `Deferred` with the reason if there is none. Never waits.
+
+        The arguments are those of `fleetgate.Gate.try_lease`.
+        """
         self._thread.check_open()
         acquisition = self._thread.acquisition
-        spec = acquisition.spec(model, kind, slots, project, any)
+        spec = acquisition.spec(model, kind, slots, project, any_candidate)
         leased = acquisition.new_lease(spec, False, since, priority, key, None)
         got = self._thread.call(leased.acquire(), withdraw=leased.id)
         return got if isinstance(got, Deferred) else Leased(self._thread, leased)
 
     def set_cap(self, selector: str, cap: int, *, kind: str = "requests", **options: Any) -> None:
-        """Set a cap; on disk when this returns. Options as in `fleetgate.Gate.set_cap`."""
+        """Set a cap. It is on disk when this returns. The options are those of `fleetgate.Gate.set_cap`."""
         self._thread.call(self._gate.set_cap(selector, cap, kind=kind, **options))
 
     def remove_cap(self, selector: str, *, kind: str = "requests") -> None:
-        """No cap on this selector any more."""
+        """Remove the cap of a selector, with its pause and its reduction."""
         self._thread.call(self._gate.remove_cap(selector, kind=kind))
 
     def set_cooldown(self, selector: str, cooldown_s: float, *, kind: str = "requests") -> None:
-        """How long a released slot stays taken, from the next release on."""
+        """Set how long a released slot stays in use, from the next release on."""
         self._thread.call(self._gate.set_cooldown(selector, cooldown_s, kind=kind))
 
     def pause(self, pool: str, *, kind: str = "requests", for_s: float | None = None) -> None:
-        """Nobody new enters a pool, for a while or until `resume`."""
+        """Admit nothing new to a pool, for `for_s` seconds or until `resume`."""
         self._thread.call(self._gate.pause(pool, kind=kind, for_s=for_s))
 
     def resume(self, pool: str, *, kind: str = "requests") -> None:
@@ -238,7 +248,7 @@ class Gate:
         self._thread.call(self._gate.cancel(ident))
 
     def report(self, outcome: RateLimited, *, pool: str = "", lease: str = "", kind: str = "requests") -> None:
-        """A rate limit that was seen, for a lease or for a pool."""
+        """Report a rate limit, for a lease or for a pool."""
         self._thread.call(self._gate.report(outcome, pool=pool, lease=lease, kind=kind))
 
     def status(self) -> list[PoolView]:
@@ -250,7 +260,10 @@ class Gate:
         return self._thread.call(self._gate.queue())
 
     def events(self, since: int | None = None) -> Iterator[tuple[int, int, ev.Event]]:
-        """(seq, log time in ms, event) of everything after `since` (default: from now on), without end."""
+        """Yield (sequence number, log time in ms, event) for everything after `since` (default: from now on).
+
+        The stream has no end.
+        """
         stream = self._gate.events(since)
         try:
             while True:
@@ -261,7 +274,7 @@ class Gate:
 
 
 class Leased:
-    """Slots of a gate while the block lasts. `model` is the candidate that was chosen."""
+    """A lease: slots that are held while its block lasts. Made by `Gate.lease` and `Gate.try_lease`."""
 
     def __init__(self, thread: _GateThread, leased: lease_handles.Leased) -> None:
         self._thread = thread
@@ -269,23 +282,25 @@ class Leased:
 
     @property
     def id(self) -> str:
+        """The id of the request, as `fleetgate ps` shows it."""
         return self._leased.id
 
     @property
     def model(self) -> str:
+        """The candidate that was chosen. FleetgateError when the lease is not held yet."""
         return self._leased.model
 
     def release(self, outcome: str = "ok") -> None:
-        """Give the slots back. Harmless when done twice."""
+        """Release the slots. Releasing twice is harmless. The outcomes are those of `fleetgate.Leased.release`."""
         if not self._thread.closed:  # else it was released then
             self._thread.call(self._leased.release(outcome), finish=True)
 
     def report(self, outcome: RateLimited) -> None:
-        """Tell the gate what the provider said to this call."""
+        """Report that the provider refused this call because of a rate limit."""
         self._thread.call(self._leased.report(outcome))
 
     def accepted(self) -> None:
-        """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
+        """Report that the provider has begun to answer, so that an adaptive limit is learned sooner."""
         self._thread.call(self._leased.accepted())
 
     def __enter__(self) -> Self:
@@ -300,7 +315,7 @@ class Leased:
         except FleetgateError:
             if error is None:
                 raise
-            # What left the block is what matters; the gate gives the slots back as soon as the store works.
+            # The error of the block matters more. The gate releases the slots as soon as the store works.
 
 
 async def _next(stream: Any) -> Any:

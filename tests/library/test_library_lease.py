@@ -69,7 +69,7 @@ async def test_Y1_several_slots_are_taken_at_once(store: str) -> None:
 async def test_Y1_B5_with_any_the_next_candidate_is_taken_when_the_first_is_full(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         await gate.set_cap("umans", 1)
-        async with gate.lease(CODER), gate.lease([CODER, "openai/gpt-5"], any=True) as other:
+        async with gate.lease(CODER), gate.lease([CODER, "openai/gpt-5"], any_candidate=True) as other:
             assert other.model == "openai/gpt-5"
 
 
@@ -272,7 +272,7 @@ BAD_REQUESTS: list[tuple[Any, dict[str, Any]]] = [
     (CODER, {"since": -1e300}),
     (CODER, {"since": "yesterday"}),
     (CODER, {"since": datetime(2026, 1, 1)}),  # noqa: DTZ001 - without a zone it means nothing
-    (CODER, {"any": "yes"}),
+    (CODER, {"any_candidate": "yes"}),
 ]
 
 

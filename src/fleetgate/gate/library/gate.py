@@ -66,18 +66,39 @@ class Gate:
         priority: int = 0,
         project: str = "default",
         slots: int = 1,
-        any: bool = False,
+        any_candidate: bool = False,
         timeout_s: float | None = None,
         key: str = "",
     ) -> Leased:
-        """A lease, to be entered with `async with`: waits in the queue for it.
+        """Return a lease to enter with `async with`, which waits in the queue until there is a slot.
 
-        `model` is one model or several candidates in order of preference. `since` is when the prompt started (epoch
-        seconds or an aware datetime; default now): the older goes first. `project` is the fairness group. Raises
-        NotAdmitted when it is not admitted within `timeout_s`, or its ticket is cancelled or expires.
+            async with gate.lease(["anthropic/claude-opus-4", "openai/gpt-5"], project="website") as lease:
+                answer = await call(lease.model)
+
+        Leaving the block releases the slots, however it is left: by its end, by an exception or by a cancellation. If
+        the block is cancelled while it waits, the request leaves the queue.
+
+        Args:
+          model: `provider/model` or `provider@account/model`, or several of these in order of preference.
+          kind: `"requests"` for a model call, or `"agents"` for a process, which also takes a slot of the host.
+          since: When the prompt started, as epoch seconds or an aware datetime. The older request goes first. The
+              default is now.
+          priority: From -100 to 100. Each point counts as much as 12 s of waiting.
+          project: The group that shares slots fairly with the other groups.
+          slots: How many slots to take in every pool.
+          any_candidate: Use the next candidate even when the first one's pools are only full. Without it, the next is
+              used only when the first is rate limited or cannot be used.
+          timeout_s: How long to wait in the queue. With 0 the request enters if there is room now. The default is to
+              wait without a limit.
+          key: An idempotency key: the request is refused while another one with this key is waiting or running.
+
+        Raises:
+          NotAdmitted: On entering the block, when there is no slot within `timeout_s`, the key is taken, or the
+              ticket was cancelled or has expired.
+          BadName, BadRequest: When an argument is not valid.
         """
         acquisition = self._core.acquisition
-        spec = acquisition.spec(model, kind, slots, project, any)
+        spec = acquisition.spec(model, kind, slots, project, any_candidate)
         return acquisition.new_lease(spec, True, since, priority, key, timeout_s)
 
     async def try_lease(
@@ -89,12 +110,23 @@ class Gate:
         priority: int = 0,
         project: str = "default",
         slots: int = 1,
-        any: bool = False,
+        any_candidate: bool = False,
         key: str = "",
     ) -> Leased | Deferred:
-        """Answer at once: a lease (release it, or use it with `async with`), or a Deferred with the reason."""
+        """Return a lease if there is a slot now, and a `Deferred` with the reason if there is none. Never waits.
+
+            lease = await gate.try_lease("umans/coder")
+            if not lease:
+                print(lease.reason.text)
+                return
+            async with lease:
+                answer = await call(lease.model)
+
+        Use the lease with `async with`, or release it with `await lease.release()`. The arguments are those of
+        `lease`, without `timeout_s`. Being deferred costs nothing: try again whenever you like.
+        """
         acquisition = self._core.acquisition
-        spec = acquisition.spec(model, kind, slots, project, any)
+        spec = acquisition.spec(model, kind, slots, project, any_candidate)
         return await acquisition.new_lease(spec, False, since, priority, key, None).acquire()
 
     # Caps, pauses and the queue.

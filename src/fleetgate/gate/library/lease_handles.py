@@ -1,7 +1,7 @@
-"""What the library takes and hands out: leases, refusals and reports, independent of how the gate is reached.
+"""The values of the public API: leases, refusals and reports; and the checks of what a program passes in.
 
-What a program gives is checked here, before it goes into a batch with what others ask for: whatever cannot be written
-down and read back would fail the batch of all, or spoil the store.
+Arguments are checked before they go into a batch with other requests: a value that cannot be written and read back
+would fail the whole batch, or damage the store.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Struct)
 Since = float | datetime | None
 
-_MOST_S = 1e11  # three thousand years; a NaN compares as out of bounds
+_MAX_S = 1e11  # three thousand years; a NaN compares as out of bounds
 
 
 class RateLimited(Struct, frozen=True):
-    """What the provider said to a call: too many now. For `lease.report(…)`."""
+    """The provider refused a call because of a rate limit. For `lease.report(…)`.
+
+    `retry_after_s` is the time that the provider asked for, in seconds, if it did.
+    """
 
     retry_after_s: float | None = None
 
 
 class Deferred(Struct, frozen=True):
-    """There is no slot now. It costs nothing to ask again (SPEC A7). False in a condition."""
+    """The answer of `try_lease` when there is no slot now. `reason` says why. False in a condition."""
 
     reason: Reason
 
@@ -44,7 +47,7 @@ class Deferred(Struct, frozen=True):
 
 
 class NotAdmitted(FleetgateError):
-    """The ticket left the queue without a slot: timed out, expired or cancelled. `reason` says why it waited."""
+    """The request left the queue without a slot: timed out, expired or cancelled. `reason` says why it waited."""
 
     def __init__(self, sentence: str, reason: Reason) -> None:
         super().__init__(sentence)
@@ -52,7 +55,17 @@ class NotAdmitted(FleetgateError):
 
 
 class Leased:
-    """Slots of a gate while the block lasts. `model` is the candidate that was chosen."""
+    """A lease: slots that are held while its block lasts. Made by `Gate.lease` and `Gate.try_lease`.
+
+        async with gate.lease("umans/coder") as lease:
+            try:
+                answer = await call(lease.model)
+            except TooManyRequests as error:
+                await lease.report(fleetgate.RateLimited(error.retry_after_s))
+                raise
+
+    A lease is used once. One that is held longer than its pool's `max_hold` is reclaimed.
+    """
 
     def __init__(self, core: GateCore, command: cmd.Acquire, timeout_s: float | None) -> None:
         self._core = core
@@ -66,16 +79,18 @@ class Leased:
 
     @property
     def id(self) -> str:
+        """The id of the request, as `fleetgate ps` shows it."""
         return self._command.id
 
     @property
     def model(self) -> str:
+        """The candidate that was chosen. FleetgateError when the lease is not held yet."""
         if self._lease is None:
             raise FleetgateError("the lease is not held")
         return self._lease.model
 
     async def acquire(self) -> Self | Deferred:
-        """Wait for the slots; a Deferred when there are none to wait for."""
+        """Acquire the slots without a block: this lease once it is held, or a Deferred. `release` it afterwards."""
         if self._asked:
             raise _used()
         self._asked = True
@@ -86,7 +101,12 @@ class Leased:
         return self
 
     async def release(self, outcome: str = "ok") -> None:
-        """Give the slots back. Harmless when done twice."""
+        """Release the slots. Releasing twice is harmless.
+
+        Args:
+          outcome: How the call ended: `ok`, `rate_limited`, `usage_window`, `quota`, `overloaded`, `auth`,
+              `server_error` or `local_error`.
+        """
         if outcome not in OUTCOMES:
             raise BadRequest(f"outcome {shown(str(outcome))}: valid are {', '.join(OUTCOMES)}")
         self._entered = True
@@ -94,11 +114,11 @@ class Leased:
             await self._core.acquisition.release(cmd.Release(self.id, outcome))
 
     async def report(self, outcome: RateLimited) -> None:
-        """Tell the gate what the provider said to this call."""
+        """Report that the provider refused this call because of a rate limit."""
         await self._core.send(rate_limit_report(outcome, lease=self.id))
 
     async def accepted(self) -> None:
-        """Tell the gate that the provider has begun to answer: a limit that is learned is learned sooner."""
+        """Report that the provider has begun to answer, so that an adaptive limit is learned sooner."""
         await self._core.acquisition.report_accepted(self.id)
 
     async def __aenter__(self) -> Self:
@@ -119,11 +139,11 @@ class Leased:
         except FleetgateError:
             if error is None:
                 raise
-            # What left the block is what matters; the gate gives the slots back as soon as the store works.
+            # The error of the block matters more. The gate releases the slots as soon as the store works.
 
 
 def _used() -> FleetgateError:
-    return FleetgateError("a lease is used once: ask for another with `gate.lease(…)`")
+    return FleetgateError("a lease is used once: make another with `gate.lease(…)`")
 
 
 def rate_limit_report(outcome: RateLimited, *, lease: str = "", kind: str = "requests", pool: str = "") -> cmd.Report:
@@ -135,27 +155,27 @@ def rate_limit_report(outcome: RateLimited, *, lease: str = "", kind: str = "req
 
 
 def checked(struct: T) -> T:
-    """The same, as it will be read from the log; BadRequest for what could not be."""
+    """The same, as it will be read from the log; BadRequest for a value that cannot be written there."""
     try:
         return msgspec.json.decode(msgspec.json.encode(struct), type=type(struct))
     except (ValueError, TypeError, OverflowError) as error:  # msgspec's own are ValueErrors
-        raise BadRequest(f"this cannot be asked for: {error}") from None
+        raise BadRequest(f"not a valid request: {error}") from None
 
 
 def milliseconds(what: str, seconds: float | None) -> int | None:
-    """A time that a program gives in seconds; None stays None."""
+    """A time in seconds, in milliseconds; None stays None."""
     return None if seconds is None else int(number(what, seconds, 0) * 1000)
 
 
-def number(what: str, given: float, least: float = -_MOST_S) -> float:
-    """A number that a program gave, in bounds that every store can keep."""
-    if isinstance(given, bool) or not isinstance(given, int | float) or not least <= given <= _MOST_S:
-        raise BadRequest(f"{what} {shown(str(given))}: valid are numbers from {least:g} to {_MOST_S:g}")
+def number(what: str, given: float, least: float = -_MAX_S) -> float:
+    """A number from a program, checked to be in bounds that every store can keep."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not least <= given <= _MAX_S:
+        raise BadRequest(f"{what} {shown(str(given))}: valid are numbers from {least:g} to {_MAX_S:g}")
     return given
 
 
 def epoch_ms(since: float | datetime) -> int:
-    """A moment of wall time."""
+    """Wall time in milliseconds."""
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise BadRequest(f"since {since.isoformat()}: a time without a zone means nothing; add one, e.g. UTC")

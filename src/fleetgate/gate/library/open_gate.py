@@ -1,4 +1,4 @@
-"""`fleetgate.open_gate`: a gate from a store and a config, for asyncio programs."""
+"""`fleetgate.open_gate`: a gate for asyncio programs, made of a store and a config."""
 
 from __future__ import annotations
 
@@ -23,13 +23,23 @@ Config = str | os.PathLike[str] | Mapping[str, Any] | None
 def open_gate(
     store: str | None = None, config: Config = None, usage: Mapping[str, UsageCallable] | None = None
 ) -> Gate:
-    """A gate, to be entered with `async with`.
+    """Return a gate to enter once with `async with`. It belongs to one event loop; any of its tasks may use it.
 
-    `store` is `sqlite:///absolute/folder`, `postgresql://user@host/database`, `memory://` (this process alone), or
-    None for the one that the environment names: the same that `fleetgate run` uses. `config` is a file's path, the same
-    as a mapping, or None for the environment's file; its caps are not for a gate of many machines. `usage` answers the
-    usage gate for providers that no HTTP path describes: by provider, an async function that is given the account's
-    name and returns how much is in flight there.
+        async with fleetgate.open_gate() as gate:
+            async with gate.lease("umans/coder") as lease:
+                answer = await call(lease.model)
+
+    Args:
+      store: `sqlite:///absolute/folder` for the processes of one machine, `postgresql://user@host/database` for many
+          machines, or `memory://` for this gate alone. The default is the store that `fleetgate run` uses.
+      config: The path of a config file, or its content as a mapping. The default is the file that `fleetgate run` uses
+          (none with `memory://`). The caps in it do not apply to a store that many machines share.
+      usage: For the usage gate, an async function for each provider that no HTTP path describes. It is called with the
+          account's name and returns how much is in flight there.
+
+    Raises:
+      ConfigError: When the config or the store's address is wrong.
+      StoreError: On entering the block, when the store cannot be used.
     """
     return Gate(open_core(store, config, usage))
 
@@ -45,7 +55,7 @@ def open_core(
 
 def _load(config: Config, *, memory: bool) -> Loaded | None:
     if config is None:
-        # A gate of this process alone has nothing to do with the machine's caps.
+        # A gate in memory is for this process alone: the machine's caps do not apply to it.
         return None if memory else load(config_path(), required=bool(os.environ.get("FLEETGATE_CONFIG")))
     if isinstance(config, Mapping):
         return _from_mapping(config)
