@@ -50,7 +50,7 @@ def test_k1_the_cooldown_in_force_is_shown_with_its_source(cli: Cli):
 def test_k1_a_cooldown_of_zero_is_instant(umans: Cli):
     assert umans.ok("cooldown", "umans", "0") == "umans (requests): cooldown 0s (run time)\n"
     umans.ok("release", umans.occupy("umans/coder", kind="requests"))
-    assert umans.state.pools["requests umans"].cooling == []
+    assert umans.state.pools["requests umans"].cooldown.heap == []
 
 
 def test_k3_a_cooldown_without_a_cap_is_remembered_imposes_no_cap_and_applies_when_one_is_set(cli: Cli):
@@ -61,7 +61,7 @@ def test_k3_a_cooldown_without_a_cap_is_remembered_imposes_no_cap_and_applies_wh
     cli.ok("cap", "set", "umans", "20", "--kind", "requests", "--on-429", "step")
     ident = cli.occupy("umans/coder", kind="requests")
     cli.ok("release", ident)
-    assert cli.state.pools["requests umans"].cooling_slots == 1
+    assert cli.state.pools["requests umans"].cooldown.slots == 1
     assert cli.json("cooldown", "umans")["cooldown_ms"] == 5000
 
 

@@ -111,7 +111,7 @@ def test_g3_when_the_process_that_asks_is_killed_another_asks(fleet: Fleet, prov
     runs = [waiting(fleet, "one"), waiting(fleet, "two")]
     fleet.free(slot)
     fleet.until(lambda: provider.stats.usage_asked == 1)
-    asker = fleet.state.gates[0].upstream.asked_by
+    asker = fleet.state.gates[0].usage_gate.asked_by
     (other,) = [run for run in runs if run.pid != process_identity.pid_of(asker)]
     (killed,) = [run for run in runs if run is not other]
     kill_if_there(killed.pid)

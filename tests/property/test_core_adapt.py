@@ -51,8 +51,8 @@ class Adapting(RuleBasedStateMachine):
 
     @property
     def adapt(self) -> AdaptiveLimit:
-        assert self.pool.adapt is not None
-        return self.pool.adapt
+        assert self.pool.limiter.adaptive is not None
+        return self.pool.limiter.adaptive
 
     def do(self, command: cmd.Command) -> list[ev.Event]:
         told: list[ev.Event] = []
@@ -75,8 +75,8 @@ class Adapting(RuleBasedStateMachine):
         held = self.engine.state.held
         entered = [held[event.id] for event in events if isinstance(event, ev.Granted) and event.id in held]
         for pool in [pool for candidate in entered for pool, _ in candidate.needs]:
-            if pool.adapt is not None:
-                probe = pool.adapt.belief.probing and pool.limit < pool.adapt.ceiling
+            if pool.limiter.adaptive is not None:
+                probe = pool.limiter.adaptive.belief.probing and pool.limit < pool.limiter.adaptive.ceiling
                 assert pool.used <= max(limits.get(pool.key, 0), pool.limit) + probe, f"{pool} is too full"
 
     @rule(
@@ -158,7 +158,7 @@ class Adapting(RuleBasedStateMachine):
     @rule(count=st.one_of(st.none(), st.integers(0, 8)))
     def usage(self, count: int | None) -> None:
         if self.do(cmd.AskUsage("requests", "umans", "p")):
-            room = self.pool.most_now(self.now) - (count or 0)
+            room = self.pool.limiter.with_probe(self.now) - (count or 0)
             told = self.do(cmd.AnswerUsage("requests", "umans", "p", count, "" if count is not None else "status 500"))
             entered = [event for event in told if isinstance(event, ev.Granted)]
             if count is not None:  # SPEC G1, G2

@@ -695,9 +695,9 @@ class Gate(RuleBasedStateMachine):
 
     def learned_limits_are_within_bounds(self) -> None:
         """SPEC P4: at least one, at most the cap by the model's own count."""
-        caps = self.book._governors() if any(pool.adapt for pool in self.engine.state.pools.values()) else {}
+        caps = self.book._governors() if any(pool.limiter.adaptive for pool in self.engine.state.pools.values()) else {}
         for pool in self.engine.state.pools.values():
-            if pool.adapt is not None:
+            if pool.limiter.adaptive is not None:
                 _, cap, _ = caps[pool.kind, pool.id]
                 assert cap is not None
                 assert 1 <= pool.limit <= cap

@@ -216,10 +216,10 @@ def overtaken(bench: Bench, slots: int = 3) -> tuple[Stream, Stream]:
 def test_what_was_kept_is_free_when_the_ticket_leaves_or_moves_or_can_no_longer_take_it(command):
     bench = Bench(agents={"host": 4})
     overtaken(bench)
-    assert bench.state.pools["agents host:h1"].reserved_for is not None
+    assert bench.state.pools["agents host:h1"].reservation is not None
     bench.do(command)
     assert bench.state.reserved == {}
-    assert all(pool.reserved_for is None for pool in bench.state.pools.values())
+    assert all(pool.reservation is None for pool in bench.state.pools.values())
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,9 @@ def test_what_is_kept_stays_kept_when_something_else_changes(command):
     streams = overtaken(bench)
     bench.do(command)
     assert bench.state.reserved == {"wide": ("agents host:h1",)}
-    assert bench.state.pools["agents host:h1"].reserved_for is bench.state.queues[bench.state.tickets["wide"].spec]
+    reservation = bench.state.pools["agents host:h1"].reservation
+    assert reservation is not None
+    assert reservation.queue is bench.state.queues[bench.state.tickets["wide"].spec]
     entered_after_ms(bench, "wide", *streams, most_ms=20 * SECOND)
 
 
@@ -255,7 +257,7 @@ def test_what_is_kept_in_a_pool_that_the_rules_make_superfluous_is_free():
     bench.agent("x", "anthropic/claude-opus-4-5")
     bench.cap("agents", "anthropic/claude-opus-4-6", 3)
     assert bench.state.reserved == {}
-    assert bench.state.pools["agents */claude-opus-*:anthropic"].reserved_for is None
+    assert bench.state.pools["agents */claude-opus-*:anthropic"].reservation is None
 
 
 def test_a_reservation_survives_a_restart():

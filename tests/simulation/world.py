@@ -413,7 +413,7 @@ def picture(state: State, now: int) -> Snapshot:
     snapshot = state.export()
     for record in snapshot.pools:
         for project, share in record.shares.items():
-            if not state.pools[f"{record.kind} {record.pool}"].shares[project].waiting:
+            if not state.pools[f"{record.kind} {record.pool}"].shares.projects[project].waiting:
                 share.start = max(share.start, record.virtual)
                 share.latest = share.latest_at = 0
     return snapshot

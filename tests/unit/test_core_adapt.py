@@ -44,7 +44,7 @@ class Calls:
         self.replica = Engine()
         self.ids = 0
         self.do(cmd.SetRule(Rule("requests", "umans", cap=cap, max_hold_ms=0, **said)))  # type: ignore[arg-type]
-        if not short and self.pool.adapt is not None:
+        if not short and self.pool.limiter.adaptive is not None:
             self.believe(hold_ms=60_000)
 
     def do(self, command: cmd.Command) -> list[ev.Event]:
@@ -74,8 +74,8 @@ class Calls:
 
     @property
     def adapt(self) -> AdaptiveLimit:
-        assert self.pool.adapt is not None
-        return self.pool.adapt
+        assert self.pool.limiter.adaptive is not None
+        return self.pool.limiter.adaptive
 
     @property
     def belief(self) -> Belief:
@@ -93,9 +93,9 @@ class Calls:
         for engine in (self.engine, self.replica):
             pool = engine.state.named("requests", name)
             assert pool is not None
-            assert pool.adapt is not None
+            assert pool.limiter.adaptive is not None
             for field, value in said.items():
-                setattr(pool.adapt.belief, field, value)
+                setattr(pool.limiter.adaptive.belief, field, value)
             pool.refresh()
 
     def ask(self, **said: object) -> str:
@@ -310,7 +310,7 @@ def test_p2_refusals_of_calls_sent_before_are_the_same_incident_and_only_fit() -
     assert (fit.why, calls.belief.epoch, calls.pool.paused_until) == ("fit", epoch, until)
     assert calls.pool.limit == 4
     for engine in (calls.engine, calls.replica):
-        engine.state.pools["requests umans"].adapt.belief.calls[held[0]].level = 4  # type: ignore[union-attr]
+        engine.state.pools["requests umans"].limiter.adaptive.belief.calls[held[0]].level = 4  # type: ignore[union-attr]
     assert calls.refuse(held[0]).limit == 3
 
 
@@ -351,7 +351,7 @@ def test_p4_after_a_drop_it_climbs_to_three_quarters_and_probes_from_there() -> 
     assert calls.belief.probing
     calls.do(cmd.Active(waiting))
     assert calls.pool.limit == 8
-    assert not calls.pool.is_reduced
+    assert not calls.pool.limiter.is_reduced
 
 
 def test_p4_a_drop_soon_after_a_drop_remembers_what_was_good() -> None:
@@ -432,7 +432,7 @@ def test_p4_lag_a_refused_try_that_may_have_been_lag_is_tried_again_once_the_lag
     tried = calls.ask()
     calls.let_in(tried)
     for engine in (calls.engine, calls.replica):
-        call = engine.state.pools["requests umans"].adapt.belief.calls[tried]  # type: ignore[union-attr]
+        call = engine.state.pools["requests umans"].limiter.adaptive.belief.calls[tried]  # type: ignore[union-attr]
         call.ghosts, call.ghost_age = 1, 800
     assert calls.refuse(tried).why == "exact"
     calls.wait(3_000)
@@ -467,7 +467,7 @@ def test_k1_a_cooldown_set_by_hand_is_kept_and_nothing_is_taken_for_lag() -> Non
     held = calls.prove(8)
     calls.wait(3_000)
     calls.end(held[0])
-    assert calls.pool.cooling_slots == 0
+    assert calls.pool.cooldown.slots == 0
     assert calls.refuse(calls.call()).why == "drop"
     assert calls.pool.cooldown_ms == 0
 
@@ -476,11 +476,11 @@ def test_k1_a_learned_lag_is_the_cooldown_and_a_refused_call_does_not_cool() -> 
     calls = Calls()
     held = calls.prove(2)
     calls.end(held[0])
-    assert (calls.pool.cooling_slots, calls.pool.cooldown_ms) == (1, LAG_MS)
+    assert (calls.pool.cooldown.slots, calls.pool.cooldown_ms) == (1, LAG_MS)
     calls.wait(LAG_MS)
     refused = calls.call()
     calls.refuse(refused)
-    assert calls.pool.cooling_slots == 0
+    assert calls.pool.cooldown.slots == 0
 
 
 def test_p4_alone_a_refusal_with_nothing_else_in_flight_is_not_about_how_many() -> None:
@@ -498,12 +498,12 @@ def test_k1_with_a_cap_of_one_the_next_call_goes_at_once_until_a_refusal_asks_fo
     calls = Calls(cap=1)
     for _ in range(5):
         calls.end(calls.call())
-        assert (calls.pool.cooling_slots, calls.pool.cooldown_ms) == (0, 0)
+        assert (calls.pool.cooldown.slots, calls.pool.cooldown_ms) == (0, 0)
     refused = calls.refuse(calls.call())
     assert (refused.why, calls.pool.limit, calls.pool.cooldown_ms) == ("lag", 1, LAG_MS + 1)
     calls.wait(MOST_LAG_MS)
     calls.end(calls.call())
-    assert calls.pool.cooling_slots == 1
+    assert calls.pool.cooldown.slots == 1
     calls.wait(LAG_MS + 1)
     assert calls.refuse(calls.call()).why == "lag"
     assert calls.pool.cooldown_ms == MOST_LAG_MS
@@ -673,7 +673,7 @@ def test_p4_leases_from_before_it_learned_are_known_and_those_of_a_gone_cap_forg
     calls.end(old[0])
     calls.prove(2)
     calls.do(cmd.SetRule(Rule("requests", "umans", on_429="step")))
-    assert calls.pool.adapt is None
+    assert calls.pool.limiter.adaptive is None
 
 
 def test_p4_calls_that_no_longer_need_the_pool_are_forgotten() -> None:
@@ -767,7 +767,7 @@ def test_p4_caps_of_our_own_never_learn() -> None:
     calls.call()
     project = calls.engine.state.named("requests", "project:default")
     assert project is not None
-    assert project.adapt is None
+    assert project.limiter.adaptive is None
     assert "our own cap" in explain(project, calls.now).sentences[0]
 
 

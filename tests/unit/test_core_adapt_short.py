@@ -88,7 +88,7 @@ def test_p4_proven_levels_wait_for_the_round_while_short_calls_climb() -> None:
     for ident in five[:2]:
         calls.end(ident)
     calls.wait(LAG_MS - 2 * FRESH_MS)
-    assert calls.pool.cooling_slots + 1 <= calls.belief.proven
+    assert calls.pool.cooldown.slots + 1 <= calls.belief.proven
     assert calls.in_flight() == []
     calls.wait(2 * FRESH_MS)
     assert len(calls.in_flight()) == 6
@@ -104,7 +104,7 @@ def test_p4_nobody_waits_for_a_round_when_no_higher_level_was_tried_lately() -> 
     calls.wait(LAG_MS)
     calls.end(calls.call())
     calls.wait(FRESH_MS + 1)
-    assert calls.pool.cooling_slots == 1
+    assert calls.pool.cooldown.slots == 1
     assert calls.lent(calls.ask())
 
 

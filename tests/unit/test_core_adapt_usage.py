@@ -122,7 +122,7 @@ def test_g1_what_was_lent_since_the_question_was_asked_is_added_to_its_answer() 
     calls.wait(1_000)
     calls.end(newcomer)
     assert calls.answer(1) == []
-    assert calls.pool.upstream.count == 1
+    assert calls.pool.usage_gate.count == 1
     calls.wait(600)
     assert calls.question()
     assert calls.answer(1) == [second]
@@ -162,11 +162,11 @@ def test_g1_where_slots_are_given_back_more_often_than_answers_come_there_is_no_
     calls.line_up()
     for engine in (calls.engine, calls.replica):
         pool = engine.state.pools["requests umans"]
-        pool.holds, pool.hold_mean_ms, pool.upstream.askers = 9, 20_000, 1
+        pool.hold_times.count, pool.hold_times.mean_ms, pool.usage_gate.askers = 9, 20_000, 1
         before = pool.gated
-        pool.hold_mean_ms = 40_000
+        pool.hold_times.mean_ms = 40_000
         assert (before, pool.gated) == (False, True)
-        pool.holds, pool.hold_mean_ms, pool.upstream.askers = 0, 0, 0
+        pool.hold_times.count, pool.hold_times.mean_ms, pool.usage_gate.askers = 0, 0, 0
 
 
 # After a refusal, look again.

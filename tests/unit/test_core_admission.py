@@ -601,7 +601,7 @@ def test_a12_with_its_cap_removed_the_pause_and_the_reduction_of_a_pool_are_forg
     assert bench.fate("b") == "offered"
     bench.cap("requests", "umans", 2)
     pool = bench.state.pools["requests umans"]
-    assert (pool.limit, pool.reduced, pool.paused_until, pool.used) == (2, 0, 0, 2)
+    assert (pool.limit, pool.limiter.reduced, pool.paused_until, pool.used) == (2, 0, 0, 2)
 
 
 def test_a12_that_holds_also_where_somebodys_environment_still_counts_the_pool():
@@ -610,7 +610,7 @@ def test_a12_that_holds_also_where_somebodys_environment_still_counts_the_pool()
     bench.do(cmd.Report("a"))
     bench.do(cmd.RemoveCap("requests", "umans"))
     pool = bench.state.pools["requests umans"]
-    assert (pool.reduced, pool.paused_until, pool.used) == (0, 0, 1)
+    assert (pool.limiter.reduced, pool.paused_until, pool.used) == (0, 0, 1)
 
 
 # What can never be is refused.

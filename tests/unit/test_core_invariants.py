@@ -10,6 +10,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Spec
 from fleetgate.core.errors import InternalError
 from fleetgate.core.invariants import check_invariants, check_settled
+from fleetgate.core.pools.pool import Reservation
 from fleetgate.core.state.state import State
 from tests.property.harness import CODER, SONNET, Bench
 
@@ -58,15 +59,15 @@ def _strange_pool(state: State) -> None:
 
 
 def _cooling(state: State) -> None:
-    state.pools["requests umans"].cooling_slots += 1
+    state.pools["requests umans"].cooldown.slots += 1
 
 
 def _limit(state: State) -> None:
-    state.pools["requests umans"].limit = 0
+    state.pools["requests umans"].limiter.limit = 0
 
 
 def _reduced(state: State) -> None:
-    state.pools["requests umans"].reduced = -1
+    state.pools["requests umans"].limiter.reduced = -1
 
 
 def _no_queue(state: State) -> None:
@@ -78,11 +79,11 @@ def _queue_miscount(state: State) -> None:
 
 
 def _share(state: State) -> None:
-    state.pools["agents host:h1"].share("default").waiting += 1
+    state.pools["agents host:h1"].shares.of("default").waiting += 1
 
 
 def _reserved(state: State) -> None:
-    state.pools["agents host:h1"].reserved_for = state.queues[state.tickets["waits"].spec]
+    state.pools["agents host:h1"].reservation = Reservation(state.queues[state.tickets["waits"].spec], 0)
 
 
 @pytest.mark.parametrize(

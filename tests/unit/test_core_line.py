@@ -97,7 +97,7 @@ def test_a4_even_a_hold_of_no_time_counts_so_that_nobody_is_served_for_ever():
     for n in range(5):
         bench.agent(f"a{n}", SONNET)
         bench.release(f"a{n}")
-    share = bench.state.pools["agents host:h1"].share("default")
+    share = bench.state.pools["agents host:h1"].shares.of("default")
     assert share.start + share.debit == 5
 
 

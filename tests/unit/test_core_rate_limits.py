@@ -248,7 +248,7 @@ def test_p3_it_stays_there_until_a_person_sets_the_cap_again():
     bench.wait(HOUR)
     assert pool(bench).limit == 2
     bench.cap("requests", "umans", 3)
-    assert (pool(bench).limit, pool(bench).reduced) == (3, 0)
+    assert (pool(bench).limit, pool(bench).limiter.reduced) == (3, 0)
 
 
 @pytest.mark.parametrize(

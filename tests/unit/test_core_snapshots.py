@@ -101,7 +101,7 @@ def test_p5_one_who_comes_to_wait_for_a_pool_by_new_rules_is_the_same_after_a_re
     bench.agent("waits", OPUS, project="a")
     bench.restart()
     bench.file(Rule("agents", "host", cap=1))
-    assert bench.state.pools["agents */claude-opus-*:anthropic"].share("a").waiting == 1
+    assert bench.state.pools["agents */claude-opus-*:anthropic"].shares.of("a").waiting == 1
 
 
 def test_a_snapshot_does_not_change_when_the_state_goes_on():

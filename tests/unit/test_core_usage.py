@@ -165,7 +165,7 @@ def test_g3_nobody_waiting_means_no_questions() -> None:
     gate = Gate(2)
     one, _ = gate.fill(2)
     assert gate.wanted == []
-    assert gate.engine.state.gates[0].upstream.next_moment(gate.now) == 0
+    assert gate.engine.state.gates[0].usage_gate.next_moment(gate.now) == 0
     gate.release(one)
     gate.pass_ms(60_000)
     assert gate.wanted == []

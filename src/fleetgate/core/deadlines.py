@@ -136,7 +136,7 @@ class Deadlines:
             return None
         _, what, name = timer
         if what == POOL:
-            return self._state.pools[name].first_parked()
+            return self._state.pools[name].parking.first_ticket()
         if what == USAGE:
             return self.who_can_ask(self._state.pools[name])
         if what == EXPIRY:
@@ -155,9 +155,9 @@ class Deadlines:
 
     def watch_usage(self, pool: Pool, now: int) -> None:
         """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
-        due = pool.upstream.next_moment(now) if pool.gated else 0
-        if due != pool.usage_timer_at:
-            pool.usage_timer_at = due
+        due = pool.usage_gate.next_moment(now) if pool.gated else 0
+        if due != pool.usage_gate.timer_at:
+            pool.usage_gate.timer_at = due
             if due:
                 self.push(due, USAGE, pool.key)
 
@@ -190,8 +190,8 @@ class Deadlines:
         self._turns = {}
         self._fill(heap, far)
         for pool in state.pools.values():
-            pool.timer_at = pool.usage_timer_at = 0
-            if pool.adapt is not None and pool.adapt.belief.unproven:
+            pool.parking.timer_at = pool.usage_gate.timer_at = 0
+            if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven:
                 self._await_acceptance(pool)
         for pool in state.gates:
             self.watch_usage(pool, state.at)
@@ -217,11 +217,11 @@ class Deadlines:
 
     def _pool_stands(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
-        return pool is not None and pool.timer_at == at
+        return pool is not None and pool.parking.timer_at == at
 
     def _usage_stands(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
-        return pool is not None and pool.usage_timer_at == at
+        return pool is not None and pool.usage_gate.timer_at == at
 
     def _backoff_stands(self, at: int, name: str) -> bool:
         backoff = self._state.backoffs.get(name)
@@ -236,7 +236,7 @@ class Deadlines:
 
     def _acceptance_stands(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
-        return pool is not None and pool.adapt is not None and pool.adapt.accepted_at == at
+        return pool is not None and pool.limiter.adaptive is not None and pool.limiter.adaptive.accepted_at == at
 
     def _opening_stands(self, at: int, name: str) -> bool:
         return self._state.recovers_until == at
@@ -287,14 +287,14 @@ class Deadlines:
         if event.probes:
             self.push(at + VERDICT_MS, VERDICT, ident)
         for pool, _ in self._state.held[ident].needs:
-            adapt = pool.adapt
+            adapt = pool.limiter.adaptive
             if adapt is not None and adapt.belief.unproven == ident:
                 self._await_acceptance(pool)
 
     def _await_acceptance(self, pool: Pool) -> None:
         """No refusal for a while: the unproven call was accepted."""
-        assert pool.adapt is not None
-        self.push(pool.adapt.accepted_at, ACCEPT, pool.key)
+        assert pool.limiter.adaptive is not None
+        self.push(pool.limiter.adaptive.accepted_at, ACCEPT, pool.key)
 
     def _recovering(self, event: ev.Recovering, at: int) -> None:
         self.push(event.until, OPENING, "")
@@ -316,7 +316,7 @@ class Deadlines:
     def _remade(self, event: ev.Event, at: int) -> None:
         """Calls may count as accepted at another time where a rule has changed."""
         for pool in self._state.remade:
-            if pool.adapt is not None and pool.adapt.belief.unproven:
+            if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven:
                 self._await_acceptance(pool)
 
     def _backed_off(self, event: ev.BackedOff, at: int) -> None:

@@ -204,8 +204,8 @@ class Engine:
             if what == POOL:
                 heappop(heap)
                 pool = state.pools.get(name)
-                if pool is not None and pool.timer_at == at:
-                    pool.timer_at = 0
+                if pool is not None and pool.parking.timer_at == at:
+                    pool.parking.timer_at = 0
                     state.touch(pool)
             elif timers.due(now) != timer:
                 continue  # it was obsolete

@@ -22,10 +22,10 @@ def check_invariants(state: State) -> None:
             used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.slots
     for key, pool in state.pools.items():
         _require(pool.used == used.get(key, 0), f"{key}: counted {pool.used}, lent {used.get(key, 0)}")
-        cooling = sum(slots for _, slots in pool.cooling)
-        _require(pool.cooling_slots == cooling, f"{key}: counted {pool.cooling_slots} cooling, are {cooling}")
+        cooling = sum(slots for _, slots in pool.cooldown.heap)
+        _require(pool.cooldown.slots == cooling, f"{key}: counted {pool.cooldown.slots} cooling, are {cooling}")
         _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
-        _require(pool.reduced >= 0, f"{key}: reduced to {pool.reduced}")
+        _require(pool.limiter.reduced >= 0, f"{key}: reduced to {pool.limiter.reduced}")
     _check_line(state)
 
 
@@ -66,13 +66,15 @@ def _check_line(state: State) -> None:
     for spec, queue in state.queues.items():
         _require(queue.waiting == asking.get(spec, 0), f"{queue}: {asking.get(spec, 0)} tickets ask")
     for pool in state.pools.values():
-        for project, share in pool.shares.items():
+        for project, share in pool.shares.projects.items():
             expected = waiting.get((pool.key, project), 0)
             _require(share.waiting == expected, f"{pool.key}: {share.waiting} of {project} counted, {expected} wait")
         can_ask = askers.get(pool.key, 0)
-        _require(pool.upstream.askers == can_ask, f"{pool.key}: {pool.upstream.askers} askers counted, are {can_ask}")
-        _require(not pool.upstream.room, f"{pool.key}: an old answer still lets somebody in")
-        if pool.reserved_for is not None:
+        _require(
+            pool.usage_gate.askers == can_ask, f"{pool.key}: {pool.usage_gate.askers} askers counted, are {can_ask}"
+        )
+        _require(not pool.usage_gate.room, f"{pool.key}: an old answer still lets somebody in")
+        if pool.reservation is not None:
             _require(
                 pool.key in {key for keys in state.reserved.values() for key in keys},
                 f"{pool.key}: reserved for nobody",

@@ -96,7 +96,7 @@ def report_json(pool: Pool | None, backoff: Backoff | None, events: list[ev.Even
         kind=pool.kind,
         paused_until=moments.utc(pool.paused_until) if pool.paused_until > moments.now else None,
         limit=pool.limit,
-        cap=pool.auto_cap if pool.cap.auto else pool.cap.cap,
+        cap=pool.configured_cap,
         incident=is_new(events),
         backoff=None,
     )

@@ -113,7 +113,7 @@ def set_(
         raise BadRequest("auto: only the agents of a host follow free memory; valid is a whole number")
     key = (rule.kind, selector)
     before = state.rules.caps.get(key)
-    reduced = [pool.id for pool in _pools(state, rule) if pool.is_reduced]
+    reduced = [pool.id for pool in _pools(state, rule) if pool.limiter.is_reduced]
     commands: list[cmd.Command] = [cmd.SetRule(rule)]
     if rule.auto:
         commands.append(free_memory(gate.settings, state, gate.host))

@@ -51,7 +51,7 @@ def command(target: str, kind: str | None, as_json: bool) -> int:
 
 def _reduced(gate: DirectGate, kind: str, name: str) -> str:
     pool = gate.state.named(kind, name)
-    if pool is None or not pool.is_reduced:
+    if pool is None or not pool.limiter.is_reduced:
         return ""
-    cap = pool.auto_cap if pool.cap.auto else pool.cap.cap
+    cap = pool.configured_cap
     return f"; its limit is still {pool.limit} of {cap} after rate limits"

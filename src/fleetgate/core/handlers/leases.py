@@ -142,5 +142,5 @@ class LeaseHandler:
                     whose = lease.lives_with or lease.ticket.holder
                     self.take_back(lease, "lost", now, silent=whose.partition("|")[0] if whose in silent else "")
         for pool in state.gates:
-            if pool.upstream.asked_by in gone:
+            if pool.usage_gate.asked_by in gone:
                 self._usage_answers.answered(pool, None, WITHDRAWN, now)

@@ -78,7 +78,7 @@ class RateLimitHandler:
         ident = "" if lease is None else lease.id
         incident = lease is None or lease.granted_seq > pool.incident_seq
         verdict = pool.policy.verdict(ident, pool.limit, now)
-        if pool.adapt is not None:
+        if pool.limiter.adaptive is not None:
             incident = verdict.why != "fit"
         wait_ms = verdict.wait_ms if retry_after_ms is None else max(retry_after_ms, 0)
         until = max(pool.paused_until, min(now + wait_ms, FOREVER))
@@ -86,8 +86,8 @@ class RateLimitHandler:
             until = max(pool.paused_until, now)
         if incident or (pause and until > pool.paused_until):
             self._record(ev.Paused(pool.kind, pool.id, until, "rate_limited", incident))
-        cap = pool.auto_cap if pool.cap.cap is None else pool.cap.cap
-        if pool.adapt is not None:
+        cap = pool.limiter.auto_cap if pool.cap.cap is None else pool.cap.cap
+        if pool.limiter.adaptive is not None:
             self._record(ev.Refused(pool.kind, pool.id, ident, verdict.why, verdict.level, verdict.limit, cap))
         elif incident and verdict.limit < pool.limit:
             self._record(ev.Reduced(pool.kind, pool.id, verdict.limit, cap))
@@ -99,7 +99,7 @@ class RateLimitHandler:
             return True
         held = state.held.get(ident)
         for pool, _ in held.needs if held is not None else ():
-            if pool.adapt is not None and pool.adapt.belief.unproven == ident:
+            if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven == ident:
                 return True
         return False
 
@@ -108,13 +108,13 @@ class RateLimitHandler:
 
     def accept_unproven(self, pool: Pool) -> None:
         """The provider accepted the one call of this pool whose level was not proven."""
-        assert pool.adapt is not None
-        belief = pool.adapt.belief
+        assert pool.limiter.adaptive is not None
+        belief = pool.limiter.adaptive.belief
         self._record(ev.Accepted(belief.unproven, pool.kind, pool.id, belief.calls[belief.unproven].level))
 
     def active(self, command: cmd.Active, now: int) -> None:
         self._backoffs.probe_succeeded(command.id)
         held = self._state.held.get(command.id)
         for pool, _ in held.needs if held is not None else ():
-            if pool.adapt is not None and pool.adapt.belief.unproven == command.id:
+            if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven == command.id:
                 self.accept_unproven(pool)

@@ -31,7 +31,7 @@ class UsageAnswerHandler:
 
     def questions(self, now: int) -> list[Pool]:
         """The pools whose provider should be asked now."""
-        return [pool for pool in self._state.gates if pool.upstream.wants(now) and pool.gated]
+        return [pool for pool in self._state.gates if pool.usage_gate.wants(now) and pool.gated]
 
     def askers(self, now: int) -> list[Ticket]:
         """The tickets whose processes should ask them."""
@@ -45,7 +45,7 @@ class UsageAnswerHandler:
         if command.count is not None and command.count < 0:
             raise BadRequest(f"{command.count} in flight at the provider: valid is 0 or more")
         for pool in self._state.gates:
-            if (pool.kind, pool.id, pool.upstream.asked_by) == (command.kind, command.pool, command.by):
+            if (pool.kind, pool.id, pool.usage_gate.asked_by) == (command.kind, command.pool, command.by):
                 self.answered(pool, command.count, command.error, now)
 
     def answered(self, pool: Pool, count: int | None, error: str, now: int) -> None:
@@ -53,18 +53,18 @@ class UsageAnswerHandler:
         self._record(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return
-        pool.upstream.room = UNLIMITED if count is None else max(pool.most_now(now) - count, 0)
+        pool.usage_gate.room = UNLIMITED if count is None else max(pool.limiter.with_probe(now) - count, 0)
         self._state.touch(pool)
         self._admission.admit_waiting(now)
-        pool.upstream.room = 0
+        pool.usage_gate.room = 0
 
     def due(self, pool: Pool, now: int) -> None:
         """The moment has come that was set for a pool: go on without an answer, or look again later."""
-        if now >= pool.upstream.lapses_at():
+        if now >= pool.usage_gate.lapses_at():
             self.answered(pool, None, _unanswered(pool), now)
         else:
             self._deadlines.watch_usage(pool, now)
 
 
 def _unanswered(pool: Pool) -> str:
-    return "no answer within 6 s" if pool.upstream.asked_by else "nobody asked within 6 s"
+    return "no answer within 6 s" if pool.usage_gate.asked_by else "nobody asked within 6 s"

@@ -87,7 +87,7 @@ def _is_within(name: str, candidate: Candidate, scope: str, family: str) -> bool
 
 def _is_tried(pool: Pool, ident: str) -> bool:
     """Whether this lease tries a level of the pool that nobody has proven."""
-    return bool(ident) and pool.adapt is not None and pool.adapt.belief.unproven == ident
+    return bool(ident) and pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven == ident
 
 
 def _is_refused(pool: Pool, now: int) -> bool:

@@ -111,7 +111,7 @@ class Admission:
     def _serve(self, pool: Pool, now: int) -> None:
         """The fast path: one pool changed and nothing else, so the first queue parked there enters if it can."""
         state = self._state
-        queue = pool.top(now)
+        queue = pool.first_admissible(now)
         if queue is not None:
             # `sole` is set when this pool is all that the queue needs; then there is nothing left to check.
             candidate, obstacles = queue.sole, NO_OBSTACLES
@@ -128,14 +128,14 @@ class Admission:
                 return
             # The next head needs the same. If the pool has no more room, the queue stays parked as it was.
             queue.parking, queue.timer_at = parking, timer_at
-            if pool.top(now) is not None:
+            if pool.first_admissible(now) is not None:
                 state.look_at(queue)
                 return
             state.fresh.clear()
             self._await_review(queue, queue.first(), now)
         del state.dirty[pool.key]
-        if pool.timer_at <= now or pool.looks_at < pool.timer_at:
-            self._watch(pool, pool.looks_at, now)
+        if pool.parking.timer_at <= now or pool.parking.look_at < pool.parking.timer_at:
+            self._watch(pool, pool.parking.look_at, now)
 
     def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
         """Whether a queue would be parked on this pool and no other, if the pool has no more room."""
@@ -162,7 +162,7 @@ class Admission:
             top = self._top(pool, now)
             if top is None:
                 del state.dirty[key]
-                self._watch(pool, pool.looks_at, now)
+                self._watch(pool, pool.parking.look_at, now)
             elif best is None or _is_before(top, best):
                 best = top
         if best is None or len(state.fresh) + len(state.dirty) == 1:
@@ -186,7 +186,9 @@ class Admission:
 
     def _top(self, pool: Pool, now: int, project: str | None = None) -> Queue | None:
         """The first queue (of a project) parked here that can enter; a queue that another pool blocks moves there."""
-        while (queue := pool.top(now) if project is None else pool.top_of(project, now)) is not None:
+        while (
+            queue := pool.first_admissible(now) if project is None else pool.first_admissible_of(project, now)
+        ) is not None:
             candidate, obstacles = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
             if candidate is not None:
                 return queue
@@ -215,8 +217,8 @@ class Admission:
 
     def _watch(self, pool: Pool, due: int, now: int) -> None:
         """Set a deadline for when time alone frees something in a pool that queues are parked on."""
-        if due < FOREVER and (pool.timer_at <= now or due < pool.timer_at):
-            pool.timer_at = due
+        if due < FOREVER and (pool.parking.timer_at <= now or due < pool.parking.timer_at):
+            pool.parking.timer_at = due
             heappush(self._deadlines.heap, (due, POOL, pool.key))
 
 
@@ -235,5 +237,5 @@ def _is_before(one: Queue, other: Queue) -> bool:
     keys = {pool.key for pool in other.pools}
     for pool in one.pools:
         if pool.key in keys:
-            return pool.rank(one) < pool.rank(other)
+            return pool.shares.rank(one) < pool.shares.rank(other)
     return by_age

@@ -30,8 +30,8 @@ class Grants:
         claimed = not from_queue or (ticket.holder == self._me and ticket.wake == self.address)
         if from_queue and candidate.gates:
             for pool in candidate.gates:
-                if pool.upstream.room < UNLIMITED:
-                    pool.upstream.room = 0  # one ticket for each answer
+                if pool.usage_gate.room < UNLIMITED:
+                    pool.usage_gate.room = 0  # one ticket for each answer
         ends_at = now + candidate.max_hold_ms if candidate.max_hold_ms else 0
         probes = self._probes(ticket, candidate) if state.backoffs else ()
         self._record(

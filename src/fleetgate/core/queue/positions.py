@@ -184,7 +184,7 @@ class _Stand:
         if at is not None and at.key in self.pools:
             self.name = at.id
             self.row = Row(at.key, self.blocks)
-            self.shares = ({project: share.start for project, share in at.shares.items()}, at.virtual)
+            self.shares = ({project: share.start for project, share in at.shares.projects.items()}, at.shares.virtual)
             self.start = _start_of(at, now)
         else:
             self.name = _model_of(queue)
@@ -222,7 +222,7 @@ def _may_be_in(row: Row, queue: Queue) -> bool:
 def _start_of(pool: Pool, now: int) -> tuple[int, int, int]:
     """When the first of a pool's row is expected to start, and after how long, for so many at once, the next: in ms."""
     wait_ms = min(max(pool.paused_until - now, 0), _ENDLESS_MS)
-    hold_ms = pool.hold_mean_ms if pool.holds else DEFAULT_HOLD_MS
+    hold_ms = pool.hold_times.mean_ms if pool.hold_times.count else DEFAULT_HOLD_MS
     return wait_ms, hold_ms + pool.cooldown_ms, pool.limit
 
 
@@ -291,13 +291,15 @@ class Pace(NamedTuple):
 
 
 def pace_of(pool: Pool | None, now: int) -> Pace | None:
-    if pool is None or not pool.holds or pool.limit >= UNLIMITED:
+    if pool is None or not pool.hold_times.count or pool.limit >= UNLIMITED:
         return None
     paused_ms = max(pool.paused_until - now, 0)
     if paused_ms > _ENDLESS_MS:
         return None
-    low_ms = max(pool.hold_mean_ms - pool.hold_dev_ms, 0) + pool.cooldown_ms
-    return Pace(paused_ms, low_ms, pool.hold_mean_ms + pool.hold_dev_ms + pool.cooldown_ms, pool.limit)
+    low_ms = max(pool.hold_times.mean_ms - pool.hold_times.deviation_ms, 0) + pool.cooldown_ms
+    return Pace(
+        paused_ms, low_ms, pool.hold_times.mean_ms + pool.hold_times.deviation_ms + pool.cooldown_ms, pool.limit
+    )
 
 
 def estimate(pace: Pace | None, position: int) -> tuple[int, int] | None:

@@ -48,19 +48,21 @@ class Reservations:
         blocking = self._blocking(queue, now)
         if not blocking or any(pool.key in kept for pool in blocking):
             return
-        slowest = max(blocking, key=lambda pool: pool.hold_mean_ms // pool.limit)
-        if slowest.reserved_for is None:
+        slowest = max(blocking, key=lambda pool: pool.hold_times.mean_ms // pool.limit)
+        if slowest.reservation is None:
             self._record(ev.Reserved(head.id, (*kept, slowest.key)))
 
     def _is_overtaken(self, queue: Queue, head: Ticket, now: int) -> bool:
         """Whether others passed this ticket in every pool that blocks it, and none of its pools is kept for others."""
         passed = False
         for pool, own_limit in queue.preferred.needs:
-            share = pool.share(queue.project)
-            if pool.reserved_for is not None:
+            share = pool.shares.of(queue.project)
+            if pool.reservation is not None:
                 return False
             if pool.blocks(queue.spec.slots, own_limit, queue, now):
-                passed = share.start < pool.virtual or (share.latest > head.order and share.latest_at > head.queued_at)
+                passed = share.start < pool.shares.virtual or (
+                    share.latest > head.order and share.latest_at > head.queued_at
+                )
                 if not passed:
                     return False
         return passed

@@ -61,9 +61,7 @@ class RuleEvents:
         """A person set this cap: what rate limits did to its pools is over."""
         for pool in self._state.pools.values():
             if pool.kind == kind and pool.cap.selector.text == selector:
-                pool.reduced = 0
-                if pool.adapt is not None:
-                    pool.adapt.forgive()
+                pool.limiter.forgive()
                 if pause:
                     pool.paused_until = 0
                     pool.pause_cause = ""
@@ -195,7 +193,7 @@ class RuleEvents:
         """Those who stand in a queue are no longer counted in its pools. Its project `waited` there."""
         for pool in queue.pools if queue.waiting else ():
             waited.add((pool.key, queue.project))
-            pool.shares[queue.project].waiting -= queue.waiting
+            pool.shares.projects[queue.project].waiting -= queue.waiting
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
         """Those who stand in a queue are counted in its pools; a project that `waited` there keeps its share as it
@@ -203,7 +201,7 @@ class RuleEvents:
         """
         for pool in queue.pools if queue.waiting else ():
             known = (pool.key, queue.project) in waited
-            share = pool.share(queue.project) if known else pool.settled(queue.project)
+            share = pool.shares.of(queue.project) if known else pool.shares.settled(queue.project)
             share.waiting += queue.waiting
 
     def _count_askers(self, pools: list[Pool]) -> None:
@@ -213,7 +211,7 @@ class RuleEvents:
             idents = state.roster.askers.get(pool.account, ())
             asking = [state.tickets[ident].spec for ident in idents] if pool.account else []
             number = sum(pool in state.queue(spec).pools for spec in asking)
-            pool.upstream.recount(number, state.at)
+            pool.usage_gate.recount(number, state.at)
 
     def _count_lease(self, ident: str, sign: int) -> None:
         for pool, _ in self._state.held[ident].needs:
@@ -230,18 +228,16 @@ class RuleEvents:
             return
         before, pool.cap = pool.cap, need.cap
         if (before.selector, before.cap, before.auto) != (need.cap.selector, need.cap.cap, need.cap.auto):
-            pool.reduced = 0  # a person changed this cap
-            if pool.adapt is not None:
-                pool.adapt.forgive()
+            pool.limiter.forgive()  # a person changed this cap
         if not need.cap.capped:
-            pool.reduced = pool.paused_until = 0
+            pool.limiter.reduced = pool.paused_until = 0
             pool.pause_cause = ""
         if need.cap.usage_gate:
             state.gates.append(pool)
-            if pool.upstream.askers and not (before.usage_gate and before.capped):
-                pool.upstream.begin(state.at)
+            if pool.usage_gate.askers and not (before.usage_gate and before.capped):
+                pool.usage_gate.begin(state.at)
         else:
-            pool.usage_timer_at = 0
+            pool.usage_gate.timer_at = 0
 
     def attach(self) -> None:
         """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
@@ -269,14 +265,14 @@ class RuleEvents:
     def _know_calls(self, pools: list[Pool]) -> None:
         """Those of these pools that learn are told which leases are there."""
         state = self._state
-        live: dict[str, dict[str, int]] = {pool.key: {} for pool in pools if pool.adapt is not None}
+        live: dict[str, dict[str, int]] = {pool.key: {} for pool in pools if pool.limiter.adaptive is not None}
         if live:
             for ident, lease in state.leases.items():
                 for pool, _ in state.held[ident].needs:
                     if pool.key in live:
                         live[pool.key][ident] = lease.ticket.spec.slots
         for key, calls in live.items():
-            adapt = state.pools[key].adapt
+            adapt = state.pools[key].limiter.adaptive
             assert adapt is not None
             adapt.know(calls, state.at)
 

@@ -42,7 +42,7 @@ class PoolEvents:
 
     def reduced(self, event: ev.Reduced, at: int) -> None:
         pool = self._pool_of(event)
-        pool.reduced = event.limit
+        pool.limiter.reduced = event.limit
         pool.refresh()
         self._state.review_reservations(at)
 
@@ -50,15 +50,15 @@ class PoolEvents:
 
     def accepted(self, event: ev.Accepted, at: int) -> None:
         pool = self._pool_of(event)
-        assert pool.adapt is not None, f"{pool.key} learns nothing"
-        pool.adapt.accepted(event.id, at)
+        assert pool.limiter.adaptive is not None, f"{pool.key} learns nothing"
+        pool.limiter.adaptive.accepted(event.id, at)
         pool.refresh()
         self._state.touch(pool)
 
     def refused(self, event: ev.Refused, at: int) -> None:
         pool = self._pool_of(event)
-        assert pool.adapt is not None, f"{pool.key} learns nothing"
-        pool.adapt.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
+        assert pool.limiter.adaptive is not None, f"{pool.key} learns nothing"
+        pool.limiter.adaptive.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
         pool.refresh()
         self._state.touch(pool)
         self._state.review_reservations(at)
@@ -71,12 +71,12 @@ class PoolEvents:
     # The usage gate.
 
     def usage_asked(self, event: ev.UsageAsked, at: int) -> None:
-        self._pool_of(event).upstream.asked(event.by, at)
+        self._pool_of(event).usage_gate.asked(event.by, at)
 
     def usage_answered(self, event: ev.UsageAnswered, at: int) -> None:
         pool = self._pool_of(event)
-        asked_at = pool.upstream.asked_at
-        pool.upstream.answered(event.count, event.error, at)
-        if pool.adapt is not None:
-            pool.adapt.answered(event.count, at, asked_at)
+        asked_at = pool.usage_gate.asked_at
+        pool.usage_gate.answered(event.count, event.error, at)
+        if pool.limiter.adaptive is not None:
+            pool.limiter.adaptive.answered(event.count, at, asked_at)
             pool.refresh()

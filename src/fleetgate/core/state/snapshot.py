@@ -9,7 +9,7 @@ from msgspec.structs import astuple, replace
 from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.core.limits.adaptive_state import Belief, Call
 from fleetgate.core.pools.pool import Pool
-from fleetgate.core.pools.usage_gate import Upstream
+from fleetgate.core.pools.usage_gate import UsageGate
 from fleetgate.core.state.snapshot_format import (
     FORMAT,
     BeliefRecord,
@@ -78,7 +78,7 @@ def fill(state: State, snapshot: Snapshot) -> None:
         _restore_pool(state, record)
     state.attach()
     for record in snapshot.pools:
-        _restore_upstream(state, record)
+        _restore_usage(state, record)
     for ident, keys in snapshot.reserved.items():
         state.reserve(state.tickets[ident], keys)
 
@@ -87,25 +87,25 @@ def _restore_pool(state: State, record: PoolRecord) -> None:
     pool = state.named(record.kind, record.pool)
     if pool is None:
         return  # nothing caps it any more
-    pool.cooling = list(record.cooling)  # sorted, so a heap
-    pool.cooling_slots = sum(slots for _, slots in pool.cooling)
+    pool.cooldown.restore(record.cooling)
     pool.paused_until, pool.pause_cause = record.paused_until, record.pause_cause
-    pool.incident_seq, pool.reduced, pool.virtual = record.incident_seq, record.reduced, record.virtual
+    pool.incident_seq, pool.limiter.reduced, pool.shares.virtual = record.incident_seq, record.reduced, record.virtual
     for project, share in record.shares.items():
-        own = pool.share(project)
+        own = pool.shares.of(project)
         own.start, own.debit = share.start, share.debit
         own.latest, own.latest_at = share.latest, share.latest_at
-    pool.holds, pool.hold_mean_ms, pool.hold_dev_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
-    if pool.adapt is not None and record.adapt is not None:
-        pool.adapt = AdaptiveLimit(_believed(record.adapt))
+    times = pool.hold_times
+    times.count, times.mean_ms, times.deviation_ms = record.holds, record.hold_mean_ms, record.hold_dev_ms
+    if pool.limiter.adaptive is not None and record.adapt is not None:
+        pool.limiter.adaptive = AdaptiveLimit(_believed(record.adapt))
         pool.refresh()
 
 
-def _restore_upstream(state: State, record: PoolRecord) -> None:
+def _restore_usage(state: State, record: PoolRecord) -> None:
     pool = state.named(record.kind, record.pool)
     if pool is not None and record.upstream is not None:
         for name in record.upstream.__struct_fields__:
-            setattr(pool.upstream, name, getattr(record.upstream, name))
+            setattr(pool.usage_gate, name, getattr(record.upstream, name))
 
 
 def _record(pool: Pool, now: int) -> PoolRecord | None:
@@ -116,30 +116,30 @@ def _record(pool: Pool, now: int) -> PoolRecord | None:
         project: ShareRecord(share.start, share.debit, share.latest, share.latest_at)
         if share.waiting
         else ShareRecord(share.start, share.debit, 0, 0)
-        for project, share in sorted(pool.shares.items())
-        if share.waiting or share.debit or share.start > pool.virtual
+        for project, share in sorted(pool.shares.projects.items())
+        if share.waiting or share.debit or share.start > pool.shares.virtual
     }
     record = PoolRecord(
         kind=pool.kind,
         pool=pool.id,
-        cooling=sorted(pool.cooling),
+        cooling=sorted(pool.cooldown.heap),
         paused_until=pool.paused_until if paused else 0,
         pause_cause=pool.pause_cause if paused else "",
         incident_seq=pool.incident_seq,
-        reduced=pool.reduced,
-        virtual=pool.virtual,
+        reduced=pool.limiter.reduced,
+        virtual=pool.shares.virtual,
         shares=shares,
-        holds=pool.holds,
-        hold_mean_ms=pool.hold_mean_ms,
-        hold_dev_ms=pool.hold_dev_ms,
-        upstream=_upstream_record(pool.upstream),
-        adapt=belief_record(pool.adapt.belief) if pool.adapt is not None else None,
+        holds=pool.hold_times.count,
+        hold_mean_ms=pool.hold_times.mean_ms,
+        hold_dev_ms=pool.hold_times.deviation_ms,
+        upstream=_usage_record(pool.usage_gate),
+        adapt=belief_record(pool.limiter.adaptive.belief) if pool.limiter.adaptive is not None else None,
     )
     return None if record == PoolRecord(pool.kind, pool.id) else record
 
 
-def _upstream_record(upstream: Upstream) -> UpstreamRecord | None:
-    record = UpstreamRecord(**{name: getattr(upstream, name) for name in UpstreamRecord.__struct_fields__})
+def _usage_record(gate: UsageGate) -> UpstreamRecord | None:
+    record = UpstreamRecord(**{name: getattr(gate, name) for name in UpstreamRecord.__struct_fields__})
     return None if record == UpstreamRecord() else record
 
 

@@ -32,7 +32,7 @@ class UpstreamRecord(Struct, omit_defaults=True):
     count: int | None = None
     error: str = ""
     answered_at: int = 0
-    lent: int = 0
+    granted: int = field(default=0, name="lent")
 
 
 class CallRecord(Struct, array_like=True, gc=False):

@@ -20,7 +20,7 @@ from fleetgate.core.events import Released
 from fleetgate.core.model_names import account_of, parse_model
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
-from fleetgate.core.pools.pool import Pool
+from fleetgate.core.pools.pool import Pool, Reservation
 from fleetgate.core.queue.queue import Candidate, Queue
 from fleetgate.core.queue.ticket_index import Roster
 from fleetgate.core.queue.waiting_jobs import Shelf
@@ -214,7 +214,7 @@ class State:
 
     def see(self, pool: Pool) -> None:
         """What was observed of a pool's host and of foreign agents."""
-        pool.auto_cap = self.auto_caps.get(pool.host, 1)
+        pool.limiter.auto_cap = self.auto_caps.get(pool.host, 1)
         pool.foreign = self.foreign_slots.get(pool.id, 0) if pool.kind == "agents" else 0
         pool.refresh()
 
@@ -277,9 +277,9 @@ class State:
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         project, asks = queue.project, ticket.asks
         for pool in queue.pools:
-            pool.settled(project).waiting += 1
+            pool.shares.settled(project).waiting += 1
             if asks and pool.account in asks:
-                pool.upstream.joined(self.at)
+                pool.usage_gate.joined(self.at)
         if queue.push(ticket):
             self.look_at(queue)
         if queue.waiting == 1:
@@ -295,10 +295,10 @@ class State:
             del self.standing[queue.spec]
         project, asks = queue.project, ticket.asks
         for pool in queue.pools:
-            pool.shares[project].waiting -= 1
+            pool.shares.projects[project].waiting -= 1
             if asks and pool.account in asks:
-                pool.upstream.left()
-                if pool.cap.usage_gate and not pool.upstream.askers:
+                pool.usage_gate.left()
+                if pool.cap.usage_gate and not pool.usage_gate.askers:
                     self.touch(pool)  # nobody can ask any more: the others go by the slots that are free
         if ticket.id in self.reserved:
             self.unreserve(ticket.id)
@@ -387,7 +387,7 @@ class State:
             ticket, model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
         )
         for pool, _ in candidate.needs:
-            pool.lend(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
+            pool.grant_slots(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
         if new is None:
             self._step_back(ticket, queue)
         else:
@@ -442,8 +442,8 @@ class State:
         if ticket.job:
             self.shelf.put(ticket, at)
         for pool, _ in candidate.needs:
-            pool.give_back(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
-            pool.upstream.freed(at, 0)
+            pool.undo_grant(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
+            pool.usage_gate.freed(at, 0)
             self.touch(pool)
 
     def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
@@ -460,8 +460,8 @@ class State:
         outcome = event.outcome if type(event) is Released else "reclaimed"
         candidate = self.held.pop(ident)
         for pool, _ in candidate.needs:
-            pool.take_back(ident, slots, project, settle_ms, held_ms, outcome, at)
-            if (pool.parked or pool.reserved_for is not None) and not pool.stays_full(at):
+            pool.release_slots(ident, slots, project, settle_ms, held_ms, outcome, at)
+            if (pool.parking.lots or pool.reservation is not None) and not pool.stays_full(at):
                 self.touch(pool)
         holds, key = self.holds, candidate.hold_key
         known = holds.get(key)
@@ -476,8 +476,8 @@ class State:
     def touch(self, pool: Pool) -> None:
         """Something changed in a pool: those who stand there are to be looked at."""
         self.dirty[pool.key] = pool
-        if pool.reserved_for is not None:
-            self.look_at(pool.reserved_for)
+        if pool.reservation is not None:
+            self.look_at(pool.reservation.queue)
 
     def _reserved(self, event: ev.Reserved, at: int) -> None:
         self.reserve(self.tickets[event.id], event.pools)
@@ -487,16 +487,14 @@ class State:
         queue = self.queue(ticket.spec)
         needs = [(pool, own_limit) for pool, own_limit in queue.preferred.needs if pool.key in keys]
         for pool, own_limit in needs:
-            pool.reserved_for = queue
-            pool.reserved_slots = ticket.spec.slots
-            pool.reserved_own = own_limit
+            pool.reservation = Reservation(queue, own_limit)
         if needs:
             self.reserved[ticket.id] = tuple(pool.key for pool, _ in needs)
 
     def unreserve(self, ident: str) -> None:
         for key in self.reserved.pop(ident, ()):
             pool = self.pools[key]
-            pool.reserved_for = None
+            pool.reservation = None
             self.touch(pool)
 
     def review_reservations(self, at: int) -> None:

@@ -41,15 +41,15 @@ def explain(pool: Pool, now: int) -> Explanation:
         pool=pool.id,
         kind=pool.kind,
         on_429=pool.cap.on_429,
-        cap=pool.auto_cap if pool.cap.auto else pool.cap.cap,
+        cap=pool.configured_cap,
         limit=None if pool.limit >= UNLIMITED else pool.limit,
         in_flight=pool.used,
-        cooling=pool.cooling_slots,
+        cooling=pool.cooldown.slots,
     )
-    if pool.adapt is None:
+    if pool.limiter.adaptive is None:
         said.sentences = [_not_learned(pool)]
     else:
-        _learned(said, pool.adapt, pool, now)
+        _learned(said, pool.limiter.adaptive, pool, now)
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else " by a person"
         said.sentences.insert(0, f"It is paused{why}: nobody new enters.")
@@ -86,7 +86,7 @@ def _learned(said: Explanation, adapt: AdaptiveLimit, pool: Pool, now: int) -> N
         _of_probe(adapt, said.next_probe_at, now),
     ]
     if pool.gated:
-        count = "unknown" if pool.upstream.count is None else str(pool.upstream.count)
+        count = "unknown" if pool.usage_gate.count is None else str(pool.usage_gate.count)
         said.sentences.append(
             f"Who waits in the queue is let in by the provider's own count, not by ours; it is {count} now."
         )

@@ -103,12 +103,12 @@ def _listed(pool: Pool) -> bool:
     if not pool.cap.capped:
         return False
     shadowed = pool.cap.source == "built-in" and pool.cap.selector.scope == "model" and not pool.used
-    return not shadowed or bool(pool.paused_until) or any(share.waiting for share in pool.shares.values())
+    return not shadowed or bool(pool.paused_until) or any(share.waiting for share in pool.shares.projects.values())
 
 
 def _pool_view(pool: Pool, now: int) -> PoolView:
     pool.occupied(now)
-    cap = pool.auto_cap if pool.cap.auto else pool.cap.cap
+    cap = pool.configured_cap
     return PoolView(
         pool=pool.id,
         kind=pool.kind,
@@ -118,25 +118,25 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         cap=cap,
         limit=None if pool.limit >= UNLIMITED else pool.limit,
         in_flight=pool.used,
-        cooling=pool.cooling_slots,
+        cooling=pool.cooldown.slots,
         foreign=pool.foreign,
-        queued=sum(share.waiting for share in pool.shares.values()),
+        queued=sum(share.waiting for share in pool.shares.projects.values()),
         paused_until=pool.paused_until if pool.paused_until > now else None,
         pause_cause=pool.pause_cause if pool.paused_until > now else "",
         cooldown_ms=pool.cooldown_ms,
         on_429=pool.cap.on_429,
         auto=pool.cap.auto,
-        auto_reduced=pool.is_reduced,
-        auto_reduced_from=cap if pool.is_reduced else None,
+        auto_reduced=pool.limiter.is_reduced,
+        auto_reduced_from=cap if pool.limiter.is_reduced else None,
         source=pool.cap.source,
         name=pool.cap.name,
-        reserved=pool.reserved_for is not None,
+        reserved=pool.reservation is not None,
         upstream=_upstream_view(pool) if pool.cap.usage_gate else None,
     )
 
 
 def _upstream_view(pool: Pool) -> UpstreamView:
-    upstream = pool.upstream
+    upstream = pool.usage_gate
     return UpstreamView(upstream.count, upstream.answered_at or None, upstream.error, upstream.asked_by)
 
 

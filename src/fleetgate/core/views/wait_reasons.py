@@ -61,7 +61,7 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
             "behind", f"{ahead} ahead in the queue" if ahead else "others are ahead in the queue", model=model
         )
     pool, own_limit = blocking[0]
-    limit = pool.limit_for(own_limit) if own_limit else pool.limit
+    limit = pool.limiter.limit_for(own_limit) if own_limit else pool.limit
     code, text, known_until = _of_pool(pool, own_limit, limit, slots, until, now)
     pools = [pool.id] if len(blocking) == 1 else [each.id for each, _ in blocking]
     shown = None if limit >= UNLIMITED else limit
@@ -102,7 +102,7 @@ def of_job_aside(ticket: Ticket) -> Reason:
 
 
 def _of_usage(pool: Pool, model: str) -> Reason:
-    count, limit = pool.upstream.count, pool.limit
+    count, limit = pool.usage_gate.count, pool.limit
     if count is None:
         text = f"{pool.account} is being asked how many are in flight there"
     elif count >= limit:
@@ -156,7 +156,7 @@ def opens_at(state: State, queue: Queue, now: int) -> int:
 
 def limit_of(pool: Pool, own_limit: int) -> int | None:
     """The limit in force for a request; None: unlimited."""
-    limit = pool.limit_for(own_limit)
+    limit = pool.limiter.limit_for(own_limit)
     return None if limit >= UNLIMITED else limit
 
 
@@ -168,11 +168,12 @@ def _of_pool(pool: Pool, own_limit: int, limit: int, slots: int, until: int, now
     in_use = pool.used + pool.foreign
     if in_use + slots > limit:
         return pool.cap.reason, _full(pool, in_use, limit, own_limit), None
-    level = in_use + pool.cooling_slots + slots
+    level = in_use + pool.cooldown.slots + slots
     if level > limit:
         return "cooling", f"{pool.id}: a slot is cooling down", until if until < NEVER else None
-    if pool.adapt is not None and not pool.adapt.admits(level, limit, now, pool.used, pool.cooling_slots):
-        text = f"{pool.id}: {pool.adapt.belief.proven} of {limit} at once are proven; one call at a time tries one more"
+    adaptive = pool.limiter.adaptive
+    if adaptive is not None and not adaptive.admits(level, limit, now, pool.used, pool.cooldown.slots):
+        text = f"{pool.id}: {adaptive.belief.proven} of {limit} at once are proven; one call at a time tries one more"
         return "proving", text, None
     return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
 

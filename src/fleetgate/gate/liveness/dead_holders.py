@@ -88,7 +88,7 @@ def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | 
             continue  # judged by its client's renewals
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
-    gone.update(pool.upstream.asked_by for pool in state.gates if is_gone(pool.upstream.asked_by))
+    gone.update(pool.usage_gate.asked_by for pool in state.gates if is_gone(pool.usage_gate.asked_by))
     for process, tickets in state.roster.processes.items():
         if is_gone(process) and not all(state.tickets[ident].renew_ms for ident in tickets):
             gone.add(process)

@@ -153,4 +153,4 @@ def _sites(state: State) -> Iterable[str]:
     for process in list(state.roster.processes):
         yield process_identity.site_of(process)
     for pool in list(state.gates):
-        yield process_identity.site_of(pool.upstream.asked_by)
+        yield process_identity.site_of(pool.usage_gate.asked_by)
