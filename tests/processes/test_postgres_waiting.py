@@ -227,7 +227,7 @@ def test_who_has_much_to_read_reads_it_without_the_lock(
     feed = other.replica._feed
 
     def noting(engine: Engine, commits: list[Commit]) -> None:
-        if other.log._locked:  # type: ignore[attr-defined]
+        if other.log.session.is_locked:  # type: ignore[attr-defined]
             with_lock.append(len(commits))
         feed(engine, commits)
 

@@ -15,11 +15,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from fleetgate.log.continuity import Row
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
 from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
-from fleetgate.log.postgres.log import MOVED_TO, PostgresLog
-from fleetgate.log.postgres.row_codec import Row, rows_of
+from fleetgate.log.postgres.log import PostgresLog
+from fleetgate.log.postgres.row_codec import bytes_of, rows_of, text_of
+from fleetgate.log.postgres.session import MOVED_TO
 from fleetgate.log.postgres.url import Address
 from fleetgate.log.protocol import Stored, StoreError, StoreMoved
 from fleetgate.log.sqlite.log import SqliteLog
@@ -121,30 +123,30 @@ class SqliteSource:
 class PostgresSource:
     def __init__(self, url: str) -> None:
         self._log = PostgresLog(url)
-        self._closed = ""
+        self._session = self._log.session
 
     def lock(self) -> None:
         self._log.lock()
-        self._log._link.ask("SET LOCAL idle_in_transaction_session_timeout = 0")
+        self._session.connection.ask("SET LOCAL idle_in_transaction_session_timeout = 0")
 
     def rows(self, after: int, limit: int) -> list[Row]:
-        return rows_of(self._log._ask(sql.READ.format(ns=self._log._ns, number=after + 1, limit=limit))[0])
+        return rows_of(self._session.ask(sql.READ.format(ns=self._session.namespace, number=after + 1, limit=limit))[0])
 
     def sides(self) -> list[SideRow]:
-        found = self._log._ask(
-            f"SELECT tbl, key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {self._log._ns}"
+        found = self._session.ask(
+            f"SELECT tbl, key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {self._session.namespace}"
         )[0]
-        values = [
-            [(found.get_value(row, column) or b"").decode() for column in range(3)] for row in range(found.ntuples)
+        value = found.get_value
+        return [
+            (text_of(value(row, 0)), text_of(value(row, 1)), bytes_of(value(row, 2))) for row in range(found.ntuples)
         ]
-        return [(table, key, bytes.fromhex(value)) for table, key, value in values]
 
     def snapshot(self) -> Stored | None:
         return self._log.snapshot()
 
     def close_for_good(self, to: str) -> None:
-        said = self._log._link.literal(f"{MOVED_TO}{to}")
-        self._log._link.ask(f"UPDATE fleetgate.namespaces SET closed = {said} WHERE id = {self._log._ns}; COMMIT")
+        link, ns = self._session.connection, self._session.namespace
+        link.ask(f"UPDATE fleetgate.namespaces SET closed = {link.literal(MOVED_TO + to)} WHERE id = {ns}; COMMIT")
 
     def close(self) -> None:
         self._log.close()

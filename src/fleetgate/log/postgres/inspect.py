@@ -1,7 +1,8 @@
-"""What a PostgreSQL store is like, for `fleetgate store` and `fleetgate doctor`. Changes nothing."""
+"""Facts about a PostgreSQL store, for `fleetgate store`, `fleetgate doctor` and messages. Changes nothing."""
 
 from __future__ import annotations
 
+import os
 from time import monotonic
 
 from msgspec import Struct
@@ -9,9 +10,18 @@ from msgspec import Struct
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.postgres import migrations
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.postgres.connection import ConnectionLost, ServerConnection, StatementRefused, explain, explain_lost
+from fleetgate.log.postgres.connection import (
+    ConnectionLost,
+    ServerConnection,
+    StatementRefused,
+    connect,
+    escaping,
+    explain,
+    explain_lost,
+)
 from fleetgate.log.postgres.listener import reaches
 from fleetgate.log.postgres.url import Address
+from fleetgate.log.protocol import StoreError
 
 _LOOK = """SELECT current_setting('server_version'),
     (SELECT value FROM fleetgate.meta WHERE key = 'version'), (SELECT value FROM fleetgate.meta WHERE key = 'oldest'),
@@ -82,3 +92,21 @@ def _namespace(link: ServerConnection) -> int:
     numbers, found = link.ask(f"{migrations.NUMBERS}; SELECT id FROM fleetgate.namespaces WHERE name = {name}")
     migrations.check(link.address, numbers)
     return int(found.get_value(0, 0) or 0) if found.ntuples else 0
+
+
+def lock_owner(address: Address) -> int | None:
+    """The pid of the process on this host that holds the write lock, as far as the server tells."""
+    try:
+        conn = connect(address)
+    except (ConnectionLost, StoreError):
+        return None
+    try:
+        name = escaping(conn)(address.namespace.encode()).decode()
+        for (said,) in conn.execute(sql.OWNER.format(name=name)):
+            pid, _, host = str(said).removeprefix("fleetgate ").partition("@")
+            return int(pid) if pid.isdigit() and os.uname().nodename.startswith(host) else None
+    except Exception:
+        return None
+    finally:
+        conn.close()
+    return None

@@ -32,7 +32,7 @@ def channel(namespace: int) -> str:
     return f"fleetgate_{namespace}"
 
 
-class Listener:
+class NoticeListener:
     """What is told to a namespace. Close it."""
 
     def __init__(self, address: Address, namespace: int) -> None:
@@ -48,7 +48,7 @@ class Listener:
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<Listener at {self._address.shown}>"
+        return f"<NoticeListener at {self._address.shown}>"
 
     def fileno(self) -> int:
         """To select on; -1 when closed."""

@@ -1,17 +1,16 @@
-"""What the server says in rows, and the rows that are written beside the log."""
+"""Rows of the server as values here, and values beside the log as statements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from fleetgate.log.continuity import Row
 from fleetgate.log.postgres import sql as sql
-from fleetgate.log.protocol import Position, SideWrite
+from fleetgate.log.protocol import SideWrite
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
-
-Row = tuple[int, str, int, int, int | None, str]  # of the log: number, id, time, seq, due, events
 
 
 def rows_of(found: PGresult) -> list[Row]:
@@ -32,10 +31,6 @@ def rows_of(found: PGresult) -> list[Row]:
     return rows
 
 
-def position_of(row: Row) -> Position:
-    return Position(row[0], row[1], row[3])
-
-
 def text_of(value: bytes | None) -> str:
     return (value or b"").decode()
 
@@ -44,7 +39,7 @@ def bytes_of(value: bytes | None) -> bytes:
     return bytes.fromhex(text_of(value))
 
 
-def side_writes(ns: int, side: Sequence[SideWrite], literal: Callable[[str], str]) -> str:
+def side_statements(ns: int, side: Sequence[SideWrite], literal: Callable[[str], str]) -> str:
     """The statements that write these; of two writes to one key the last counts."""
     last = {(write.table, write.key): write.value for write in side}
     kept, gone = [], []
