@@ -1,5 +1,5 @@
-"""Measurements: `make bench`, or `make bench engine wake` for some of them. Never part of the tests.
+"""The benchmarks: `make bench` runs all of them, `make bench engine wake` some. They are not part of the tests.
 
-Every figure stands beside a baseline taken in the same run, since these machines are noisy: compare the ratios.
-docs/benchmarks.md keeps the figures with the command that gives them.
+Every figure comes with a baseline of the same run, because machines are noisy: compare the ratios. docs/benchmarks.md
+keeps the figures, each with the command that measures it.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…]`: run all measurements, or those named, and print a table."""
+"""`python -m benchmarks [NAME…]`: run all benchmarks, or the named ones, and print a table."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sys
 
 from benchmarks import (
     adapt,
-    classifying,
     contention,
     engine,
     gate,
     http,
     jobs,
-    loading,
-    passing,
+    log_load,
+    output_copy,
+    output_signals,
     postgres,
     proxy,
     queue,
-    start,
-    waiting,
+    run_start,
+    waiting_memory,
     wakeup,
 )
 from benchmarks.report import Row, environment, table
@@ -28,11 +28,11 @@ ALL = {
     "gate": gate.measure,
     "contention": contention.measure,
     "wake": wakeup.measure,
-    "start": start.measure,
-    "waiting": waiting.measure,
-    "loading": loading.measure,
-    "passing": passing.measure,
-    "classifying": classifying.measure,
+    "run": run_start.measure,
+    "memory": waiting_memory.measure,
+    "load": log_load.measure,
+    "copy": output_copy.measure,
+    "signals": output_signals.measure,
     "http": http.measure,
     "jobs": jobs.measure,
     "queue": queue.measure,
@@ -45,7 +45,7 @@ ALL = {
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in ALL]
     if unknown:
-        print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(ALL)}", file=sys.stderr)
+        print(f"no such benchmark: {', '.join(unknown)}; benchmarks: {', '.join(ALL)}", file=sys.stderr)
         return 64
     print(environment())
     rows: list[Row] = []

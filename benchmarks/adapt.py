@@ -124,7 +124,7 @@ def _speed_of_all() -> Row:
 
 
 def _cost() -> Row:
-    """All that the policy is asked and told of one call."""
+    """All queries and reports of one call to the policy."""
     adapt = AdaptiveLimit()
     adapt.configure(50, explore=False, fixed_lag_ms=None)
     calls = 20_000

@@ -1,4 +1,4 @@
-"""What the proxy is compared with: the same parts, uvicorn and aiohttp, that pass a request on and decide nothing."""
+"""A bare proxy to compare with: uvicorn and aiohttp pass each request on and decide nothing."""
 
 from __future__ import annotations
 

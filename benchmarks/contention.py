@@ -1,4 +1,4 @@
-"""Eight processes that decide on one store as fast as they can: how long does one decision take?"""
+"""The time of one decision while eight processes decide on one store as fast as they can."""
 
 from __future__ import annotations
 

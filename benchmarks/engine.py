@@ -1,4 +1,4 @@
-"""The pure engine: acquire + release over three pools, with nobody waiting and with 100,000 in the queue."""
+"""The pure engine: acquire + release over three pools, with an empty queue and with 100,000 tickets in it."""
 
 from __future__ import annotations
 

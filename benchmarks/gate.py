@@ -1,4 +1,4 @@
-"""The library gate on SQLite: one at a time and 64 tasks at once, beside bare appends to the same kind of table."""
+"""The library gate on SQLite: one task and 64 tasks at once, compared with bare appends to the same kind of table."""
 
 from __future__ import annotations
 

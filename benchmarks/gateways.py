@@ -1,6 +1,6 @@
-"""What benchmarks/proxy.py compares: Fleetgate's proxy, the same parts without decisions, nginx, LiteLLM.
+"""The proxies that benchmarks/proxy.py compares: Fleetgate's, the same parts without decisions, nginx and LiteLLM.
 
-Each is one process on a core of its own, in front of the same provider. What is not installed is said, not measured.
+Each is one process on its own core, in front of the same provider. A sentence names what is not installed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def pin(core: int) -> None:
 def _process(
     command: list[str], environ: dict[str, str] | None = None, *, read: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Without `read` nobody reads what it prints: a pipe would fill up, and it would stand still."""
+    """Without `read`, its output goes to no pipe: a full pipe that no process reads would stop it."""
     out = subprocess.PIPE if read else subprocess.DEVNULL
     process = subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.DEVNULL, preexec_fn=lambda: pin(1))
     try:

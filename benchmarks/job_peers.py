@@ -1,8 +1,8 @@
-"""Peers of jobs, in the same run: task-spooler (`tsp`) and huey on SQLite, each as its own documentation has it.
+"""Job queues to compare with: task-spooler (`tsp`) and huey on SQLite, each used as its documentation says.
 
-All run the same job, which writes down when it started: `sh -c 'date +%s%N >> FILE'`. They do not do the same: tsp
-keeps its queue in memory alone, huey runs functions of a program that it must import, and neither knows of caps shared
-with others. What is not installed is left out with a sentence.
+All run the same job, which records when it started: `sh -c 'date +%s%N >> FILE'`. They do less: tsp keeps its queue in
+memory only, huey runs functions of a program that it imports, and neither has caps that others share. A sentence names
+what is not installed.
 """
 
 from __future__ import annotations

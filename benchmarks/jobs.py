@@ -1,6 +1,6 @@
-"""Jobs: submitting in a batch and one by one, how soon one starts when a slot is free; and with 100,000 queued.
+"""Jobs: the rate of submission in a batch and one by one, the time until a job starts, and both with 100,000 queued.
 
-The baseline of one by one is what a synced commit of one row costs SQLite on this disk. Peers are in job_peers.py.
+The baseline of one by one is a synced commit of one row in SQLite on this disk. job_peers.py has other job queues.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Prefect:
     def pairs_a_second(self, tasks: int, seconds: float, *, kept: bool) -> float:
         """Slots taken and given back by so many tasks of one process.
 
-        By the book, `concurrency(…)`, each of them makes an HTTP client anew. With `kept` one client is used for all,
+        By the book, `concurrency(…)`, each makes a new HTTP client. With `kept` all use one client,
         by its own methods: that is what the server can do.
         """
         return float(self._ask(CLIENT, str(tasks), str(seconds), "kept" if kept else "by the book"))

@@ -1,8 +1,8 @@
-"""The proxy, where every request is a decision over three pools, committed to SQLite: against the provider itself,
-against the same parts without any decision, against nginx and LiteLLM where they are installed. The load is on one
-core, what is measured on another, where there are two.
+"""The proxy, where every request is a decision over three pools, committed to SQLite. It is compared with the provider
+itself, with the same parts without decisions, and with nginx and LiteLLM where they are installed. The load runs on one
+core and the proxy on another, if there are two.
 
-`FLEETGATE_BENCH_SMALL=1` only looks whether it works.
+`FLEETGATE_BENCH_SMALL=1` only checks that it works.
 """
 
 from __future__ import annotations

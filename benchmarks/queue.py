@@ -1,4 +1,4 @@
-"""What a decision costs that has nothing to do with those who wait, beside the same with an empty queue."""
+"""The cost of a decision that does not concern the waiting tickets, compared with the same at an empty queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How measurements are told: what, the figure, a baseline of the same run, their ratio, and what we want to reach."""
+"""The table of results: what was measured, the figure, a baseline of the same run, and the goal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def environment() -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """A Markdown table, to be pasted into docs/benchmarks.md."""
-    lines = ["| what | measured | baseline in the same run | reach |", "| --- | --- | --- | --- |"]
+    """A Markdown table for docs/benchmarks.md."""
+    lines = ["| what | measured | baseline in the same run | goal |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.figure} | {row.baseline} | {row.reach} |" for row in rows]
     return "\n".join(lines)
 
 
 def best_of(times: int, work: Callable[[], None]) -> float:
-    """Seconds of the quickest of several runs: the one that was disturbed least."""
+    """The seconds of the fastest of several runs, which was disturbed least."""
     durations = []
     for _ in range(times):
         began = perf_counter()

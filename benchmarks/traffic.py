@@ -1,4 +1,4 @@
-"""For benchmarks/proxy.py: a provider that answers at once, and clients that ask without pause; little code in both.
+"""A provider that answers at once and clients that send without pause, both small, for benchmarks/proxy.py.
 
 Bodies with `"stream":true` are answered as an event stream, in as many events and with such pauses as the path says:
 `/stream/EVENTS/PAUSE_MS`.

@@ -1,4 +1,4 @@
-"""A release in one process until the waiter in another goes on, beside a bare datagram between two processes."""
+"""The time from a release in one process until a waiter in another continues, compared with a bare datagram."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start-up with 100,000 tickets in the log: from its snapshot, and for comparison from its events."""
+"""The start with 100,000 tickets in the log: from its snapshot, compared with a start from its events."""
 
 from __future__ import annotations
 

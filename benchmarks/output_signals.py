@@ -1,9 +1,9 @@
-"""What reading an agent's output costs: 100 MB of its records through a pipe, with a `Reader` beside the copying and
-without one; and the whole way through the runner, beside the same child at a bare pipe.
+"""The cost of reading an agent's output: 100 MB of records through a pipe, copied with and without a `Reader`, and the
+whole way through the runner compared with a bare pipe.
 
-Three children: one that writes blocks that are ready made, as fast as a pipe takes them (the hardest case for whoever
-stands between), one that makes each record and writes it at once, as an agent does, and one that prints them through a
-buffer. On a machine that is busy with other things, look at the medians and the processor time: the rest is chance.
+There are three children. One writes prepared blocks as fast as the pipe takes them, which is the hardest case for the
+process between. One makes each record and writes it at once, as an agent does. One prints records through a buffer. On
+a busy machine, look at the medians and the processor time: the other figures vary too much.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def pass_through(child: str, feed: Callable[[int, bytes], None] | None) -> tuple
         data = os.read(source, BLOCK)
         began, worked = perf_counter(), process_time()
         while data:
-            os.write(sink, data)  # first: nobody waits for the reading
+            os.write(sink, data)  # first: the copy does not wait for the reader
             if feed is not None:
                 feed(1, data)
             data = os.read(source, BLOCK)

@@ -1,4 +1,4 @@
-"""100 MB of JSON lines from a child, read on the way by the runner, beside the same child at a bare pipe."""
+"""100 MB of JSON lines from a child through the runner, compared with the same child at a bare pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fleetgate run` adds to a command, beside a bare start of the same Python."""
+"""The time that `fleetgate run` adds to a command, compared with a bare start of the same Python."""
 
 from __future__ import annotations
 
