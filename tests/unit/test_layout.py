@@ -176,3 +176,11 @@ def test_the_layers_of_the_architecture_are_those_that_import_linter_checks():
     rows = re.findall(r"^\| ((?:`[\w/.]+`(?:, )?)+) \|", table, re.MULTILINE)
     written = [{name.rstrip("/").removesuffix(".py") for name in re.findall(r"`([\w/.]+)`", row)} for row in rows]
     assert written == checked
+
+
+def test_the_stranger_test_names_files_that_exist():
+    page = (ROOT / "tools" / "stranger_test.md").read_text()
+    paths = re.findall(r"^\| \d+ \| .+ \| `([\w/]+\.py)` \|$", page, re.MULTILINE)
+    assert len(paths) == len(set(paths)) == 60
+    missing = [path for path in paths if not (PACKAGE / path).exists()]
+    assert not missing, f"tools/stranger_test.md names {missing}"
