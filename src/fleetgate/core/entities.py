@@ -7,6 +7,8 @@ same host, whether that very process still lives (see gate/liveness/process_iden
 
 from msgspec import Struct, field
 
+from fleetgate.core.ticket_states import HELD, PASSED_OVER, STALLED, UNASSIGNED, WAITING
+
 
 class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     """What decides which pools a request needs. Equal specs of one project share a queue."""
@@ -52,6 +54,15 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     confirm: bool = False  # of a job: when its turn comes it is held until somebody approves it (SPEC J5)
     held: bool = False  # its turn came, and nobody has approved it yet
     not_before: int = 0  # of a job that failed: no worker may offer to run it earlier
+
+    @property
+    def state(self) -> str:
+        """One of ticket_states.STATES."""
+        if not self.away:
+            return STALLED if self.stalled_at else WAITING
+        if not self.job:
+            return PASSED_OVER
+        return HELD if self.held else UNASSIGNED
 
 
 class Lease(Struct, omit_defaults=True, gc=False):

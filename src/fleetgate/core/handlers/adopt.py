@@ -19,6 +19,7 @@ from fleetgate.core.handlers.request_validation import RequestValidator
 from fleetgate.core.model_names import shown
 from fleetgate.core.queue.order import MAX_PRIORITY, order_key
 from fleetgate.core.state.state import State
+from fleetgate.core.ticket_states import PASSED_OVER
 
 
 class AdoptHandler:
@@ -95,7 +96,7 @@ class AdoptHandler:
     def _make_waiting(self, ticket: Ticket, old: Ticket) -> None:
         """Bring the ticket that the log still has for this process into the queue, so that it can be granted."""
         if not ticket.job:
-            if ticket.away:
+            if ticket.state == PASSED_OVER:
                 self._record(ev.Asked(ticket.id))
             return
         if not ticket.away:

@@ -15,6 +15,7 @@ from fleetgate.core.entities import Ticket
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.state.state import State
+from fleetgate.core.ticket_states import UNASSIGNED
 
 FINAL = ("succeeded", "failed", "cancelled", "expired", "lost")
 
@@ -31,7 +32,7 @@ class JobHandler:
         if ticket.spec.host and ticket.spec.host != command.host:
             raise BadRequest(f"{ticket.id} runs on {ticket.spec.host} only, not on {command.host}")
         live = self._state.sessions.get((command.host, ticket.session), ticket.id)
-        if ticket.away and not ticket.held and now >= ticket.not_before and live == ticket.id:
+        if ticket.state == UNASSIGNED and now >= ticket.not_before and live == ticket.id:
             self._record(ev.Offered(ticket.id, command.holder, command.host, command.wake, command.asks))
 
     def withdraw(self, command: cmd.Withdraw, now: int) -> None:

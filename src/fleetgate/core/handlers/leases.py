@@ -18,6 +18,7 @@ from fleetgate.core.pools import blame
 from fleetgate.core.pools.backoff import CAUSES
 from fleetgate.core.pools.usage_gate import WITHDRAWN
 from fleetgate.core.state.state import State
+from fleetgate.core.ticket_states import PASSED_OVER
 
 
 class LeaseHandler:
@@ -43,7 +44,7 @@ class LeaseHandler:
             ticket = self._state.tickets.get(command.id)
             if ticket is None or ticket.job:
                 raise NotFound(f"no lease {command.id}: it was reclaimed or never granted")
-            if ticket.away:
+            if ticket.state == PASSED_OVER:
                 self._record(ev.Asked(command.id))
         elif command.holder and command.holder != lease.ticket.holder:
             raise NotFound(f"no lease {command.id} of this process: it is another's by now")

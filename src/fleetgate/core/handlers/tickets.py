@@ -10,6 +10,7 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import shown
 from fleetgate.core.queue.order import MAX_PRIORITY, order_key
 from fleetgate.core.state.state import State
+from fleetgate.core.ticket_states import PASSED_OVER
 
 
 class TicketHandler:
@@ -21,7 +22,7 @@ class TicketHandler:
 
     def ask(self, command: cmd.Ask, now: int) -> None:
         ticket = self._state.tickets.get(command.id)
-        if ticket is not None and ticket.away and not ticket.job:
+        if ticket is not None and ticket.state == PASSED_OVER:
             self._record(ev.Asked(command.id))
 
     def cancel(self, command: cmd.Cancel, now: int) -> None:

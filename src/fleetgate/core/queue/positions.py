@@ -26,6 +26,7 @@ from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.queue.waiting_jobs import Entry
 from fleetgate.core.state.state import DEFAULT_HOLD_MS, State
+from fleetgate.core.ticket_states import UNASSIGNED
 from fleetgate.core.views.wait_reasons import of_job_aside, reason_for, reason_of_job
 
 _ENDLESS_MS = 10**11  # a pause until somebody resumes
@@ -233,7 +234,7 @@ def _starts_aside_ms(ticket: Ticket, now: int) -> int:
 
 def _takes_part(ticket: Ticket, now: int) -> bool:
     """Whether a ticket has a position: it asks, or would if a worker had a hand for it."""
-    return not ticket.away or (ticket.job and not ticket.held and ticket.not_before <= now)
+    return not ticket.away or (ticket.state == UNASSIGNED and ticket.not_before <= now)
 
 
 def _age(ticket: Ticket) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from fleetgate.core.entities import Spec, Ticket
+from fleetgate.core.ticket_states import UNASSIGNED
 
 _MOST_STALE = 64
 
@@ -76,7 +77,7 @@ class Shelf:
         while self._later and self._later[0][0] <= now:
             _, ident = heappop(self._later)
             ticket = self._tickets.get(ident)
-            if ticket is not None and _waits(ticket):
+            if ticket is not None and ticket.state == UNASSIGNED:
                 self.put(ticket, now)
 
     def next_due(self) -> int | None:
@@ -96,10 +97,6 @@ class Shelf:
     def _standing(self, spec: Spec, entry: Entry) -> Ticket | None:
         """The ticket of an entry, if that is still its place."""
         ticket = self._tickets.get(entry[2])
-        if ticket is None or not _waits(ticket) or ticket.spec != spec:
+        if ticket is None or ticket.state != UNASSIGNED or ticket.spec != spec:
             return None
         return ticket if (ticket.order, ticket.arrival) == entry[:2] else None
-
-
-def _waits(ticket: Ticket) -> bool:
-    return ticket.job and ticket.away and not ticket.held
