@@ -41,7 +41,7 @@ def transitions(state: State, events: list[ev.Event], at: int) -> Iterator[Trans
         for ident in before.keys() | after.keys():
             source, target = before.get(ident, NEW), after.get(ident, GONE)
             if source != target:
-                yield source, event.__struct_config__.tag, target
+                yield source, str(event.__struct_config__.tag), target
 
 
 class Play:
