@@ -10,7 +10,7 @@ import pytest
 
 from fleetgate.core import events as ev
 from fleetgate.gate.providers.credentials import WELL_KNOWN
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS, SONNET, GPT = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6", "openai/gpt-5"
 SECRET = "sk-ant-oat01-verysecretindeed"

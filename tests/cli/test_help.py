@@ -17,7 +17,7 @@ from click.shell_completion import ShellComplete
 from fleetgate.cli import completion_values
 from fleetgate.cli.click_group import COMMANDS, SECTIONS, group
 from fleetgate.cli.suggestions import TRIED
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 FLEETGATE = Path(sys.executable).with_name("fleetgate")
 OPUS = "anthropic/claude-opus-4-6"

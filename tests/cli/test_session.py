@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fleetgate.gate import agent_sessions
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 

@@ -10,7 +10,7 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 FLEET = """
 id = "mine"

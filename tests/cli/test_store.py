@@ -19,7 +19,7 @@ from fleetgate.log.postgres import copy_store, migrations
 from fleetgate.log.postgres import url as postgres_url
 from fleetgate.log.protocol import START, SideWrite, StoreError
 from fleetgate.log.sqlite.log import SqliteLog
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 

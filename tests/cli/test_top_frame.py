@@ -18,7 +18,7 @@ from fleetgate.cli.top.terminal import Display, painted
 from fleetgate.cli.top.trend import Trend
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 SIZES = [(60, 24), (100, 30), (160, 50)]

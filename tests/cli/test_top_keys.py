@@ -12,7 +12,7 @@ from fleetgate.cli.top.selection import QUIT, Ui, Wish
 from fleetgate.cli.top.snapshot import Snapshot, snapshot
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 

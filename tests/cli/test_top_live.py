@@ -12,7 +12,7 @@ from fleetgate.cli.top.terminal import Display, Line
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.log.protocol import StoreError
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 Step = tuple[Callable[[str], bool], Callable[[], object]]

@@ -13,7 +13,7 @@ from fleetgate.log import open_log
 from fleetgate.log.memory import MemoryLog, MemoryStore
 from fleetgate.log.protocol import START, Log, Position, SideWrite
 from fleetgate.log.sqlite.log import SqliteLog
-from tests.lending_node import LendingNode
+from tests.pooling_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import backup, fresh_store
 

@@ -19,7 +19,7 @@ from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_store, output_files
 from fleetgate.jobs.output_files import Reader
 from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, is_alive, kill_if_there
-from tests.processes.jobbing import Jobs, hands_of
+from tests.processes.job_fleet import Jobs, hands_of
 
 pytestmark = pytest.mark.processes
 

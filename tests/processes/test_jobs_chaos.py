@@ -22,7 +22,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs import job_store, state_machine
 from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import PYTHON, Fleet, Run, is_alive, kill_if_there
-from tests.processes.jobbing import Jobs, hands_of
+from tests.processes.job_fleet import Jobs, hands_of
 
 pytestmark = pytest.mark.processes
 

@@ -17,7 +17,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.notify.delivery import Teller
 from tests.processes.fleet import FLEETGATE, Fleet
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 
 pytestmark = pytest.mark.processes
 

@@ -21,7 +21,7 @@ from fleetgate.log.postgres import PostgresLog
 from tests.postgres_server import USER, NoServer, Server
 from tests.postgres_stores import migrate
 from tests.processes.fleet import FLEETGATE, Fleet, Run
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 from tests.processes.test_postgres_hosts import MODEL, adopted, cap, host
 
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]

@@ -8,7 +8,7 @@ import pytest
 
 from fleetgate.core import events as ev
 from tests.processes.fleet import FLEETGATE, Fleet, Run
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 
 pytestmark = pytest.mark.processes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.test_runner_helpers import (
+from tests.processes.runner_wrapper import (
     is_stopped,
     keys_not_ignored,
     kill_if_there,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.test_runner_helpers import (
+from tests.processes.runner_wrapper import (
     RECORDER,
     is_stopped,
     keys_not_ignored,

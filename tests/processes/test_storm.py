@@ -24,7 +24,7 @@ from fleetgate.jobs import job_store, state_machine
 from tests.postgres_server import NoServer, Server
 from tests.postgres_stores import migrate
 from tests.processes.fleet import FLEETGATE, Fleet, Run, is_alive, kill_if_there
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 
 pytestmark = pytest.mark.processes
 

@@ -15,7 +15,7 @@ from fleetgate.core.entities import Spec
 from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs.blocking_api import BlockingJobs
 from fleetgate.present.json.jobs import JobFilter
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 SECRET = "S3cr3tV4lueXYZ"
 WORDS = ["sh", "-c", "true", "x", "--api-key", SECRET, f"sk-ant-{SECRET}", f"OPENAI_API_KEY={SECRET}"]

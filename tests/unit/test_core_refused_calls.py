@@ -8,7 +8,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.pools.backoff import LINGER_MS
 from fleetgate.core.views.wait_reasons import opens_at
-from tests.unit.test_core_backoffs import Gate
+from tests.unit.test_core_backoff import Gate
 
 OPUS, OLD, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-opus-4-1", "anthropic/claude-sonnet-4-6"
 FAMILY = "anthropic/claude-opus-*"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetgate.core import events as ev
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 NOW_MS = 1_700_000_000_000
 SECRET = "s3cr3t-do-not-show"

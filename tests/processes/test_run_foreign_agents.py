@@ -10,7 +10,7 @@ import pytest
 
 from fleetgate.core import events as ev
 from tests.processes.fleet import FLEETGATE, Fleet, Run, is_alive
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 from tests.timed import within
 
 pytestmark = pytest.mark.processes

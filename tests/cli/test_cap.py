@@ -12,7 +12,7 @@ import pytest
 
 from fleetgate.core import events as ev
 from fleetgate.log.sqlite.log import SqliteLog
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 

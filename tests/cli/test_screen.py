@@ -19,7 +19,7 @@ from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.present.text import count, span, spans
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 LISTINGS = (("status",), ("queue",), ("ps",), ("capacity", "-m", OPUS), ("history",), ("metrics",), ("doctor",))

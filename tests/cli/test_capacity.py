@@ -8,7 +8,7 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS, SONNET = "anthropic/claude-opus-4-6", "anthropic/claude-sonnet-4-6"
 

@@ -11,7 +11,7 @@ from fleetgate.core.entities import Rule, Spec
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
 from fleetgate.present.run_statistics import percentile
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 HOUR_MS = 3_600_000

@@ -19,7 +19,7 @@ from fleetgate.core.errors import InternalError
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.log.sqlite.log import SqliteLog
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 # Takes the write lock, says so, and stops or waits.
 HOLDER = """

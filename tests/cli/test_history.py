@@ -20,7 +20,7 @@ from fleetgate.core.entities import Reason, Rule, Spec, Ticket
 from fleetgate.log.sqlite.log import SqliteLog
 from fleetgate.present.event_text import TYPES, event_json, sentence
 from fleetgate.present.log_time import LogTimes
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic@work/claude-opus-4-6"
 ME = "box|boot|1|42|7"

@@ -10,7 +10,7 @@ import pytest
 from fleetgate.core import events as ev
 from fleetgate.jobs import job_store
 from tests.processes.fleet import FLEETGATE, Fleet, Run
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 from tests.processes.test_hosts import BEAT_S, host
 from tests.processes.test_hosts import start_node as start_node_of
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.runner_wrapper import is_stopped, kill_if_there, noted, recorder, runs, state_of, wait_for
 from tests.processes.test_runner_child import STEPS, all_gone
-from tests.processes.test_runner_helpers import is_stopped, kill_if_there, noted, recorder, runs, state_of, wait_for
 from tests.processes.test_runner_terminal import slept_through
 
 pytestmark = [

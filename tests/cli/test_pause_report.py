@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleetgate.core import events as ev
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 

@@ -10,7 +10,7 @@ from fleetgate.core.entities import Spec, Ticket
 from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.state.state import State
 from fleetgate.present.name_lookup import find_id, kind_for, pool_target
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 FILE = """
 [agents]

@@ -12,7 +12,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.gate.liveness import process_identity
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 KEYS = {"id", "model", "kind", "slots", "pools", "holder", "child_pid", "command", "granted_at", "age_s"}
 OPUS = "anthropic/claude-opus-4-6"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.processes.fleet import Fleet, Run
-from tests.processes.jobbing import Jobs
+from tests.processes.job_fleet import Jobs
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.log.sqlite.log import SqliteLog
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 KEYS = {
     "pool", "kind", "selector", "account", "host", "cap", "limit", "in_flight", "cooling", "foreign", "queued",

@@ -10,7 +10,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 KEYS = {
     "id", "position", "models", "kind", "slots", "priority", "project", "since", "queued_at", "expires_at", "reason",

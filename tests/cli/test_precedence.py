@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetgate.core import events as ev
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 NOW_MS = 1_700_000_000_000

@@ -29,7 +29,7 @@ from fleetgate.gate.node import connection_pool, pooled_connection, protocol
 from fleetgate.gate.replica.replica import Replica
 from fleetgate.log.postgres import PostgresLog
 from fleetgate.log.protocol import START, TransactionLost
-from tests.lending_node import LendingNode
+from tests.pooling_node import LendingNode
 from tests.postgres_server import Server
 from tests.postgres_stores import admin, fresh_store
 from tests.processes.fleet import FLEETGATE, Fleet, Run

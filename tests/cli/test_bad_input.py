@@ -12,7 +12,7 @@ import click
 import pytest
 
 from fleetgate.cli.click_group import group
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 COMMANDS = (
     "acquire",

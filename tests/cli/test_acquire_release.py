@@ -14,7 +14,7 @@ from fleetgate.cli.commands.release import OUTCOMES
 from fleetgate.core import events as ev
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
-from tests.cli.changing import Cli, opened
+from tests.cli.command_line import Cli, opened
 
 OPUS = "anthropic/claude-opus-4-6"
 ME = str(os.getpid())

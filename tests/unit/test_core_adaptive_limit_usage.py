@@ -11,7 +11,7 @@ from fleetgate.core.limits.adaptive_tuning import LOOK_MS, REORDER_MS
 from fleetgate.core.pools.pool import SHORT_MS
 from fleetgate.core.pools.usage_gate import ANSWER_MS, APART_MS
 from fleetgate.core.views.limit_explanation import explain
-from tests.unit.test_core_adapt import START, Calls
+from tests.unit.test_core_adaptive_limit import START, Calls
 
 SPEC = Spec(models=("umans/coder",), kind="requests")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.limits.adaptive_tuning import FRESH_MS, HASTE_MS, LAG_MS, REORDER_MS, SHORT_HASTE_MS, SHORT_MS
-from tests.unit.test_core_adapt import Calls
+from tests.unit.test_core_adaptive_limit import Calls
 
 CALL_MS = 100
 
