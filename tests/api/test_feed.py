@@ -11,9 +11,9 @@ import pytest
 
 from fleetgate.api.events import feed as feeds
 from fleetgate.api.events import sse as streams
-from fleetgate.api.events.feed import Batch, Feed, FeedEvent, Listener, Notice
+from fleetgate.api.events.feed import Batch, Feed, FeedEvent, FeedListener, Notice
 from fleetgate.api.events.sse import Stream
-from fleetgate.api.history_reader import Archive
+from fleetgate.api.history_reader import HistoryReader
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
 from fleetgate.gate.library.gate_core import GateCore
@@ -33,7 +33,7 @@ class Service:
     def __init__(self, gate: ServiceGate) -> None:
         self.gate = gate
         self.feed = Feed(gate)
-        self.archive = Archive(gate)
+        self.archive = HistoryReader(gate)
 
 
 class Wire:
@@ -204,7 +204,7 @@ async def test_q2_trouble_with_the_store_is_told_once_and_the_stream_goes_on(mon
 
 async def test_h2_a_listener_keeps_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(feeds, "_MOST_PENDING", 2)
-    listener = Listener(0)
+    listener = FeedListener(0)
     for seq in (1, 2, 3, 4):
         listener.tell(Batch([FeedEvent(seq, "x", b"")]))
     assert listener.behind

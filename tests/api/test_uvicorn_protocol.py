@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fleetgate.api.http.uvicorn_protocol import Idle, Together
+from fleetgate.api.http.uvicorn_protocol import BufferedTransport, IdleTimer
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -28,7 +28,7 @@ class Transport:
 
 async def test_h2_head_and_body_are_written_together():
     wire = Transport()
-    together = Together(wire, asyncio.get_running_loop())
+    together = BufferedTransport(wire, asyncio.get_running_loop())
     together.write(HEAD)
     together.write(b"{}")
     await asyncio.sleep(0)
@@ -38,7 +38,7 @@ async def test_h2_head_and_body_are_written_together():
 
 async def test_h2_a_head_whose_body_is_not_there_yet_is_written_in_the_next_turn():
     wire = Transport()
-    together = Together(wire, asyncio.get_running_loop())
+    together = BufferedTransport(wire, asyncio.get_running_loop())
     together.write(HEAD)
     assert wire.done == []
     await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def test_h2_a_head_whose_body_is_not_there_yet_is_written_in_the_next_turn
 
 async def test_h2_a_head_is_written_before_parts_that_are_written_as_they_are():
     wire = Transport()
-    together = Together(wire, asyncio.get_running_loop())
+    together = BufferedTransport(wire, asyncio.get_running_loop())
     together.write(HEAD)
     together.writelines((b"1", b"2"))
     await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_h2_a_head_is_written_before_parts_that_are_written_as_they_are():
 
 async def test_h2_a_head_is_written_before_its_connection_is_closed():
     wire = Transport()
-    together = Together(wire, asyncio.get_running_loop())
+    together = BufferedTransport(wire, asyncio.get_running_loop())
     together.write(HEAD)
     together.close()
     await asyncio.sleep(0)
@@ -67,7 +67,7 @@ async def _idle_for(moments: list[tuple[float, str]], after_s: float, until_s: f
     """When a connection was ended that was used like this; None: it was not by then."""
     loop = asyncio.get_running_loop()
     began, ended = loop.time(), loop.create_future()
-    idle = Idle(loop, after_s, lambda: ended.set_result(loop.time() - began))
+    idle = IdleTimer(loop, after_s, lambda: ended.set_result(loop.time() - began))
     for at, what in moments:
         loop.call_at(began + at, getattr(idle, what))
     await asyncio.wait([ended], timeout=until_s)

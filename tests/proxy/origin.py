@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from fleetgate.proxy.http_client.connection import Request, Response
-from fleetgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client.connection import UpstreamRequest, UpstreamResponse
+from fleetgate.proxy.http_client.pool import UpstreamConnections
 
 PATIENCE_S = 60.0
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -99,12 +99,12 @@ def answering(data: bytes, then: str = "") -> Behaviour:
 
 
 @asynccontextmanager
-async def asking(behave: Behaviour) -> AsyncIterator[tuple[Origin, Pool]]:
+async def asking(behave: Behaviour) -> AsyncIterator[tuple[Origin, UpstreamConnections]]:
     """A server and its client. At the end the client closes; no task and no connection may stay behind."""
     tasks, sockets = asyncio.all_tasks(), _sockets()
     origin = Origin(behave)
     server = await asyncio.start_server(origin.serve, "127.0.0.1", 0, limit=1 << 20)
-    pool = Pool(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    pool = UpstreamConnections(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     try:
         yield origin, pool
         await pool.close()
@@ -137,17 +137,19 @@ def head(method: str = "POST", size: int | None = 2, *more: str) -> bytes:
     return "\r\n".join([f"{method} /x HTTP/1.1", "host: h", length, *more, "", ""]).encode()
 
 
-async def ask(pool: Pool, method: str = "POST", body: bytes = b"{}") -> Response:
+async def ask(pool: UpstreamConnections, method: str = "POST", body: bytes = b"{}") -> UpstreamResponse:
     async with asyncio.timeout(PATIENCE_S):
-        return await pool.ask(Request(method.encode(), head(method, len(body)), body))
+        return await pool.send(UpstreamRequest(method.encode(), head(method, len(body)), body))
 
 
-async def ask_in_pieces(pool: Pool, pieces: AsyncIterator[bytes], size: int | None = None) -> Response:
+async def ask_in_pieces(
+    pool: UpstreamConnections, pieces: AsyncIterator[bytes], size: int | None = None
+) -> UpstreamResponse:
     async with asyncio.timeout(PATIENCE_S):
-        return await pool.ask(Request(b"POST", head("POST", size), b"", pieces))
+        return await pool.send(UpstreamRequest(b"POST", head("POST", size), b"", pieces))
 
 
-async def read(response: Response) -> bytes:
+async def read(response: UpstreamResponse) -> bytes:
     """All of a body."""
     parts = []
     async with asyncio.timeout(PATIENCE_S):

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fleetgate.proxy.http_client.connection import Disconnected, NotHttp, Request
-from fleetgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client.connection import Disconnected, NotHttp, UpstreamRequest
+from fleetgate.proxy.http_client.pool import UpstreamConnections
 from tests.proxy.origin import CHUNKED, OK, WHOLE, Wire, answering, ask, ask_in_pieces, asking, head, read
 
 MB = 1 << 20
@@ -151,7 +151,7 @@ async def test_what_comes_when_nobody_asked_ends_the_connection() -> None:
         await wire.body()
         await wire.say(WHOLE)
         await asyncio.sleep(0.05)
-        await wire.say(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        await wire.say(b"HTTP/1.1 408 UpstreamRequest Timeout\r\nContent-Length: 0\r\n\r\n")
 
     async with asking(behave) as (origin, pool):
         await read(await ask(pool))
@@ -460,10 +460,10 @@ async def test_a_server_that_answers_before_it_is_asked_has_answered(stays: bool
         writer.close()
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        pool = Pool(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        pool = UpstreamConnections(urlsplit(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         connection = await pool._connect()
         await asyncio.sleep(pause_s)
-        response = await connection.ask(Request(b"POST", head(), b"{}"))
+        response = await connection.send_and_wait_for_head(UpstreamRequest(b"POST", head(), b"{}"))
         assert (response.status, await read(response)) == (503, b"busy")
         assert not pool.idle, "what comes next would be taken for the next answer"
         await pool.close()

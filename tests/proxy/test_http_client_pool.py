@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from fleetgate.proxy.http_client import pool as http_client_pool
-from fleetgate.proxy.http_client.connection import CannotConnect, Disconnected, Request
-from fleetgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client.connection import CannotConnect, Disconnected, UpstreamRequest
+from fleetgate.proxy.http_client.pool import UpstreamConnections
 from tests.proxy.origin import WHOLE, Wire, answering, ask, asking, head, read
 
 
@@ -55,7 +55,7 @@ async def test_of_several_addresses_the_next_is_tried_beside_one_that_does_not_a
 async def test_no_connection_in_time_is_a_time_out(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client_pool, "CONNECT_S", 0.2)
     with pytest.raises(TimeoutError, match=r"no connection within 0\.2 s"):
-        await ask(Pool(urlsplit(f"http://127.0.0.1:{deaf}")))
+        await ask(UpstreamConnections(urlsplit(f"http://127.0.0.1:{deaf}")))
 
 
 async def test_a_tls_handshake_that_is_not_answered_is_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ async def test_a_tls_handshake_that_is_not_answered_is_a_time_out(monkeypatch: p
 
     monkeypatch.setattr(http_client_pool, "CONNECT_S", 0.3)
     async with asking(silent) as (_, plain):
-        pool = Pool(urlsplit(f"https://127.0.0.1:{plain.port}"))
+        pool = UpstreamConnections(urlsplit(f"https://127.0.0.1:{plain.port}"))
         with pytest.raises(TimeoutError):
             await ask(pool)
 
@@ -75,23 +75,23 @@ async def test_a_tls_handshake_that_is_not_answered_is_a_time_out(monkeypatch: p
 )
 async def test_one_that_cannot_be_reached_says_why(url: str, says: str) -> None:
     with pytest.raises(CannotConnect, match=f"(?i){says}"):
-        await ask(Pool(urlsplit(url)))
+        await ask(UpstreamConnections(urlsplit(url)))
 
 
 async def test_a_server_of_plain_http_is_no_server_of_tls() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.write(b"HTTP/1.1 400 Bad UpstreamRequest\r\n\r\n")
         writer.close()
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         with pytest.raises(CannotConnect, match="no TLS: WRONG_VERSION_NUMBER"):
-            await ask(Pool(urlsplit(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
+            await ask(UpstreamConnections(urlsplit(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
 
 
 async def test_one_who_is_cancelled_while_it_connects_leaves_nothing(deaf: int) -> None:
     async with asking(answering(WHOLE)):
-        task = asyncio.create_task(ask(Pool(urlsplit(f"http://127.0.0.1:{deaf}"))))
+        task = asyncio.create_task(ask(UpstreamConnections(urlsplit(f"http://127.0.0.1:{deaf}"))))
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -133,11 +133,11 @@ async def test_after_close_nothing_is_kept() -> None:
         assert pool.idle == 0
 
 
-async def _after_one_answer(pool: Pool, again: bytes, twice: bool) -> bytes:
+async def _after_one_answer(pool: UpstreamConnections, again: bytes, twice: bool) -> bytes:
     """The answer to a second request, by the connection of the first."""
     await read(await ask(pool))
     async with asyncio.timeout(60):
-        return await read(await pool.ask(Request(b"POST", head(), again), twice=twice))
+        return await read(await pool.send(UpstreamRequest(b"POST", head(), again), twice=twice))
 
 
 async def test_a_call_that_meets_a_closing_connection_is_sent_by_another() -> None:
@@ -156,7 +156,7 @@ async def test_a_call_that_meets_a_closing_connection_is_sent_by_another() -> No
         assert await _after_one_answer(pool, b"{}", twice=True) == b"ok"
         assert (origin.connections, origin.asked) == (2, 3)
         with pytest.raises(Disconnected):
-            await pool.ask(Request(b"POST", head(), b"{}"))
+            await pool.send(UpstreamRequest(b"POST", head(), b"{}"))
         assert origin.connections == 2, "what must not arrive twice is not sent twice"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetgate.proxy import returning_clients
-from fleetgate.proxy.returning_clients import Places
+from fleetgate.proxy.returning_clients import ReturningClients
 from tests.proxy.proxied import CHAT, Proxied
 
 KEY = "x-api-key: mine\r\n"
@@ -44,7 +44,7 @@ def _request(**changed: Any) -> Any:
         "candidates": {"m": None},
         "body": SimpleNamespace(kept=True, data=data),
         "since": 1000,
-        "asked": SimpleNamespace(sent=sent),
+        "headers": SimpleNamespace(sent=sent),
         "route": SimpleNamespace(provider="fake"),
         **dict.fromkeys(("account", "secret", "client", "project"), "a"),
         "trusted": True,
@@ -73,7 +73,7 @@ def _request(**changed: Any) -> Any:
     ids=str,
 )
 def test_another_caller_or_another_request_gets_nothing(changed: dict[str, Any]) -> None:
-    kept = Places()
+    kept = ReturningClients()
     kept.keep(_request())
     assert kept.take(_request(**changed)) == 0
     assert kept.take(_request()) == 1000
@@ -83,7 +83,7 @@ def test_another_caller_or_another_request_gets_nothing(changed: dict[str, Any])
 def test_places_are_kept_for_a_while_and_no_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(returning_clients, "monotonic", lambda: now[0])
-    kept = Places()
+    kept = ReturningClients()
     for number in range(returning_clients.MOST + 10):
         kept.keep(_request(data=b"%d" % number))
     assert len(kept) == returning_clients.MOST

@@ -16,7 +16,7 @@ from time import monotonic
 import pytest
 
 from fleetgate.api.http import connection_limits
-from fleetgate.proxy.http_client.connection import Connection, NotHttp, Request
+from fleetgate.proxy.http_client.connection import Connection, NotHttp, UpstreamRequest
 from tests.api.served import PATIENCE_S, Served
 
 HURRIED = """
@@ -236,7 +236,9 @@ async def ask_provider(endless: bytes) -> None:
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(lambda: Connection(loop, lambda _: None, lambda _: None), host, port)
     try:
-        response = await connection.ask(Request(b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+        response = await connection.send_and_wait_for_head(
+            UpstreamRequest(b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        )
         while await response.readany():
             pass
     finally:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from fleetgate.proxy.errors import ClientGone
-from fleetgate.proxy.request_body import Body, Store, model_in, model_in_path, path_with_model, with_model
+from fleetgate.proxy.request_body import BodyMemory, RequestBody, model_in, model_in_path, path_with_model, with_model
 
 JSON = b"application/json"
 FORM = b"multipart/form-data; boundary=xx"
 
 
-def _body(*parts: bytes, left: bool = False, store: Store | None = None) -> Body:
+def _body(*parts: bytes, left: bool = False, store: BodyMemory | None = None) -> RequestBody:
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     if left:
         messages.append({"type": "http.disconnect"})
@@ -24,7 +24,7 @@ def _body(*parts: bytes, left: bool = False, store: Store | None = None) -> Body
     async def receive() -> dict[str, Any]:
         return messages.pop(0)
 
-    return Body(receive, store or Store())
+    return RequestBody(receive, store or BodyMemory())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_x3_of_a_body_only_the_model_is_replaced(said: bytes) -> None:
     assert model_in(body, JSON) == 'a "new"/one'
 
 
-async def _read(body: Body) -> Body:
+async def _read(body: RequestBody) -> RequestBody:
     await body.read()
     return body
 
@@ -100,7 +100,7 @@ def test_x1_what_names_no_model_names_none(said: bytes) -> None:
 
 def test_of_a_large_body_the_beginning_tells_the_model() -> None:
     async def large(start: bytes) -> str:
-        body = _body(start, b"x" * 100, b"}", store=Store(each=64))
+        body = _body(start, b"x" * 100, b"}", store=BodyMemory(each=64))
         await body.read()
         assert (body.whole, body.kept) == (False, False)
         found = model_in(body, JSON)
@@ -115,7 +115,7 @@ def test_of_a_large_body_the_beginning_tells_the_model() -> None:
 
 def test_what_is_kept_of_bodies_is_counted_and_forgotten() -> None:
     async def some() -> None:
-        store = Store()
+        store = BodyMemory()
         whole, gone = _body(b"12", b"345", store=store), _body(b"67", left=True, store=store)
         await whole.read()
         assert store.kept == 5

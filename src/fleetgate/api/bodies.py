@@ -19,14 +19,14 @@ Seconds = Annotated[float, Meta(ge=0, le=100_000_000)]
 Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
 
 
-class Body(Struct, forbid_unknown_fields=True):
+class JsonBody(Struct, forbid_unknown_fields=True):
     pass
 
 
 # The line and leases.
 
 
-class NamedBody(Body):
+class NamedBody(JsonBody):
     """A body that names a selector, a pool or a backoff: other names of a provider mean the same."""
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class NamedBody(Body):
                 setattr(self, field, canonical(text))
 
 
-class AskBody(Body):
+class AcquireBody(JsonBody):
     """What `fleetgate acquire` says on its command line, and how this client will be heard of."""
 
     models: Annotated[list[Name], Meta(max_length=20)] = []
@@ -87,7 +87,7 @@ class RenewAnswer(Struct):
     ends_at: Time | None
 
 
-class ReleaseBody(Body):
+class ReleaseBody(JsonBody):
     outcome: Outcome | None = None
     retry_after_s: Seconds | None = None
     force: bool = False
@@ -102,7 +102,7 @@ class ReleaseAnswer(Struct):
     entered: int
 
 
-class CancelBody(Body):
+class CancelBody(JsonBody):
     ids: Annotated[list[Name], Meta(min_length=1, max_length=1000)]
 
 
@@ -110,7 +110,7 @@ class CancelAnswer(Struct):
     cancelled: list[str]
 
 
-class BumpBody(Body):
+class BumpBody(JsonBody):
     priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
 
 
@@ -157,7 +157,7 @@ class HoldersAnswer(Struct):
 # Caps.
 
 
-class Was(Struct):
+class PreviousCap(Struct):
     """A cap as it was before: enough to undo."""
 
     cap: int | None
@@ -179,7 +179,7 @@ class CapBody(NamedBody):
 
 class CapAnswer(CapRow):
     entered: int
-    was: Was | None
+    was: PreviousCap | None
 
 
 class CapsAnswer(Struct):
@@ -196,7 +196,7 @@ class CapRemovedAnswer(Struct):
     kind: str
     cap: int | None
     entered: int
-    was: Was | None
+    was: PreviousCap | None
 
 
 class CapResetAnswer(Struct):
@@ -206,10 +206,10 @@ class CapResetAnswer(Struct):
     auto: bool
     source: str | None
     entered: int
-    was: Was | None
+    was: PreviousCap | None
 
 
-class ImportBody(Body):
+class ImportBody(JsonBody):
     text: Annotated[str, Meta(max_length=60_000)]
 
 
@@ -274,7 +274,7 @@ class ResumeAnswer(Struct):
     entered: int
 
 
-class DrainBody(Body):
+class DrainBody(JsonBody):
     host: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     end: bool = False
 
@@ -302,7 +302,7 @@ class ClearedAnswer(Struct):
     entered: int
 
 
-class SelectBody(Body):
+class SelectBody(JsonBody):
     models: Annotated[list[Name], Meta(max_length=20)] = []
     rotate: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
 

@@ -18,7 +18,7 @@ _SPELL = 200  # events
 _LONGEST_REST_S = 0.01
 
 
-class Archive:
+class HistoryReader:
     """Reads the gate's log, one reader after another."""
 
     def __init__(self, gate: ServiceGate) -> None:

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from fleetgate.api.app import build
 from fleetgate.api.http.connection_limits import LOOK_S, most_connections, raise_open_files
-from fleetgate.api.http.proxy_mount import Other
-from fleetgate.api.http.uvicorn_protocol import Protocol
-from fleetgate.api.jobs.threads import Jobs
+from fleetgate.api.http.proxy_mount import MountedApp
+from fleetgate.api.http.uvicorn_protocol import ClientProtocol
+from fleetgate.api.jobs.threads import BlockingJobs
 from fleetgate.api.routes.dashboard_files import FILES
 from fleetgate.api.security.request_guard import Access
 from fleetgate.api.security.tokens import Tokens, find_token, make_token, token_path
@@ -42,7 +42,7 @@ from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreMoved
 from fleetgate.log.store_url import local_folder
 
-MakeOther = Callable[[ServiceGate, Access, str], Other]  # with the folder of the service's files
+MakeMountedApp = Callable[[ServiceGate, Access, str], MountedApp]  # with the folder of the service's files
 
 GRACEFUL_S = 5
 _BACKLOG = 2048
@@ -64,8 +64,8 @@ class Options(Struct):
 def serve(
     options: Options,
     loaded: Loaded | None,
-    beside: MakeOther | None = None,
-    jobs: Jobs | None = None,
+    beside: MakeMountedApp | None = None,
+    jobs: BlockingJobs | None = None,
     on_ready: Callable[[], None] | None = None,
     go_after: Callable[[StoreMoved], None] | None = None,
     workers_trouble: Callable[[], str] = str,
@@ -104,8 +104,8 @@ async def _run(
     loaded: Loaded | None,
     environment: Environment,
     folder: str,
-    beside: MakeOther | None,
-    jobs: Jobs | None,
+    beside: MakeMountedApp | None,
+    jobs: BlockingJobs | None,
     on_ready: Callable[[], None] | None,
     workers_trouble: Callable[[], str],
 ) -> int:
@@ -156,7 +156,7 @@ def build_config(service: Service) -> uvicorn.Config:
     app, quick = build(service, connections, most)
     config = uvicorn.Config(
         app,
-        http=Protocol,
+        http=ClientProtocol,
         loop="uvloop",
         ws="none",
         lifespan="off",

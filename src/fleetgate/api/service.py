@@ -14,9 +14,9 @@ from fleetgate import __version__
 from fleetgate.api.answer_cache import AnswerCache
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import Feed
-from fleetgate.api.history_reader import Archive
-from fleetgate.api.http.proxy_mount import Other
-from fleetgate.api.jobs.threads import Jobs, JobsDesk
+from fleetgate.api.history_reader import HistoryReader
+from fleetgate.api.http.proxy_mount import MountedApp
+from fleetgate.api.jobs.threads import BlockingJobs, JobThreads
 from fleetgate.api.leases.acquire_command import AcquireCommands
 from fleetgate.api.metrics.prometheus import Counters
 from fleetgate.api.metrics.time_series import Series
@@ -46,7 +46,7 @@ class Service:
         access: Access,
         loaded: Loaded | None,
         environment: Environment,
-        jobs: Jobs | None = None,
+        jobs: BlockingJobs | None = None,
     ) -> None:
         self.gate = gate
         self.access = access
@@ -61,12 +61,12 @@ class Service:
         self.series = Series(gate, self.feed, f"{state_folder()}/series.json" if gate.folder else "")
         self.asking = AcquireCommands(gate)
         self.shared = AnswerCache(gate)
-        self.archive = Archive(gate)
-        self.jobs = JobsDesk(jobs, gate, self.shared, access.may_submit)
+        self.archive = HistoryReader(gate)
+        self.jobs = JobThreads(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
         self.workers_trouble: Callable[[], str] = str  # why workers that should run do not; "" when all is well
-        self.beside: Other | None = None
+        self.beside: MountedApp | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 

@@ -57,26 +57,26 @@ class AccessLog:
         """What became of a request."""
         if not self._path:
             return
-        x = exchange
-        said = x.outcome
+        exchange = exchange
+        said = exchange.outcome
         self._lines.append(
             AccessRecord(
                 time(),
-                x.method,
-                x.route.said,
-                x.path[:200].decode("latin-1"),
-                x.status or None,
-                x.model or None,
-                x.attempts,
-                int(x.line_s * 1000),
-                int(x.upstream_s * 1000),
+                exchange.method,
+                exchange.route.said,
+                exchange.path[:200].decode("latin-1"),
+                exchange.status or None,
+                exchange.model or None,
+                exchange.attempts,
+                int(exchange.queue_s * 1000),
+                int(exchange.upstream_s * 1000),
                 int(seconds * 1000),
-                x.bytes_sent,
-                x.project,
+                exchange.bytes_sent,
+                exchange.project,
                 "ok" if said is None else said.kind,
-                x.gone,
-                x.error or ("" if said is None else said.evidence),
-                x.client,
+                exchange.gone,
+                exchange.error or ("" if said is None else said.evidence),
+                exchange.client,
             )
         )
         if len(self._lines) >= _AT_ONCE:

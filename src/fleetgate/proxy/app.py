@@ -21,18 +21,25 @@ from fleetgate.proxy.access_log import AccessLog
 from fleetgate.proxy.attempts import LEFT, NOT_TAKEN, Attempts
 from fleetgate.proxy.callers import Callers
 from fleetgate.proxy.disconnects_and_stalls import DisconnectWatch
-from fleetgate.proxy.early_stream import Early, wants_stream
-from fleetgate.proxy.errors import ClientGone, Refusal, shape_of
+from fleetgate.proxy.early_stream import EarlyStream, wants_stream
+from fleetgate.proxy.errors import ClientGone, ProxyRefusal, shape_of
 from fleetgate.proxy.exchange import Exchange
 from fleetgate.proxy.headers import ISOLATED, KEYS, read_headers
-from fleetgate.proxy.http_client.connection import Response
-from fleetgate.proxy.key_accounts import Accounts
+from fleetgate.proxy.http_client.connection import UpstreamResponse
+from fleetgate.proxy.key_accounts import KeyAccounts
 from fleetgate.proxy.login_identities import TABLE as IDENTITIES
-from fleetgate.proxy.login_identities import Identities
-from fleetgate.proxy.providers import BUILT_IN, RESERVED, Upstreams
-from fleetgate.proxy.request_body import SURELY_READ_BYTES, Body, Store
-from fleetgate.proxy.response_relay import BrokenOff, Client, Relay, send_refusal, told, used_up
-from fleetgate.proxy.returning_clients import Places
+from fleetgate.proxy.login_identities import LoginIdentities
+from fleetgate.proxy.providers import BUILT_IN, RESERVED, ProxiedProviders
+from fleetgate.proxy.request_body import SURELY_READ_BYTES, BodyMemory, RequestBody
+from fleetgate.proxy.response_relay import (
+    BrokenOff,
+    ClientConnection,
+    ResponseRelay,
+    outcome_headers,
+    send_refusal,
+    used_up,
+)
+from fleetgate.proxy.returning_clients import ReturningClients
 from fleetgate.proxy.routes import Route, find_route, leaves_base
 from fleetgate.proxy.unknown_paths import is_missing, refusal_for, suggested_api
 from fleetgate.signals.limit_subject import Subject, of_hint
@@ -66,26 +73,26 @@ class Proxy:
         """`trusts`: whether a request comes from a trusted local user; without it, all on loopback do."""
         self._gate = gate
         self._calls = ModelCalls(gate.core)
-        self._holding = Attempts(self._calls, lambda: self._callers)
+        self._attempts = Attempts(self._calls, lambda: self._callers)
         self._loopback = loopback
         self._trusts = trusts or (lambda _: loopback)
         self._is_token = is_token
         self._folder = folder
-        self._store = Store()
+        self._store = BodyMemory()
         self._salt = b""
-        self._accounts = Accounts(gate.settings, lambda: self._salt)
-        self._identities = Identities(lambda: self._salt, self._remember)
+        self._accounts = KeyAccounts(gate.settings, lambda: self._salt)
+        self._identities = LoginIdentities(lambda: self._salt, self._remember)
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch = DisconnectWatch()
-        self._places = Places()
-        self._old: list[Upstreams] = []
+        self._places = ReturningClients()
+        self._old: list[ProxiedProviders] = []
         self._log = AccessLog("")
         self._configure(gate.settings)
 
     def _configure(self, settings: Settings) -> None:
         """Go by the config; again when it was read anew."""
         self._settings = settings
-        self._upstreams = Upstreams(settings)
+        self._upstreams = ProxiedProviders(settings)
         self._accounts.use(settings)
         here = "this service trusts only its own user" if self._loopback else "this service is not on loopback"
         self._callers = Callers(settings, self._upstreams, self._accounts, self._identities, self._is_token, here)
@@ -136,23 +143,23 @@ class Proxy:
         """
         if len(body) >= SURELY_READ_BYTES or "fleetgate.route" not in scope:
             return False
-        x = self._begin(scope)
-        x.body = Body(_no_more, self._store)
-        x.body.take(bytes(body))
+        exchange = self._begin(scope)
+        exchange.body = RequestBody(_no_more, self._store)
+        exchange.body.take(bytes(body))
         try:
-            self._choose(x, self._read(x, scope))
-            if x.candidates and not x.apart:
-                self._holding.ask(x)
+            self._choose(exchange, self._read(exchange, scope))
+            if exchange.candidates and not exchange.apart:
+                self._attempts.enqueue(exchange)
         except FleetgateError:  # which is said in its task
-            x.body.forget()
+            exchange.body.forget()
             return False
-        scope["fleetgate.exchange"] = x
+        scope["fleetgate.exchange"] = exchange
         return True
 
-    def _choose(self, x: Exchange, key: str) -> None:
-        """Who may answer a request, and its age: one that gave up waiting, and asks again, keeps it. Refusal."""
-        self._callers.choose(x, key)
-        x.since = self._places.take(x) or x.since
+    def _choose(self, exchange: Exchange, key: str) -> None:
+        """Who may answer a request, and its age: one that gave up waiting, and asks again, keeps it. ProxyRefusal."""
+        self._callers.choose(exchange, key)
+        exchange.since = self._places.take(exchange) or exchange.since
 
     def _begin(self, scope: Scope) -> Exchange:
         route: Route = scope["fleetgate.route"]
@@ -164,40 +171,40 @@ class Proxy:
             await self._say_what_is_missing(scope, send)
             return
         begun: Exchange | None = scope.get("fleetgate.exchange")
-        x = begun or self._begin(scope)
+        exchange = begun or self._begin(scope)
         handler = asyncio.current_task(self._loop)
         assert handler is not None
-        self._watch.begin(x, handler)
+        self._watch.begin(exchange, handler)
         try:
             key = None
             try:
                 if begun is None:
-                    key = self._read(x, scope)
-                    x.body = Body(receive, self._store)
-                    await x.body.read()
+                    key = self._read(exchange, scope)
+                    exchange.body = RequestBody(receive, self._store)
+                    await exchange.body.read()
             except FleetgateError as error:
-                refusal = error if isinstance(error, Refusal) else _of_store(error)
-                await send_refusal(x, refusal, send, close=True)  # its body was not read
+                refusal = error if isinstance(error, ProxyRefusal) else _of_store(error)
+                await send_refusal(exchange, refusal, send, close=True)  # its body was not read
                 return
             try:
-                await self._answer(x, key, scope["fleetgate.client"], receive, send, handler)
+                await self._answer(exchange, key, scope["fleetgate.client"], receive, send, handler)
             finally:
-                x.body.forget()
+                exchange.body.forget()
         except ClientGone:
-            x.gone = True
+            exchange.gone = True
         except asyncio.CancelledError:
-            if not x.gone:
+            if not exchange.gone:
                 raise
             handler.uncancel()
         finally:
-            self._holding.leave_place(x)
-            if x.asking is not None:
-                self._holding.give_up(x)
-            if x.lease:  # it ended before its answer did
-                x.outcome = x.outcome or LEFT
-                self._holding.leave(x)
-            self._watch.end(x)
-            self._log.note(x, perf_counter() - x.began)
+            self._attempts.release_trial_place(exchange)
+            if exchange.pending is not None:
+                self._attempts.leave_queue(exchange)
+            if exchange.lease:  # it ended before its answer did
+                exchange.outcome = exchange.outcome or LEFT
+                self._attempts.release_slot(exchange)
+            self._watch.end(exchange)
+            self._log.note(exchange, perf_counter() - exchange.began)
 
     async def _say_what_is_missing(self, scope: Scope, send: Send) -> None:
         """No provider that is known is named. What the config has is told to a trusted local user only."""
@@ -212,114 +219,124 @@ class Proxy:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(
-        self, x: Exchange, key: str | None, client: Client, receive: Receive, send: Send, handler: asyncio.Task[Any]
+        self,
+        exchange: Exchange,
+        key: str | None,
+        client: ClientConnection,
+        receive: Receive,
+        send: Send,
+        handler: asyncio.Task[Any],
     ) -> None:
         """With a key: its model is yet to be read."""
-        relay = Relay(x, client, self._loop.create_future(), self._heard, self._holding.leave)
-        if x.body.whole:
-            self._watch.client(x, receive, handler, in_one_piece=x.body.in_one_piece)
+        relay = ResponseRelay(exchange, client, self._loop.create_future(), self._heard, self._attempts.release_slot)
+        if exchange.body.whole:
+            self._watch.client(exchange, receive, handler, in_one_piece=exchange.body.in_one_piece)
         else:
-            x.body.on_whole = lambda: self._watch.client(x, receive, handler, in_one_piece=False)
+            exchange.body.on_whole = lambda: self._watch.client(exchange, receive, handler, in_one_piece=False)
         try:
             if key is not None:
-                self._choose(x, key)
-            if x.upstream.comment_after_s and wants_stream(x):
-                x.early = Early(x, client, self._loop, lambda: [*ISOLATED, *told(x)])
-            response, start = await self._holding.answer(x, relay.news)
+                self._choose(exchange, key)
+            if exchange.upstream.comment_after_s and wants_stream(exchange):
+                exchange.early = EarlyStream(
+                    exchange, client, self._loop, lambda: [*ISOLATED, *outcome_headers(exchange)]
+                )
+            response, start = await self._attempts.answer(exchange, relay.news)
             try:
                 relay.begin(response, start)
                 await relay.done
             finally:
                 response.close()  # harmless after its end
-        except Refusal as refusal:
-            self._holding.leave(x)
-            await send_refusal(x, refusal, send, close=not x.body.whole)
+        except ProxyRefusal as refusal:
+            self._attempts.release_slot(exchange)
+            await send_refusal(exchange, refusal, send, close=not exchange.body.whole)
         except BrokenOff:
-            self._holding.leave(x)  # and the server cuts the client's connection
+            self._attempts.release_slot(exchange)  # and the server cuts the client's connection
         except FleetgateError as error:
-            x.outcome = None
-            await send_refusal(x, _of_store(error), send, close=not x.body.whole)
+            exchange.outcome = None
+            await send_refusal(exchange, _of_store(error), send, close=not exchange.body.whole)
         except asyncio.CancelledError:
-            if not x.stalled:
-                if x.gone and not x.lease and not x.status:
-                    self._places.keep(x)
+            if not exchange.stalled:
+                if exchange.gone and not exchange.lease and not exchange.status:
+                    self._places.keep(exchange)
                 raise
             handler.uncancel()
-            await self._give_up(x, send)
+            await self._give_up(exchange, send)
         finally:
-            x.done = True
-            if x.early is not None:
-                x.early.stop()
+            exchange.done = True
+            if exchange.early is not None:
+                exchange.early.stop()
             relay.stop()
-            if x.watcher is not None:
-                x.watcher.cancel()
+            if exchange.watcher is not None:
+                exchange.watcher.cancel()
 
-    def _heard(self, x: Exchange, response: Response) -> None:
+    def _heard(self, exchange: Exchange, response: UpstreamResponse) -> None:
         """The head of an answer is here, which is passed on."""
-        if response.status < 300 and self._callers.accept(x, response):
-            self._holding.adopt(x)
-        if not x.lease or response.status >= 400:  # of a refusal, its outcome says all
+        if response.status < 300 and self._callers.accept(exchange, response):
+            self._attempts.adopt(exchange)
+        if not exchange.lease or response.status >= 400:  # of a refusal, its outcome says all
             return
-        self._calls.began(x.lease)
-        provider, model = x.upstream.provider, x.model.partition("/")[2]
+        self._calls.began(exchange.lease)
+        provider, model = exchange.upstream.provider, exchange.model.partition("/")[2]
         for hint in used_up(provider, response.raw_headers):
             subject = of_hint(provider, hint, model) or Subject("")
-            self._calls.used_up(x.lease, hint.wait_ms, subject.scope, subject.family)
+            self._calls.used_up(exchange.lease, hint.wait_ms, subject.scope, subject.family)
 
-    async def _give_up(self, x: Exchange, send: Send) -> None:
+    async def _give_up(self, exchange: Exchange, send: Send) -> None:
         """A wait was too long."""
-        if x.waiting_for_client:
-            x.outcome = NOT_TAKEN
-            self._holding.leave(x)
+        if exchange.waiting_for_client:
+            exchange.outcome = NOT_TAKEN
+            self._attempts.release_slot(exchange)
             return
-        refusal = self._holding.failed(x, TimeoutError(f"no byte for {x.upstream.stall_s:g} s"))
-        self._holding.leave(x)
-        if not x.first_byte_s:
-            await send_refusal(x, refusal, send, close=not x.body.whole)
+        refusal = self._attempts.report_failure(exchange, TimeoutError(f"no byte for {exchange.upstream.stall_s:g} s"))
+        self._attempts.release_slot(exchange)
+        if not exchange.first_byte_s:
+            await send_refusal(exchange, refusal, send, close=not exchange.body.whole)
 
     # What a request asks for.
 
-    def _read(self, x: Exchange, scope: Scope) -> str:
-        """Its headers; returns its key. Refusal."""
+    def _read(self, exchange: Exchange, scope: Scope) -> str:
+        """Its headers; returns its key. ProxyRefusal."""
         if scope["http_version"] == "1.0":
-            raise Refusal(505, "http_version", "the proxy speaks HTTP/1.1: an answer of unknown length needs it")
-        if leaves_base(x.path):
-            raise Refusal(
+            raise ProxyRefusal(505, "http_version", "the proxy speaks HTTP/1.1: an answer of unknown length needs it")
+        if leaves_base(exchange.path):
+            raise ProxyRefusal(
                 400, "bad_path", "`..` in a path leads out of the provider's base URL: send the path that is meant"
             )
-        asked = x.asked = read_headers(scope["headers"])
+        asked = exchange.headers = read_headers(scope["headers"])
         if asked.upgrade:
             what = asked.upgrade[:40].decode("latin-1")
-            raise Refusal(426, "upgrade", f"the proxy passes on no {what} connections: send plain HTTP/1.1 requests")
-        key = self._callers.read_key(x, lambda: self._trusts(scope))
-        x.hold_s = x.upstream.hold_s
-        x.since = self._calls.now()
-        if x.route.lease:
-            asked.ours.setdefault(b"lease", x.route.lease.encode())
+            raise ProxyRefusal(
+                426, "upgrade", f"the proxy passes on no {what} connections: send plain HTTP/1.1 requests"
+            )
+        key = self._callers.read_key(exchange, lambda: self._trusts(scope))
+        exchange.hold_s = exchange.upstream.hold_s
+        exchange.since = self._calls.now()
+        if exchange.route.lease:
+            asked.ours.setdefault(b"lease", exchange.route.lease.encode())
         if asked.ours:
-            self._read_ours(x, asked.ours)
-        x.project = x.route.project or x.project
+            self._read_ours(exchange, asked.ours)
+        exchange.project = exchange.route.project or exchange.project
         return key
 
-    def _read_ours(self, x: Exchange, ours: dict[bytes, bytes]) -> None:
+    def _read_ours(self, exchange: Exchange, ours: dict[bytes, bytes]) -> None:
         """The headers that are for us."""
         said = {name: value.decode("latin-1").strip() for name, value in ours.items()}
         run = said.get(b"lease", "")
         if run and (known := self._calls.run(run)) is not None:
-            x.client = run
-            x.project, x.priority, x.run_model = known
+            exchange.client = run
+            exchange.project, exchange.priority, exchange.run_model = known
         if b"hold" in said:
             try:
-                x.hold_s = parse_duration_ms(said[b"hold"]) / 1000
+                exchange.hold_s = parse_duration_ms(said[b"hold"]) / 1000
             except BadValue as error:
-                raise Refusal(400, "bad_request", f"x-fleetgate-hold: {error}") from None
+                raise ProxyRefusal(400, "bad_request", f"x-fleetgate-hold: {error}") from None
         if b"priority" in said:
             number = said[b"priority"]
             if not number.lstrip("-").isdecimal() or len(number) > 5 or abs(int(number)) > MAX_PRIORITY:
                 valid = f"valid is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}"
-                raise Refusal(400, "bad_request", f"x-fleetgate-priority {number[:20]!r}: {valid}")
-            x.priority = int(number)
-        x.project = said.get(b"project", "") or x.project
+                raise ProxyRefusal(400, "bad_request", f"x-fleetgate-priority {number[:20]!r}: {valid}")
+            exchange.priority = int(number)
+        exchange.project = said.get(b"project", "") or exchange.project
 
 
 def _is_call(scope: Scope) -> bool:
@@ -331,6 +348,6 @@ async def _no_more() -> Any:
     raise ClientGone
 
 
-def _of_store(error: FleetgateError) -> Refusal:
+def _of_store(error: FleetgateError) -> ProxyRefusal:
     """The gate cannot decide now."""
-    return Refusal(503, "store", str(error), 1)
+    return ProxyRefusal(503, "store", str(error), 1)

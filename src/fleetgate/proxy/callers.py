@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 from fleetgate.config.settings import Settings
 from fleetgate.core.model_names import DEFAULT_ACCOUNT, Model, parse_model
-from fleetgate.proxy.errors import Refusal
-from fleetgate.proxy.exchange import Candidate, Exchange
+from fleetgate.proxy.errors import ProxyRefusal
+from fleetgate.proxy.exchange import CallCandidate, Exchange
 from fleetgate.proxy.headers import bare_key, key_of, text_of, without_key
-from fleetgate.proxy.http_client.connection import Response
-from fleetgate.proxy.key_accounts import ANY_KEY, Accounts
-from fleetgate.proxy.login_identities import Identities
-from fleetgate.proxy.providers import Upstreams
+from fleetgate.proxy.http_client.connection import UpstreamResponse
+from fleetgate.proxy.key_accounts import ANY_KEY, KeyAccounts
+from fleetgate.proxy.login_identities import LoginIdentities
+from fleetgate.proxy.providers import ProxiedProviders
 from fleetgate.proxy.request_body import model_in, model_in_path, without_encoding
 from fleetgate.proxy.routes import Route
 from fleetgate.proxy.unproven_keys import ACCOUNT as UNVERIFIED
@@ -36,9 +36,9 @@ class Callers:
     def __init__(
         self,
         settings: Settings,
-        upstreams: Upstreams,
-        accounts: Accounts,
-        identities: Identities,
+        upstreams: ProxiedProviders,
+        accounts: KeyAccounts,
+        identities: LoginIdentities,
         is_token: Callable[[bytes], bool],
         here: str,
     ) -> None:
@@ -50,23 +50,23 @@ class Callers:
         self._here = here  # who is trusted without a token, in words
         self._names: dict[tuple[str, str, str], str] = {}
 
-    def read_key(self, x: Exchange, is_local: Callable[[], bool]) -> str:
-        """The key that a request brings along, without ours; `is_local`: a trusted local user sent it. Refusal."""
-        asked = x.asked
-        first = key_of(asked, x.query)
+    def read_key(self, exchange: Exchange, is_local: Callable[[], bool]) -> str:
+        """The key that a request brings along, without ours; `is_local`: a trusted local user sent it. ProxyRefusal."""
+        asked = exchange.headers
+        first = key_of(asked, exchange.query)
         said = {name: text_of(bare_key(name, value)) for name, value in asked.keys.items()}
         ours = [name for name, key in said.items() if self._is_ours(key)]
         token = bool(ours) or (bool(first) and self._is_ours(first))
         if (token and self._is_ours(first)) or first == ANY_KEY:  # it means the key of the config
             asked.keys.clear()
-            x.query = without_key(x.query)
+            exchange.query = without_key(exchange.query)
         for name in ours:
             asked.keys.pop(name, None)
-        x.trusted = token or is_local()
-        key = key_of(asked, x.query)
-        if not key and not x.trusted:
+        exchange.trusted = token or is_local()
+        key = key_of(asked, exchange.query)
+        if not key and not exchange.trusted:
             sentence = f"{self._here}: send a key of the provider's, or Fleetgate's own token as one"
-            raise Refusal(401, "key_needed", sentence)
+            raise ProxyRefusal(401, "key_needed", sentence)
         return key
 
     def _is_ours(self, key: str) -> bool:
@@ -74,75 +74,77 @@ class Callers:
 
     # The account.
 
-    def choose(self, x: Exchange, key: str) -> None:
-        """The models that may answer it; none where no model is called, and no slot is needed. Refusal."""
-        provider, named = x.route.provider, x.route.account
+    def choose(self, exchange: Exchange, key: str) -> None:
+        """The models that may answer it; none where no model is called, and no slot is needed. ProxyRefusal."""
+        provider, named = exchange.route.provider, exchange.route.account
         known = self._accounts.find(provider, key) if key else None
-        if named and not x.trusted and (known is None or known != (named, True)):
+        if named and not exchange.trusted and (known is None or known != (named, True)):
             sentence = f"{provider}@{named} is for callers that show its own key or Fleetgate's token"
-            raise Refusal(401, "key_wrong", sentence)
-        x.secret = key
+            raise ProxyRefusal(401, "key_wrong", sentence)
+        exchange.secret = key
         if named or not key:
-            x.account = named or DEFAULT_ACCOUNT
-            if x.trusted:
-                x.key = self._accounts.key_of(provider, x.account)
-            x.own = bool(x.key) or known == (x.account, True)
+            exchange.account = named or DEFAULT_ACCOUNT
+            if exchange.trusted:
+                exchange.key = self._accounts.key_of(provider, exchange.account)
+            exchange.own = bool(exchange.key) or known == (exchange.account, True)
         elif known is not None:
-            x.account, x.own = known
+            exchange.account, exchange.own = known
         else:
-            x.account = self._accounts.accepted_as(provider, key)
-            if not x.account:
-                x.unproven, x.account = True, _account_of_run(x)
-                x.apart = not x.account and self._stays_apart(x)
-                x.account = x.account or self._accounts.name_of(provider, key)
-        if not x.own and not x.key and key and known is None and self._accounts.is_refused(provider, key):
+            exchange.account = self._accounts.accepted_as(provider, key)
+            if not exchange.account:
+                exchange.unproven, exchange.account = True, _account_of_run(exchange)
+                exchange.apart = not exchange.account and self._stays_apart(exchange)
+                exchange.account = exchange.account or self._accounts.name_of(provider, key)
+        if not exchange.own and not exchange.key and key and known is None and self._accounts.is_refused(provider, key):
             raise _refused(provider)
-        self._name_model(x)
+        self._name_model(exchange)
 
-    def _stays_apart(self, x: Exchange) -> bool:
+    def _stays_apart(self, exchange: Exchange) -> bool:
         """Whether a call with an unproven key stays out of the log until it is known whose key it is.
 
         A new token of a login that was seen before, most likely, is of the same account.
         """
-        if not x.trusted or self._accounts.many_are_refused:
+        if not exchange.trusted or self._accounts.many_are_refused:
             return True
-        return self._identities.knows_logins(x.route.provider) and self._identities.is_login(x)
+        return self._identities.knows_logins(exchange.route.provider) and self._identities.is_login(exchange)
 
-    def _name_model(self, x: Exchange) -> None:
-        if x.method != "POST" or x.path.endswith(_UNCOUNTED):
+    def _name_model(self, exchange: Exchange) -> None:
+        if exchange.method != "POST" or exchange.path.endswith(_UNCOUNTED):
             return
-        x.name = model_in_path(x.path.decode("latin-1"))
-        x.model_in_path = bool(x.name)
-        x.name = x.name or model_in(x.body, x.asked.content_type, x.asked.encoding)
-        if x.name:
-            self._fill(x)
+        exchange.name = model_in_path(exchange.path.decode("latin-1"))
+        exchange.model_in_path = bool(exchange.name)
+        exchange.name = exchange.name or model_in(
+            exchange.body, exchange.headers.content_type, exchange.headers.encoding
+        )
+        if exchange.name:
+            self._fill(exchange)
 
-    def _fill(self, x: Exchange) -> None:
+    def _fill(self, exchange: Exchange) -> None:
         """The candidates of a call, by the account that it has now."""
-        route, account = x.route, UNVERIFIED if x.apart else x.account
-        x.model = self._as_known(route.provider, account, x.name)
-        x.candidates = {x.model: Candidate(x.upstream, "", x.key, x.own)}
-        if self._settings.fallback and x.body.whole and _can_be_renamed(x):
-            self._add_fallbacks(x, route, account)
+        route, account = exchange.route, UNVERIFIED if exchange.apart else exchange.account
+        exchange.model = self._as_known(route.provider, account, exchange.name)
+        exchange.candidates = {exchange.model: CallCandidate(exchange.upstream, "", exchange.key, exchange.own)}
+        if self._settings.fallback and exchange.body.whole and _can_be_renamed(exchange):
+            self._add_fallbacks(exchange, route, account)
 
-    def _add_fallbacks(self, x: Exchange, route: Route, account: str) -> None:
-        model = x.model
+    def _add_fallbacks(self, exchange: Exchange, route: Route, account: str) -> None:
+        model = exchange.model
         plain = f"{route.provider}/{model.partition('/')[2]}"
         for text in self._settings.fallback.get(model) or self._settings.fallback.get(plain, ()):
             head, _, name = text.partition("/")
             provider, _, other = head.partition("@")
             if provider == route.provider and other in ("", account):
-                candidate = Candidate(x.upstream, name, x.key, x.own)
+                candidate = CallCandidate(exchange.upstream, name, exchange.key, exchange.own)
                 text = self._as_known(provider, account, name)
-            elif provider in self._upstreams and x.trusted:
+            elif provider in self._upstreams and exchange.trusted:
                 upstream = self._upstreams.find(provider, other)
                 key = self._accounts.key_of(provider, other or DEFAULT_ACCOUNT)
-                candidate = Candidate(upstream, name, key, True)
-                if upstream.api != x.api or not key:
+                candidate = CallCandidate(upstream, name, key, True)
+                if upstream.api != exchange.api or not key:
                     continue
             else:
                 continue
-            x.candidates.setdefault(text, candidate)
+            exchange.candidates.setdefault(text, candidate)
 
     def _as_known(self, provider: str, account: str, name: str) -> str:
         """The model as the gate knows it: what cannot be in a name is left out of it."""
@@ -157,43 +159,52 @@ class Callers:
 
     # What the provider says of a key.
 
-    def look_again(self, x: Exchange) -> None:
-        """Another call may have shown meanwhile what an unproven key is worth. Refusal."""
-        provider = x.route.provider
-        if self._accounts.is_refused(provider, x.secret):
+    def look_again(self, exchange: Exchange) -> None:
+        """Another call may have shown meanwhile what an unproven key is worth. ProxyRefusal."""
+        provider = exchange.route.provider
+        if self._accounts.is_refused(provider, exchange.secret):
             raise _refused(provider)
-        account = self._accounts.accepted_as(provider, x.secret)
+        account = self._accounts.accepted_as(provider, exchange.secret)
         if account:
-            x.unproven, x.apart, x.account = False, False, account
-            self._fill(x)
+            exchange.unproven, exchange.apart, exchange.account = False, False, account
+            self._fill(exchange)
 
-    def accept(self, x: Exchange, response: Response) -> bool:
+    def accept(self, exchange: Exchange, response: UpstreamResponse) -> bool:
         """The provider answers a call. Whether that has shown that its key, unproven until now, is good."""
-        if not x.candidates:
+        if not exchange.candidates:
             return False
-        provider = x.route.provider
-        row = self._identities.find(x, response.raw_headers) if x.own or x.unproven else ""
+        provider = exchange.route.provider
+        row = self._identities.find(exchange, response.raw_headers) if exchange.own or exchange.unproven else ""
         learned = self._identities.account_of(row) if row else ""
-        if x.apart and learned and (x.trusted or _is_unnamed(learned)):
-            x.account = learned
-        if row and (not learned or (x.own and _is_unnamed(learned))):  # a name of the config is the better one
-            self._identities.learn(row, x.account)
-        if not x.unproven:
+        if exchange.apart and learned and (exchange.trusted or _is_unnamed(learned)):
+            exchange.account = learned
+        if row and (not learned or (exchange.own and _is_unnamed(learned))):  # a name of the config is the better one
+            self._identities.learn(row, exchange.account)
+        if not exchange.unproven:
             return False
-        x.unproven = False
-        self._accounts.accept(provider, x.secret, x.account)
+        exchange.unproven = False
+        self._accounts.accept(provider, exchange.secret, exchange.account)
         return True
 
-    def hear_refusal(self, x: Exchange, response: Response) -> bool:
+    def hear_refusal(self, exchange: Exchange, response: UpstreamResponse) -> bool:
         """The provider refuses a call. Whether that has shown all the same that an unproven key is good."""
-        kind = x.outcome.kind if x.outcome is not None else ""
-        if kind == "auth" and response.status != 403 and x.candidates and not x.key and x.secret and not x.own:
-            self._accounts.refuse(x.route.provider, x.secret)
-        return x.unproven and x.trusted and kind in _PROVES and self.accept(x, response)
+        kind = exchange.outcome.kind if exchange.outcome is not None else ""
+        if (
+            kind == "auth"
+            and response.status != 403
+            and exchange.candidates
+            and not exchange.key
+            and exchange.secret
+            and not exchange.own
+        ):
+            self._accounts.refuse(exchange.route.provider, exchange.secret)
+        return exchange.unproven and exchange.trusted and kind in _PROVES and self.accept(exchange, response)
 
 
-def _refused(provider: str) -> Refusal:
-    return Refusal(401, "key_refused", f"{provider} has just refused this key: use another, or try again in a minute")
+def _refused(provider: str) -> ProxyRefusal:
+    return ProxyRefusal(
+        401, "key_refused", f"{provider} has just refused this key: use another, or try again in a minute"
+    )
 
 
 def _is_unnamed(account: str) -> bool:
@@ -201,14 +212,18 @@ def _is_unnamed(account: str) -> bool:
     return account.startswith("key-")
 
 
-def _account_of_run(x: Exchange) -> str:
+def _account_of_run(exchange: Exchange) -> str:
     """The account of the run that a call belongs to, where it is with the same provider."""
-    if not x.trusted or not x.run_model:
+    if not exchange.trusted or not exchange.run_model:
         return ""
-    model = parse_model(x.run_model)
-    return model.account if model.provider == x.route.provider else ""
+    model = parse_model(exchange.run_model)
+    return model.account if model.provider == exchange.route.provider else ""
 
 
-def _can_be_renamed(x: Exchange) -> bool:
+def _can_be_renamed(exchange: Exchange) -> bool:
     """Whether another model's name can be put in the place of the one that was asked for."""
-    return x.model_in_path or not x.asked.encoding or without_encoding(x.body.data, x.asked.encoding) is not None
+    return (
+        exchange.model_in_path
+        or not exchange.headers.encoding
+        or without_encoding(exchange.body.data, exchange.headers.encoding) is not None
+    )

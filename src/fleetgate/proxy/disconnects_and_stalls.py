@@ -31,49 +31,49 @@ class DisconnectWatch:
     def __len__(self) -> int:
         return len(self._all)
 
-    def begin(self, x: Exchange, handler: asyncio.Task[Any]) -> None:
-        self._all[x] = handler
+    def begin(self, exchange: Exchange, handler: asyncio.Task[Any]) -> None:
+        self._all[exchange] = handler
         if self._timer is None:
             self._timer = handler.get_loop().call_later(LOOK_S, self._look)
 
-    def end(self, x: Exchange) -> None:
-        del self._all[x]
-        if x.leavers is not None:
-            x.leavers.pop(x, None)
+    def end(self, exchange: Exchange) -> None:
+        del self._all[exchange]
+        if exchange.leavers is not None:
+            exchange.leavers.pop(exchange, None)
 
-    def client(self, x: Exchange, receive: Receive, handler: asyncio.Task[Any], *, in_one_piece: bool) -> None:
+    def client(self, exchange: Exchange, receive: Receive, handler: asyncio.Task[Any], *, in_one_piece: bool) -> None:
         """From now on, when the body has come, end the request when its client is gone. ClientGone."""
         cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
         leavers = getattr(getattr(cycle, "transport", None), "leavers", None)
         if cycle is not None and cycle.disconnected:
             raise ClientGone
         if in_one_piece and leavers is not None:
-            x.leavers = leavers
-            leavers[x] = partial(_left, x, handler)
+            exchange.leavers = leavers
+            leavers[exchange] = partial(_left, exchange, handler)
         else:
-            x.watcher = handler.get_loop().create_task(_watch(receive, x, handler))
+            exchange.watcher = handler.get_loop().create_task(_watch(receive, exchange, handler))
 
     def _look(self) -> None:
         self._timer = None
         now = perf_counter()
-        for x, handler in self._all.items():
-            if x.gone or x.done or x.stalled:
+        for exchange, handler in self._all.items():
+            if exchange.gone or exchange.done or exchange.stalled:
                 continue
-            if x.waiting_since and now - x.waiting_since > x.upstream.stall_s:
-                x.stalled = True
+            if exchange.waiting_since and now - exchange.waiting_since > exchange.upstream.stall_s:
+                exchange.stalled = True
                 handler.cancel()
         if self._all:
             loop = next(iter(self._all.values())).get_loop()
             self._timer = loop.call_later(LOOK_S, self._look)
 
 
-async def _watch(receive: Receive, x: Exchange, handler: asyncio.Task[Any]) -> None:
+async def _watch(receive: Receive, exchange: Exchange, handler: asyncio.Task[Any]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    _left(x, handler)
+    _left(exchange, handler)
 
 
-def _left(x: Exchange, handler: asyncio.Task[Any]) -> None:
-    if not x.done and not x.gone and not x.stalled:
-        x.gone = True
+def _left(exchange: Exchange, handler: asyncio.Task[Any]) -> None:
+    if not exchange.done and not exchange.gone and not exchange.stalled:
+        exchange.gone = True
         handler.cancel()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fleetgate.proxy.exchange import Exchange
     from fleetgate.proxy.headers import Pairs
-    from fleetgate.proxy.response_relay import Client
+    from fleetgate.proxy.response_relay import ClientConnection
 
 EVERY_S = 15.0
 _APIS = ("anthropic", "openai")
@@ -23,20 +23,27 @@ _COMMENT = b": Fleetgate: waiting in the queue\n\n"
 _STREAM = re.compile(rb'(?<!\\)"stream"\s{0,20}:\s{0,20}true')
 
 
-def wants_stream(x: Exchange) -> bool:
+def wants_stream(exchange: Exchange) -> bool:
     """Whether a call asks for a stream of events, as far as its body can be read."""
-    return x.api in _APIS and bool(x.candidates) and not x.asked.encoding and bool(_STREAM.search(x.body.data))
+    return (
+        exchange.api in _APIS
+        and bool(exchange.candidates)
+        and not exchange.headers.encoding
+        and bool(_STREAM.search(exchange.body.data))
+    )
 
 
-class Early:
+class EarlyStream:
     """The beginning of one answer."""
 
-    def __init__(self, x: Exchange, client: Client, loop: asyncio.AbstractEventLoop, head: Callable[[], Pairs]) -> None:
-        self._x = x
+    def __init__(
+        self, exchange: Exchange, client: ClientConnection, loop: asyncio.AbstractEventLoop, head: Callable[[], Pairs]
+    ) -> None:
+        self._exchange = exchange
         self._client = client
         self._loop = loop
         self._head = head
-        self._handle = loop.call_later(x.upstream.comment_after_s, self._say)
+        self._handle = loop.call_later(exchange.upstream.comment_after_s, self._say)
         self.begun = False
 
     def stop(self) -> None:
@@ -44,10 +51,10 @@ class Early:
         self._handle.cancel()
 
     def _say(self) -> None:
-        x, client = self._x, self._client
-        if x.gone or x.done or x.status:
+        exchange, client = self._exchange, self._client
+        if exchange.gone or exchange.done or exchange.status:
             return
-        if not self.begun and not x.asked_at:  # it is not in the queue now: its answer may come at any moment
+        if not self.begun and not exchange.queued_at:  # it is not in the queue now: its answer may come at any moment
             self._handle = self._loop.call_later(1.0, self._say)
             return
         if not self.begun:
@@ -61,4 +68,4 @@ class Early:
         """An error, after all: `body` in the shape of the API."""
         self.stop()
         data = b"data: " + b" ".join(body.split(b"\n")) + b"\n\n"
-        self._client.end(b"event: error\n" + data if self._x.api == "anthropic" else data)
+        self._client.end(b"event: error\n" + data if self._exchange.api == "anthropic" else data)

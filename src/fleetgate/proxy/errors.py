@@ -49,7 +49,7 @@ _SOON_S = 60  # a longer Retry-After is not waited for by SDKs: they try again a
 _FIVE_HOURS_S = 5 * 3600
 
 
-class Refusal(FleetgateError):
+class ProxyRefusal(FleetgateError):
     """The request is answered by us. `code` says why, as in `fleetgate queue`; it goes into the body where it fits."""
 
     def __init__(self, status: int, code: str, sentence: str, retry_after_s: int | None = None) -> None:
@@ -65,7 +65,7 @@ class ClientGone(Exception):
     """The client has left: there is nobody to answer."""
 
 
-def headers_of(refusal: Refusal, api: str, now_s: int) -> list[tuple[bytes, bytes]]:
+def headers_of(refusal: ProxyRefusal, api: str, now_s: int) -> list[tuple[bytes, bytes]]:
     """What an answer says in its headers, as the provider would: when to try again, and whether at all."""
     headers = []
     if refusal.retry_after_s is not None:
@@ -93,7 +93,7 @@ def _claim(window: str, wait_s: int) -> bytes:
     return b"five_hour" if wait_s <= _FIVE_HOURS_S else b"seven_day"
 
 
-def shape_of(refusal: Refusal, api: str, now_s: int) -> bytes:
+def shape_of(refusal: ProxyRefusal, api: str, now_s: int) -> bytes:
     """The body."""
     status, message = refusal.status, f"Fleetgate: {refusal}"
     wait_s = refusal.retry_after_s

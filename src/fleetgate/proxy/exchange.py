@@ -7,19 +7,19 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from fleetgate.gate.serving.model_calls import PendingCall
-from fleetgate.proxy.early_stream import Early
+from fleetgate.proxy.early_stream import EarlyStream
 from fleetgate.proxy.headers import CallHeaders
-from fleetgate.proxy.providers import Upstream
-from fleetgate.proxy.request_body import Body
+from fleetgate.proxy.providers import ProxiedProvider
+from fleetgate.proxy.request_body import RequestBody
 from fleetgate.proxy.routes import Route
-from fleetgate.proxy.unproven_keys import Place
+from fleetgate.proxy.unproven_keys import TrialPlace
 from fleetgate.signals.outcome import Outcome
 
 
-class Candidate(NamedTuple):
+class CallCandidate(NamedTuple):
     """Whom a request may be sent to: with another model's name, or with a key of ours."""
 
-    upstream: Upstream
+    upstream: ProxiedProvider
     name: str  # empty: as the client has it
     key: str  # empty: the client's own
     own: bool  # what is sent is the credential of the account that is asked: if it is refused, the account is
@@ -32,9 +32,6 @@ class Exchange:
         "account",
         "apart",
         "api",
-        "asked",
-        "asked_at",
-        "asking",
         "attempts",
         "began",
         "body",
@@ -46,11 +43,11 @@ class Exchange:
         "error",
         "first_byte_s",
         "gone",
+        "headers",
         "hold_s",
         "key",
         "lease",
         "leavers",
-        "line_s",
         "method",
         "model",
         "model_in_path",
@@ -58,10 +55,13 @@ class Exchange:
         "outcome",
         "own",
         "path",
+        "pending",
         "place",
         "priority",
         "project",
         "query",
+        "queue_s",
+        "queued_at",
         "route",
         "run_model",
         "secret",
@@ -77,7 +77,7 @@ class Exchange:
         "watcher",
     )
 
-    def __init__(self, method: str, query: bytes, route: Route, upstream: Upstream) -> None:
+    def __init__(self, method: str, query: bytes, route: Route, upstream: ProxiedProvider) -> None:
         self.began = perf_counter()
         self.method = method
         self.path = route.rest  # the part for the provider
@@ -85,8 +85,8 @@ class Exchange:
         self.route = route
         self.upstream = upstream  # of the attempt under way
         self.api = upstream.api
-        self.asked: CallHeaders
-        self.body: Body
+        self.headers: CallHeaders
+        self.body: RequestBody
         self.trusted = False  # the client may use the keys of the config
         self.key = ""  # to be sent instead of the client's own
         self.own = False  # what is sent is the account's own credential
@@ -94,22 +94,22 @@ class Exchange:
         self.account = ""
         self.unproven = False  # the client's key is of no account yet: the provider has yet to accept it
         self.apart = False  # until then it stays out of the queue
-        self.place: Place | None = None  # held meanwhile
+        self.place: TrialPlace | None = None  # held meanwhile
         self.name = ""  # of the model, as the client has it
         self.model_in_path = False
         self.run_model = ""  # of the run that it belongs to
-        self.candidates: dict[str, Candidate] = {}  # by the model as the gate knows it; the first is what was asked for
+        self.candidates: dict[str, CallCandidate] = {}  # by model; the first is the one requested
         self.client = ""
         self.project = "default"
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0
-        self.asking: PendingCall | None = None  # in the queue, and nobody waits for it yet
-        self.asked_at = 0.0
+        self.pending: PendingCall | None = None  # in the queue, and nobody waits for it yet
+        self.queued_at = 0.0
         self.lease = ""  # held now
         self.model = ""  # as the gate knows it
         self.attempts = 0
-        self.line_s = 0.0  # waited in the queue or for a rate limit to end
+        self.queue_s = 0.0  # waited in the queue or for a rate limit to end
         self.upstream_s = 0.0  # from the last attempt to the head of its answer
         self.first_byte_s = 0.0
         self.waiting_since = 0.0  # for the provider's next byte, or for the client to take one; 0: for neither
@@ -122,5 +122,5 @@ class Exchange:
         self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
         self.gone = False  # the client has left
         self.stalled = False  # a wait was too long
-        self.early: Early | None = None  # its answer may begin before the provider's
+        self.early: EarlyStream | None = None  # its answer may begin before the provider's
         self.done = False  # the last byte was handed over

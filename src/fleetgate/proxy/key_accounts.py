@@ -39,14 +39,14 @@ _YOUNG_S = 2.0  # a file changed so lately may change again without its times te
 ANY_KEY = "fleetgate"  # what a client may send where its SDK wants some key
 
 
-class Owner(NamedTuple):
+class KeyOwner(NamedTuple):
     """The account of a known key; `current`: it is the account's credential now."""
 
     account: str
     current: bool
 
 
-class Accounts:
+class KeyAccounts:
     """The accounts of all providers."""
 
     def __init__(self, settings: Settings, salt: Callable[[], bytes]) -> None:
@@ -66,7 +66,7 @@ class Accounts:
 
     # Keys of the config.
 
-    def find(self, provider: str, key: str) -> Owner | None:
+    def find(self, provider: str, key: str) -> KeyOwner | None:
         """Whose credential a key is, by the config and what agents find here; None: of no account that is known."""
         digest = self._digest(provider, key)
         found = None
@@ -78,10 +78,10 @@ class Accounts:
             self._looked[provider] = now, current
         for known, account in former.items():
             if hmac.compare_digest(known, digest):
-                found = Owner(account, False)
+                found = KeyOwner(account, False)
         for known, account in current.items():
             if hmac.compare_digest(known, digest):
-                found = Owner(account, True)
+                found = KeyOwner(account, True)
             former[known] = account
         while len(former) > _MOST_FORMER + len(current):
             del former[next(iter(former))]

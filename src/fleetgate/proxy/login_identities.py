@@ -25,7 +25,7 @@ _LOGINS = ("sk-ant-oat", "sk-ant-sid")
 _CLAIMS = "https://api.openai.com/auth"
 
 
-class Identities:
+class LoginIdentities:
     """The accounts of logins, by whom the provider says they are of."""
 
     def __init__(self, salt: Callable[[], bytes], remember: Callable[[str, str], None]) -> None:
@@ -42,24 +42,26 @@ class Identities:
         """Whether a login of this provider was seen before."""
         return any(row.startswith(f"{provider}:") for row in self._accounts)
 
-    def is_login(self, x: Exchange) -> bool:
+    def is_login(self, exchange: Exchange) -> bool:
         """Whether a call is sent with a token of a login, which is refreshed; not with an API key."""
-        key = x.key or x.secret
-        return key.startswith(_LOGINS) or (_is_bearer(x) and not key.startswith(_API_KEYS))
+        key = exchange.key or exchange.secret
+        return key.startswith(_LOGINS) or (_is_bearer(exchange) and not key.startswith(_API_KEYS))
 
-    def find(self, x: Exchange, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    def find(self, exchange: Exchange, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """The row of the one whose login an accepted call has used; "" where nothing tells."""
-        if not self.is_login(x):
+        if not self.is_login(exchange):
             return ""
-        key = x.key or x.secret
+        key = exchange.key or exchange.secret
         said = {name.lower(): value for name, value in headers}
         for name in _SAID_BY_PROVIDER:
             if said.get(name):
-                return self._row(x.route.provider, name, said[name])
-        if x.trusted:
-            asked = next((value for name, value in x.asked.sent if name == _SAID_BY_CLIENT), b"") or _claimed(key)
+                return self._row(exchange.route.provider, name, said[name])
+        if exchange.trusted:
+            asked = next((value for name, value in exchange.headers.sent if name == _SAID_BY_CLIENT), b"") or _claimed(
+                key
+            )
             if asked:
-                return self._row(x.route.provider, _SAID_BY_CLIENT, asked)
+                return self._row(exchange.route.provider, _SAID_BY_CLIENT, asked)
         return ""
 
     def account_of(self, row: str) -> str:
@@ -78,10 +80,10 @@ class Identities:
         return f"{provider}:{hmac.digest(self._salt(), text, 'sha256').hex()[:32]}"
 
 
-def _is_bearer(x: Exchange) -> bool:
-    if x.key:
-        return x.key.startswith("eyJ")  # of the config: a JSON web token
-    return [name for name, value in x.asked.keys.items() if value] == [b"authorization"]
+def _is_bearer(exchange: Exchange) -> bool:
+    if exchange.key:
+        return exchange.key.startswith("eyJ")  # of the config: a JSON web token
+    return [name for name, value in exchange.headers.keys.items() if value] == [b"authorization"]
 
 
 def _claimed(key: str) -> bytes:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from fleetgate.config.settings import Provider, Settings
 from fleetgate.proxy.headers import Pairs
-from fleetgate.proxy.http_client.connection import OnNews, Request, Response
-from fleetgate.proxy.http_client.pool import Pool
+from fleetgate.proxy.http_client.connection import OnNews, UpstreamRequest, UpstreamResponse
+from fleetgate.proxy.http_client.pool import UpstreamConnections
 
 # name: (base URL, API)
 BUILT_IN = {
@@ -31,7 +31,7 @@ _MOST_PATHS = 1000
 _BODILESS = frozenset(("GET", "HEAD", "DELETE", "OPTIONS"))
 
 
-class Upstream:
+class ProxiedProvider:
     """One provider, or one account of it that is elsewhere."""
 
     def __init__(self, name: str, given: Provider, base_url: str, api: str) -> None:
@@ -45,13 +45,13 @@ class Upstream:
         self.host = self._url.hostname or ""
         self._base = self._url.path.rstrip("/").encode()
         self._segments = self._base.split(b"/")[1:] if self._base else []
-        self._pool: Pool | None = None
+        self._connections: UpstreamConnections | None = None
         self._lines: dict[tuple[str, bytes], bytes] = {}
 
     def __repr__(self) -> str:
-        return f"<Upstream {self.name} {self._url.scheme}://{self.host}{self._base.decode()}>"
+        return f"<ProxiedProvider {self.name} {self._url.scheme}://{self.host}{self._base.decode()}>"
 
-    async def ask(
+    async def send_request(
         self,
         method: str,
         path: bytes,
@@ -62,15 +62,15 @@ class Upstream:
         *,
         twice: bool = False,
         on_news: OnNews | None = None,
-    ) -> Response:
-        """Send a request; back with the head of the answer. Raises OSErrors: connection.Failed, TimeoutError.
+    ) -> UpstreamResponse:
+        """Send a request; back with the head of the answer. Raises OSErrors: connection.UpstreamFailed, TimeoutError.
 
         With `pieces` instead of a body, `headers` say how long they are together; else they are sent in chunks.
-        `twice`: nothing is spoilt if it arrives twice. `on_news`: as connection.Request has it.
+        `twice`: nothing is spoilt if it arrives twice. `on_news`: as connection.UpstreamRequest has it.
         """
-        if self._pool is None:
-            self._pool = Pool(self._url)
-        lines = [self._first_lines(self._pool, method, path, query)]
+        if self._connections is None:
+            self._connections = UpstreamConnections(self._url)
+        lines = [self._first_lines(self._connections, method, path, query)]
         lines += [b"%s: %s\r\n" % pair for pair in headers]
         if pieces is None:
             if body or method not in _BODILESS:
@@ -78,9 +78,11 @@ class Upstream:
         elif not any(name == b"content-length" for name, _ in headers):
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        return await self._pool.ask(Request(method.encode(), b"".join(lines), body, pieces, on_news), twice=twice)
+        return await self._connections.send(
+            UpstreamRequest(method.encode(), b"".join(lines), body, pieces, on_news), twice=twice
+        )
 
-    def _first_lines(self, pool: Pool, method: str, path: bytes, query: bytes) -> bytes:
+    def _first_lines(self, connections: UpstreamConnections, method: str, path: bytes, query: bytes) -> bytes:
         """The request line, and what every request to this provider says."""
         known = self._lines.get((method, path)) if not query else None
         if known is not None:
@@ -88,10 +90,10 @@ class Upstream:
         target = self.target(path) + (b"?" + query if query else b"")
         lines = b"%s %s%s HTTP/1.1\r\nhost: %s\r\n%s" % (
             method.encode(),
-            pool.before_path,
+            connections.before_path,
             target,
-            pool.authority.encode(),
-            pool.extra,
+            connections.authority.encode(),
+            connections.extra,
         )
         if not query:
             if len(self._lines) >= _MOST_PATHS:
@@ -116,33 +118,33 @@ class Upstream:
 
     @property
     def connected(self) -> bool:
-        return self._pool is not None and self._pool.connected
+        return self._connections is not None and self._connections.connected
 
     async def close(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
+        if self._connections is not None:
+            await self._connections.close()
 
 
-class Upstreams:
+class ProxiedProviders:
     """All of them, by name; accounts with a base URL of their own as `provider@account`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._all: dict[str, Upstream] = {}
+        self._all: dict[str, ProxiedProvider] = {}
         for name, (base_url, api) in BUILT_IN.items():
             if name not in settings.providers:
-                self._all[name] = Upstream(name, Provider(), base_url, api)
+                self._all[name] = ProxiedProvider(name, Provider(), base_url, api)
         for name, given in settings.providers.items():
             provider, _, account = name.partition("@")
             base_url, api = given.base_url, given.api
             if not base_url and not account:
                 base_url, api = BUILT_IN.get(provider, ("", given.api))
             if base_url and provider not in RESERVED:
-                self._all[name] = Upstream(name, given, base_url, api)
+                self._all[name] = ProxiedProvider(name, given, base_url, api)
 
     def __contains__(self, name: object) -> bool:
         return name in self._all
 
-    def find(self, provider: str, account: str = "") -> Upstream:
+    def find(self, provider: str, account: str = "") -> ProxiedProvider:
         """The provider; of an account that is elsewhere, that."""
         return self._all.get(f"{provider}@{account}") or self._all[provider]
 

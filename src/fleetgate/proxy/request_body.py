@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
-from fleetgate.proxy.errors import ClientGone, Refusal
+from fleetgate.proxy.errors import ClientGone, ProxyRefusal
 from fleetgate.signals.content_encoding import Undecodable, decoded
 
 HELD_BYTES = 24 << 20
@@ -47,7 +47,7 @@ _fields = msgspec.json.Decoder(Fields)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Store:
+class BodyMemory:
     """How much of all bodies is kept now."""
 
     def __init__(self, most: int = ALL_BYTES, each: int = HELD_BYTES) -> None:
@@ -56,12 +56,12 @@ class Store:
         self.kept = 0
 
 
-class Body:
+class RequestBody:
     """The body of one request."""
 
     __slots__ = ("_receive", "_store", "data", "in_one_piece", "kept", "on_whole", "whole")
 
-    def __init__(self, receive: Receive, store: Store) -> None:
+    def __init__(self, receive: Receive, store: BodyMemory) -> None:
         self._receive = receive
         self._store = store
         self.data = b""  # all of it, or its beginning
@@ -123,8 +123,8 @@ class Body:
         return self.kept and len(data) <= _AT_ONCE_BYTES
 
 
-def model_in(body: Body, content_type: bytes, encoding: bytes = b"") -> str:
-    """The model that a body names, or nothing; `unknown` where it cannot be read, and may be there. Refusal."""
+def model_in(body: RequestBody, content_type: bytes, encoding: bytes = b"") -> str:
+    """The model that a body names, or nothing; `unknown` where it cannot be read, and may be there. ProxyRefusal."""
     data, whole = body.data, body.whole
     if not data:
         return ""
@@ -141,7 +141,7 @@ def model_in(body: Body, content_type: bytes, encoding: bytes = b"") -> str:
         try:
             return _fields.decode(data).model
         except RecursionError:
-            raise Refusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
+            raise ProxyRefusal(400, "bad_json", "the body is nested too deeply: its model cannot be read") from None
         except (msgspec.MsgspecError, UnicodeDecodeError):
             if content_type and not content_type.lower().startswith(b"application/json"):
                 return ""

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter, time_ns
 from typing import Any, Protocol
 
-from fleetgate.proxy.attempts import told_of
-from fleetgate.proxy.errors import Refusal, headers_of, shape_of
+from fleetgate.proxy.attempts import describe_error
+from fleetgate.proxy.errors import ProxyRefusal, headers_of, shape_of
 from fleetgate.proxy.exchange import Exchange
 from fleetgate.proxy.headers import ISOLATED, Pairs, passed_back
-from fleetgate.proxy.http_client.connection import Response
-from fleetgate.proxy.stream_errors import Events
+from fleetgate.proxy.http_client.connection import UpstreamResponse
+from fleetgate.proxy.stream_errors import StreamErrors
 from fleetgate.signals.outcome import outcome
 from fleetgate.signals.rate_limit_headers import PoolHint, pools_hint
 
@@ -29,7 +29,7 @@ class BrokenOff(Exception):
     """The answer cannot be brought to its end."""
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     """The client's connection."""
 
     @property
@@ -40,73 +40,94 @@ class Client(Protocol):
     def end(self, piece: bytes) -> None: ...
 
 
-class Relay:
+class ResponseRelay:
     """Passes the answer to one request on. It is called by both connections, the provider's and the client's, so that
     no byte waits until the request's task has its turn; that waits for `done`.
     """
 
-    __slots__ = ("_client", "_ended", "_events", "_head", "_on_end", "_on_head", "_response", "_start", "_x", "done")
+    __slots__ = (
+        "_client",
+        "_ended",
+        "_events",
+        "_exchange",
+        "_head",
+        "_on_end",
+        "_on_head",
+        "_response",
+        "_start",
+        "done",
+    )
 
     def __init__(
         self,
-        x: Exchange,
-        client: Client,
+        exchange: Exchange,
+        client: ClientConnection,
         done: asyncio.Future[None],
-        on_head: Callable[[Exchange, Response], None],
+        on_head: Callable[[Exchange, UpstreamResponse], None],
         on_end: Callable[[Exchange], None],
     ) -> None:
-        self.done = done  # BrokenOff or Refusal: the end is not to be had
-        self._x = x
+        self.done = done  # BrokenOff or ProxyRefusal: the end is not to be had
+        self._exchange = exchange
         self._client = client
         self._on_head = on_head  # called when an answer is to be passed on
         self._on_end = on_end  # called when the provider's last byte is here
-        self._response: Response | None = None
+        self._response: UpstreamResponse | None = None
         self._start = b""  # of the body: what was read already
         self._head: Pairs | None = None  # yet to be sent
-        self._events: Events | None = None
+        self._events: StreamErrors | None = None
         self._ended = False
 
-    def news(self, response: Response) -> None:
+    def news(self, response: UpstreamResponse) -> None:
         """Something has come from the provider. An answer that is no error is passed on as soon as its head is here."""
         if response is self._response:
             self._pass_on()
         elif self._response is None and response.status < 400:
-            self._x.upstream_s = perf_counter() - self._x.waiting_since
+            self._exchange.upstream_s = perf_counter() - self._exchange.waiting_since
             self.begin(response)
 
-    def begin(self, response: Response, start: bytes = b"") -> None:
+    def begin(self, response: UpstreamResponse, start: bytes = b"") -> None:
         """Pass an answer on, if that has not begun yet; `start` of its body was read already."""
         if self._response is not None or self._ended:
             return
         self._response, self._start = response, start
-        x = self._x
-        x.status = status = response.status
-        self._on_head(x, response)
+        exchange = self._exchange
+        exchange.status = status = response.status
+        self._on_head(exchange, response)
         headers, event_stream = passed_back(response.raw_headers)
-        if x.early is not None:
-            x.early.stop()
-            if x.early.begun and not self._continues(response, event_stream):
+        if exchange.early is not None:
+            exchange.early.stop()
+            if exchange.early.begun and not self._continues(response, event_stream):
                 return
         if status in _NO_BODY:  # a length that no body has: the client would wait for it
             headers = [pair for pair in headers if pair[0] != b"content-length"]
-        self._head = None if x.early is not None and x.early.begun else headers + told(x)
-        if status < 300 and x.lease:
-            self._events = Events(x.upstream.provider, x.model.partition("/")[2], _encoding_of(response))
+        self._head = (
+            None if exchange.early is not None and exchange.early.begun else headers + outcome_headers(exchange)
+        )
+        if status < 300 and exchange.lease:
+            self._events = StreamErrors(
+                exchange.upstream.provider, exchange.model.partition("/")[2], _encoding_of(response)
+            )
         # Of a stream the head goes ahead; of anything else, the first byte is waited for: there may be none.
         self._pass_on(ahead=event_stream)
 
-    def _continues(self, response: Response, event_stream: bool) -> bool:
+    def _continues(self, response: UpstreamResponse, event_stream: bool) -> bool:
         """Whether an answer can follow the comments that began it; an error becomes an event, and is its end."""
-        x = self._x
-        x.first_byte_s = x.first_byte_s or perf_counter() - x.began
+        exchange = self._exchange
+        exchange.first_byte_s = exchange.first_byte_s or perf_counter() - exchange.began
         if event_stream and response.status < 300 and not _encoding_of(response):
             return True
-        error = Refusal(response.status, "upstream_failed", f"{x.upstream.provider} answered {response.status}")
-        body = self._start if self._start.lstrip()[:1] == b"{" else shape_of(error, x.api, time_ns() // 1_000_000_000)
-        assert x.early is not None
-        x.done = True
-        x.early.end(body)
-        self._on_end(x)
+        error = ProxyRefusal(
+            response.status, "upstream_failed", f"{exchange.upstream.provider} answered {response.status}"
+        )
+        body = (
+            self._start
+            if self._start.lstrip()[:1] == b"{"
+            else shape_of(error, exchange.api, time_ns() // 1_000_000_000)
+        )
+        assert exchange.early is not None
+        exchange.done = True
+        exchange.early.end(body)
+        self._on_end(exchange)
         self._finish(None)
         return False
 
@@ -129,17 +150,17 @@ class Relay:
             self._finish(error)
 
     def _step(self, ahead: bool) -> None:
-        x, client, response = self._x, self._client, self._response
+        exchange, client, response = self._exchange, self._client, self._response
         assert response is not None
         if client.paused:
-            if not x.waiting_for_client:
-                x.waiting_for_client, x.waiting_since = True, perf_counter()
+            if not exchange.waiting_for_client:
+                exchange.waiting_for_client, exchange.waiting_since = True, perf_counter()
                 client.on_room(self._pass_on)
             return
-        x.waiting_for_client = False
+        exchange.waiting_for_client = False
         piece, self._start = self._start + response.take(), b""
         if piece:
-            x.bytes_sent += len(piece)
+            exchange.bytes_sent += len(piece)
             if self._events is not None:
                 self._events.feed(piece)
         if response.complete:
@@ -150,19 +171,19 @@ class Relay:
         if response.error is not None:
             self._break_off(response.error)
         else:
-            x.waiting_since = perf_counter()
+            exchange.waiting_since = perf_counter()
 
     def _send(self, piece: bytes) -> None:
         self._send_head()
         self._client.write(piece)
 
     def _last(self, piece: bytes) -> None:
-        x = self._x
-        x.done = True
+        exchange = self._exchange
+        exchange.done = True
         if self._events is not None:
             self._events.end()
-            x.outcome = self._events.outcome or x.outcome
-        self._on_end(x)
+            exchange.outcome = self._events.outcome or exchange.outcome
+        self._on_end(exchange)
         self._send_head()
         self._client.end(piece)
         self._finish(None)
@@ -171,19 +192,23 @@ class Relay:
         """With what follows it."""
         if self._head is not None:
             headers, self._head = self._head, None
-            self._x.first_byte_s = perf_counter() - self._x.began
-            self._client.begin(self._x.status, headers)
+            self._exchange.first_byte_s = perf_counter() - self._exchange.began
+            self._client.begin(self._exchange.status, headers)
 
     def _break_off(self, error: BaseException) -> None:
-        x = self._x
+        exchange = self._exchange
         if not isinstance(error, OSError):
             self._finish(error)
             return
-        said = told_of(error)
-        x.outcome = outcome("server_error", "proxy.broken_off", f"broken off after {x.bytes_sent} bytes ({said})")
-        x.error = x.outcome.evidence
-        if x.first_byte_s == 0.0:
-            self._finish(Refusal(502, "upstream_failed", f"{x.upstream.provider} broke off its answer ({said})"))
+        said = describe_error(error)
+        exchange.outcome = outcome(
+            "server_error", "proxy.broken_off", f"broken off after {exchange.bytes_sent} bytes ({said})"
+        )
+        exchange.error = exchange.outcome.evidence
+        if exchange.first_byte_s == 0.0:
+            self._finish(
+                ProxyRefusal(502, "upstream_failed", f"{exchange.upstream.provider} broke off its answer ({said})")
+            )
         else:
             self._finish(BrokenOff())
 
@@ -197,50 +222,52 @@ class Relay:
             self.done.set_exception(error)
 
 
-def _encoding_of(response: Response) -> str:
+def _encoding_of(response: UpstreamResponse) -> str:
     """The encodings of a body, in the order in which they were applied."""
     said = [value for name, value in response.raw_headers if name.lower() == b"content-encoding"]
     return b", ".join(said).decode("latin-1") if said else ""
 
 
-async def send_refusal(x: Exchange, refusal: Refusal, send: Send, *, close: bool = False) -> None:
+async def send_refusal(exchange: Exchange, refusal: ProxyRefusal, send: Send, *, close: bool = False) -> None:
     """Answer with an error of our own."""
-    x.status, x.error = refusal.status, str(refusal)
+    exchange.status, exchange.error = refusal.status, str(refusal)
     now_s = time_ns() // 1_000_000_000
-    if x.early is not None:
-        x.early.stop()
-        if x.early.begun:
-            x.done = True
-            x.early.end(shape_of(refusal, x.api, now_s))
+    if exchange.early is not None:
+        exchange.early.stop()
+        if exchange.early.begun:
+            exchange.done = True
+            exchange.early.end(shape_of(refusal, exchange.api, now_s))
             return
-    body = shape_of(refusal, x.api, now_s)
+    body = shape_of(refusal, exchange.api, now_s)
     headers: Pairs = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    headers += headers_of(refusal, x.api, now_s)
+    headers += headers_of(refusal, exchange.api, now_s)
     if close:
         headers.append((b"connection", b"close"))
-    x.done = True
-    x.bytes_sent = len(body)
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers + told(x)})
+    exchange.done = True
+    exchange.bytes_sent = len(body)
+    await send(
+        {"type": "http.response.start", "status": refusal.status, "headers": headers + outcome_headers(exchange)}
+    )
     await send({"type": "http.response.body", "body": body})
 
 
-def told(x: Exchange) -> Pairs:
+def outcome_headers(exchange: Exchange) -> Pairs:
     """What became of the request on its way, and what keeps a browser from running the answer."""
-    line_ms, upstream_ms = x.line_s * 1000, x.upstream_s * 1000
+    queue_ms, upstream_ms = exchange.queue_s * 1000, exchange.upstream_s * 1000
     return [
         *ISOLATED,
-        (b"x-fleetgate-waited-ms", b"%d" % line_ms),
-        (b"x-fleetgate-model", _shown_model(x).encode("latin-1", "replace")),
-        (b"x-fleetgate-attempts", b"%d" % x.attempts),
-        (b"server-timing", b"fleetgate;dur=%.1f, upstream;dur=%.1f" % (line_ms, upstream_ms)),
+        (b"x-fleetgate-waited-ms", b"%d" % queue_ms),
+        (b"x-fleetgate-model", _shown_model(exchange).encode("latin-1", "replace")),
+        (b"x-fleetgate-attempts", b"%d" % exchange.attempts),
+        (b"server-timing", b"fleetgate;dur=%.1f, upstream;dur=%.1f" % (queue_ms, upstream_ms)),
     ]
 
 
-def _shown_model(x: Exchange) -> str:
+def _shown_model(exchange: Exchange) -> str:
     """With its account, for a caller that is trusted; names of accounts are no others' business."""
-    if x.trusted or not x.model:
-        return x.model
-    head, slash, name = x.model.partition("/")
+    if exchange.trusted or not exchange.model:
+        return exchange.model
+    head, slash, name = exchange.model.partition("/")
     return head.partition("@")[0] + slash + name
 
 

@@ -27,7 +27,7 @@ _SESSIONS = frozenset(
 )
 
 
-class Places:
+class ReturningClients:
     """Those of one service."""
 
     def __init__(self) -> None:
@@ -38,22 +38,26 @@ class Places:
     def __len__(self) -> int:
         return self._number
 
-    def keep(self, x: Exchange) -> None:
+    def keep(self, exchange: Exchange) -> None:
         """The client of a request that waits has left."""
-        if not x.candidates or not x.body.kept or not x.since:
+        if not exchange.candidates or not exchange.body.kept or not exchange.since:
             return
         self._forget_old()
         if self._number < MOST:
-            entry = (monotonic() + KEPT_S, self._mark(x), x.since)
-            self._all.setdefault((x.path, len(x.body.data)), []).append(entry)
+            entry = (monotonic() + KEPT_S, self._mark(exchange), exchange.since)
+            self._all.setdefault((exchange.path, len(exchange.body.data)), []).append(entry)
             self._number += 1
 
-    def take(self, x: Exchange) -> int:
+    def take(self, exchange: Exchange) -> int:
         """Since when this very request has waited before; 0: it has not, as far as anything tells."""
-        found = self._all.get((x.path, len(x.body.data))) if self._all and x.candidates and x.body.kept else None
+        found = (
+            self._all.get((exchange.path, len(exchange.body.data)))
+            if self._all and exchange.candidates and exchange.body.kept
+            else None
+        )
         if not found:
             return 0
-        mark, now = self._mark(x), monotonic()
+        mark, now = self._mark(exchange), monotonic()
         for entry in found:  # the one that left first
             if entry[1] == mark and entry[0] > now:
                 found.remove(entry)
@@ -67,11 +71,13 @@ class Places:
         self._all = {key: entries for key, entries in kept.items() if entries}
         self._number = sum(map(len, self._all.values()))
 
-    def _mark(self, x: Exchange) -> bytes:
+    def _mark(self, exchange: Exchange) -> bytes:
         """What only the same caller's same request has."""
-        session = b"\n".join(b"%s %s" % pair for pair in x.asked.sent if pair[0] in _SESSIONS)
-        told = (x.route.provider, x.account, x.secret, str(x.trusted), x.client, x.project, str(x.priority), x.method)
-        parts = (*(each.encode("utf-8", "surrogatepass") for each in told), session, x.path, x.query, x.body.data)
+        session = b"\n".join(b"%s %s" % pair for pair in exchange.headers.sent if pair[0] in _SESSIONS)
+        caller = (exchange.route.provider, exchange.account, exchange.secret, str(exchange.trusted), exchange.client)
+        call = (exchange.project, str(exchange.priority), exchange.method)
+        texts = [each.encode("utf-8", "surrogatepass") for each in caller + call]
+        parts = (*texts, session, exchange.path, exchange.query, exchange.body.data)
         digest = blake2b(key=self._salt, digest_size=16)
         for part in parts:
             digest.update(b"%d:" % len(part))

@@ -17,7 +17,7 @@ _MOST_DECODED = 1 << 20  # of one piece: what grows more is not looked at any lo
 _WORDS = (b'"error"', b'"response.failed"')
 
 
-class Events:
+class StreamErrors:
     """Looks for an error in the events of one stream."""
 
     __slots__ = ("_blind", "_decoder", "_kept", "_model", "_provider", "outcome")

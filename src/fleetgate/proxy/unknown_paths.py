@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from fleetgate.core.model_names import names_of
-from fleetgate.proxy.errors import Refusal
+from fleetgate.proxy.errors import ProxyRefusal
 from fleetgate.proxy.routes import split_names
 
 # What the paths of each API have in them, behind the provider's name.
@@ -41,19 +41,19 @@ def suggested_api(path: bytes) -> str:
     return ""
 
 
-def refusal_for(raw_path: bytes, known: list[str], configured: Iterable[str]) -> Refusal:
+def refusal_for(raw_path: bytes, known: list[str], configured: Iterable[str]) -> ProxyRefusal:
     """What to say; `known`: the providers that this caller may hear of; `configured`: those without a base URL, too."""
     if _NAMELESS.fullmatch(raw_path):
         shown = raw_path[:80].decode("latin-1")
         sentence = f"the address lacks its provider, for example /{suggested_api(raw_path)}{shown}"
-        return Refusal(404, "unknown_provider", sentence)
+        return ProxyRefusal(404, "unknown_provider", sentence)
     name = split_names(raw_path)[0].partition("@")[0][:60]
     if name in configured:
-        return Refusal(
+        return ProxyRefusal(
             404, "unknown_provider", f'{name} has no base_url: write it under [providers."{name}"] in the config'
         )
     names = [each for provider in known for each in names_of(provider)]
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     nearest = f"did you mean /{near[0]}/…? " if near else ""
     others = f"Known are {', '.join(known)}; another needs a base_url under [providers.NAME] in the config"
-    return Refusal(404, "unknown_provider", f"there is no provider {name!r}: {nearest}{others}")
+    return ProxyRefusal(404, "unknown_provider", f"there is no provider {name!r}: {nearest}{others}")

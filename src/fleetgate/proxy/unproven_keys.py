@@ -16,7 +16,7 @@ AT_ONCE = 8  # at one provider
 MOST_WAITING = 256
 
 
-class Full(Exception):
+class TooManyTrials(Exception):
     """Too many wait already."""
 
 
@@ -30,25 +30,25 @@ class KeyTrials:
         self.lock = asyncio.Lock()
 
 
-class Place(NamedTuple):
+class TrialPlace(NamedTuple):
     """What a call holds while its key is unproven."""
 
     provider: str
     account: str  # that the key would have
 
 
-class Places:
+class TrialPlaces:
     """All places for calls with unproven keys."""
 
     def __init__(self) -> None:
         self._providers: dict[str, asyncio.Semaphore] = {}
-        self._keys: dict[Place, KeyTrials] = {}
+        self._keys: dict[TrialPlace, KeyTrials] = {}
         self._waiting = 0
 
-    async def enter(self, place: Place) -> None:
-        """Take a place, which is waited for. Full."""
+    async def enter(self, place: TrialPlace) -> None:
+        """Take a place, which is waited for. TooManyTrials."""
         if self._waiting >= MOST_WAITING:
-            raise Full
+            raise TooManyTrials
         turns = self._keys.setdefault(place, KeyTrials())
         turns.calls += 1
         self._waiting += 1
@@ -65,16 +65,16 @@ class Places:
         finally:
             self._waiting -= 1
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: TrialPlace) -> None:
         turns = self._keys[place]
         self._room(place).release()
         turns.lock.release()
         self._forget(place, turns)
 
-    def _room(self, place: Place) -> asyncio.Semaphore:
+    def _room(self, place: TrialPlace) -> asyncio.Semaphore:
         return self._providers.setdefault(place.provider, asyncio.Semaphore(AT_ONCE))
 
-    def _forget(self, place: Place, turns: KeyTrials) -> None:
+    def _forget(self, place: TrialPlace, turns: KeyTrials) -> None:
         turns.calls -= 1
         if not turns.calls:
             del self._keys[place]

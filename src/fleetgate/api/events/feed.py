@@ -74,7 +74,7 @@ class Notice(NamedTuple):
     data: dict[str, object]
 
 
-class Listener:
+class FeedListener:
     """What one stream has yet to send."""
 
     def __init__(self, seq: int) -> None:
@@ -117,7 +117,7 @@ class Feed:
         self._position: Position | None = None
         self._at_once = _COMMITS_AT_ONCE // 10  # commits: more where each has few events, as those last read
         self._untold: list[FeedEvent] = []
-        self._listeners: set[Listener] = set()
+        self._listeners: set[FeedListener] = set()
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._in_trouble = False
@@ -147,13 +147,13 @@ class Feed:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def listen(self) -> Listener:
+    def listen(self) -> FeedListener:
         """From what was read last."""
-        listener = Listener(self.seq)
+        listener = FeedListener(self.seq)
         self._listeners.add(listener)
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: FeedListener) -> None:
         self._listeners.discard(listener)
 
     async def _run(self) -> None:

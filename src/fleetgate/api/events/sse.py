@@ -20,7 +20,7 @@ from litestar.params import HeaderParameter, Parameter
 from litestar.types import ASGIApp
 
 from fleetgate.api.errors import RequestRefused
-from fleetgate.api.events.feed import FeedEvent, Listener, Notice, words
+from fleetgate.api.events.feed import FeedEvent, FeedListener, Notice, words
 from fleetgate.api.history_reader import unhurried
 from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.security.request_guard import Receive, Scope, Send
@@ -101,7 +101,7 @@ class Stream:
                 task.cancel()
             await asyncio.gather(telling, leaving, return_exceptions=True)
 
-    async def _tell(self, listener: Listener) -> None:
+    async def _tell(self, listener: FeedListener) -> None:
         service = self._service
         last = listener.seq
         since = last if self._since is None else self._since
@@ -138,7 +138,7 @@ class Stream:
 
         return read
 
-    async def _follow(self, listener: Listener) -> None:
+    async def _follow(self, listener: FeedListener) -> None:
         while True:
             if not listener.pending and not listener.behind:
                 listener.ready.clear()

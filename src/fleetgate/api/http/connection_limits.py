@@ -47,7 +47,7 @@ def most_connections() -> int:
     return max(8, min(MOST_CONNECTIONS, (soft - _OTHER_FILES) // 2))
 
 
-class Placed(Protocol):
+class LimitedConnection(Protocol):
     """A connection as the others see it."""
 
     since: float  # by the loop's clock: idle or in this state
@@ -58,7 +58,7 @@ class Placed(Protocol):
     def give_way(self) -> None: ...
 
 
-P = TypeVar("P", bound=Placed)
+P = TypeVar("P", bound=LimitedConnection)
 
 
 def make_room(connections: Collection[P], newest: P) -> bool:
@@ -70,7 +70,7 @@ def make_room(connections: Collection[P], newest: P) -> bool:
     return bool(oldest)
 
 
-class Flow(FlowControl):
+class ReadControl(FlowControl):
     """Reads neither what an application does not take, nor what is too much to keep."""
 
     def __init__(self, transport: object, go_on: Callable[[], None]) -> None:

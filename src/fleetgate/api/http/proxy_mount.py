@@ -13,7 +13,7 @@ from fleetgate.api.security.request_guard import Guard, Receive, Scope, Send, re
 _MOST_HOSTS = 100
 
 
-class Other(Protocol):
+class MountedApp(Protocol):
     """What can be served beside the API."""
 
     def wants(self, scope: Scope) -> bool: ...
@@ -26,7 +26,7 @@ class Other(Protocol):
 class ProxyMount:
     """Sorts requests by whose they are."""
 
-    def __init__(self, guard: Guard, other: Other) -> None:
+    def __init__(self, guard: Guard, other: MountedApp) -> None:
         self._guard = guard
         self._other = other
         self._hosts: set[bytes] = set()  # that were found good: the look at one takes longer than that at this set

@@ -17,7 +17,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fleetgate.api.http import connection_limits
-from fleetgate.api.leases.fast_path import Exchange, FastPath
+from fleetgate.api.leases.fast_path import FastPath, LeaseExchange
 from fleetgate.api.security.request_guard import HEAD_BYTES, PATH_BYTES
 from fleetgate.gate.serving.local_peer import LocalUsers, Peer
 
@@ -44,7 +44,7 @@ _TOO_SLOW = _refusal("408 Request Timeout", "the request took too long to arrive
 Ahead = Callable[[Any, bytearray], bool]
 
 
-class Together:
+class BufferedTransport:
     """A transport that keeps the head of an answer until its body comes, or until the loop's next turn."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,7 +86,7 @@ class Together:
             self.write(b"")
 
 
-class Idle:
+class IdleTimer:
     """The end of a connection on which nothing is asked for so long. Begun and stopped thousands of times a second."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float, end: Callable[[], None]) -> None:
@@ -123,7 +123,7 @@ class Idle:
             self._end()
 
 
-class Protocol(HttpToolsProtocol):
+class ClientProtocol(HttpToolsProtocol):
     """One connection of a client."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -137,7 +137,7 @@ class Protocol(HttpToolsProtocol):
         self._unread_since = 0.0
         self._quick: FastPath | None = getattr(self.config, "fleetgate_quick", None)
         self._most = getattr(self.config, "fleetgate_most", connection_limits.MOST_CONNECTIONS)
-        self._idle: Any = Idle(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._idle: Any = IdleTimer(self.loop, self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._ahead: Ahead | None = getattr(self.app, "ahead", None)
         self._reading = False
         self._to_start: tuple[Any, Any] | None = None
@@ -145,11 +145,11 @@ class Protocol(HttpToolsProtocol):
         self._peer: Peer | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        together: Any = Together(transport, self.loop)
+        together: Any = BufferedTransport(transport, self.loop)
         super().connection_made(together)
         users: LocalUsers | None = getattr(self.config, "fleetgate_users", None)
         self._peer = None if users is None else Peer(users, self.client, self.server)  # type: ignore[arg-type]
-        self.flow = connection_limits.Flow(together, self._read_on)
+        self.flow = connection_limits.ReadControl(together, self._read_on)
         over = len(self.connections) - self._most
         if over > 0 and not connection_limits.make_room(self.connections, self) and over > _REFUSED:  # type: ignore[type-var]
             transport.abort()
@@ -202,7 +202,7 @@ class Protocol(HttpToolsProtocol):
         if self._in_head:
             return self._is_answered()
         cycle: Any = self.cycle
-        return type(cycle) is Exchange or not cycle.response_started
+        return type(cycle) is LeaseExchange or not cycle.response_started
 
     def pause_writing(self) -> None:
         self._unread_since = self.loop.time()
@@ -251,7 +251,7 @@ class Protocol(HttpToolsProtocol):
         """A request asks for another protocol: it is answered, and what follows it on this connection is not HTTP."""
         self._deaf = True
         cycle: Any = self.cycle
-        if type(cycle) is not Exchange:
+        if type(cycle) is not LeaseExchange:
             cycle.keep_alive = False
 
     def _read(self, data: bytes) -> None:
@@ -298,7 +298,7 @@ class Protocol(HttpToolsProtocol):
         self._loose = 0
         self._body += len(body)
         cycle: Any = self.cycle
-        if type(cycle) is Exchange:
+        if type(cycle) is LeaseExchange:
             cycle.body += body
         else:
             super().on_body(body)
@@ -307,7 +307,7 @@ class Protocol(HttpToolsProtocol):
         self._in_message = False
         self._waits_for = ""
         cycle: Any = self.cycle
-        if type(cycle) is Exchange:
+        if type(cycle) is LeaseExchange:
             cycle.begin()
         else:
             super().on_message_complete()

@@ -1,8 +1,8 @@
-"""Jobs behind the routes. What jobs are is known to jobs/, which is beside this layer: cli/commands/serve.py hands it
-in.
+"""The threads in which the routes call jobs/. The two layers do not import each other: cli/commands/serve.py hands the
+jobs in.
 
-Its calls block, so they are made in a thread: one for what is asked and changed, as that is done one after another
-anyhow, and a few for output, which many may follow at once.
+The calls block, so they run in threads: one thread for reads and changes, which are done one after another anyway, and
+a few for output, which many clients may follow at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READERS = 4
 T = TypeVar("T")
 
 
-class Jobs(Protocol):
+class BlockingJobs(Protocol):
     """What cli/commands/serve.py hands in (jobs/blocking_api.py). Every call blocks."""
 
     def use(self, loaded: Loaded) -> None: ...
@@ -44,10 +44,10 @@ class Jobs(Protocol):
     def approve(self, ident: str, by: str) -> JobShape: ...
 
 
-class JobsDesk:
-    """Asks in threads."""
+class JobThreads:
+    """Runs the calls in threads."""
 
-    def __init__(self, jobs: Jobs | None, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
+    def __init__(self, jobs: BlockingJobs | None, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
         self.may_submit = may_submit
         self._jobs = jobs
         self._gate = gate
@@ -64,12 +64,12 @@ class JobsDesk:
             self._jobs.close()
 
     @property
-    def _known(self) -> Jobs:
+    def _known(self) -> BlockingJobs:
         if self._jobs is None or not self._gate.folder:
             raise RequestRefused(503, "no_jobs", "this service keeps no jobs: its store is in memory")
         return self._jobs
 
-    async def do(self, call: Callable[[Jobs], T]) -> T:
+    async def do(self, call: Callable[[BlockingJobs], T]) -> T:
         """What a call answers."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._known)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC
 
-from fleetgate.api.bodies import AskBody
+from fleetgate.api.bodies import AcquireBody
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Spec
 from fleetgate.core.errors import BadRequest
@@ -22,7 +22,7 @@ class AcquireCommands:
     def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate
 
-    def command(self, body: AskBody, client: str) -> cmd.Acquire:
+    def command(self, body: AcquireBody, client: str) -> cmd.Acquire:
         gate = self._gate
         queue = body.wait_s > 0 if body.queue is None else body.queue
         since = None
@@ -44,7 +44,7 @@ class AcquireCommands:
             renew_ms=int(body.renew_within_s * 1000),
         )
 
-    def _spec(self, body: AskBody) -> Spec:
+    def _spec(self, body: AcquireBody) -> Spec:
         models = body.models or self._gate.settings.models
         project = body.project or "default"
         if not project.isprintable() or project != project.strip():

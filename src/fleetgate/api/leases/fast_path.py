@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from fleetgate.api.bodies import AskBody, ReleaseBody
+from fleetgate.api.bodies import AcquireBody, ReleaseBody
 from fleetgate.api.errors import RequestRefused, complain, refusal
 from fleetgate.api.leases import operations
 from fleetgate.api.security.request_guard import SECURE_HEADERS, Guard
@@ -25,9 +25,9 @@ from fleetgate.api.service import Service
 from fleetgate.gate.serving.client_renewals import Stop
 
 if TYPE_CHECKING:
-    from fleetgate.api.http.uvicorn_protocol import Protocol
+    from fleetgate.api.http.uvicorn_protocol import ClientProtocol
 
-_ask = msgspec.json.Decoder(AskBody).decode
+_ask = msgspec.json.Decoder(AcquireBody).decode
 _release = msgspec.json.Decoder(ReleaseBody).decode
 _encode = msgspec.json.Encoder().encode
 _find = re.compile(rb"/v1/leases(?:/([A-Za-z0-9_-]{1,64})/(release|renew))?").fullmatch
@@ -42,7 +42,7 @@ class FastPath:
         self._heads: dict[int, bytes] = {}  # of answers, by status
         self._common: object = None  # uvicorn's headers of all answers, as of then: the date is one of them
 
-    def find(self, connection: Protocol) -> Exchange | None:
+    def find(self, connection: ClientProtocol) -> LeaseExchange | None:
         """The request whose headers have just been read, if it is one of these; None: it goes the usual way."""
         found = _find(connection.url)
         parser = connection.parser
@@ -61,9 +61,9 @@ class FastPath:
         scope["method"], scope["path"], scope["raw_path"], scope["query_string"] = "POST", path, connection.url, b""
         if not self._guard.passes(scope, path):
             return None
-        return Exchange(self, connection, found[1].decode() if found[1] else "", found[2])
+        return LeaseExchange(self, connection, found[1].decode() if found[1] else "", found[2])
 
-    async def work(self, asked: Exchange) -> tuple[int, object]:
+    async def work(self, asked: LeaseExchange) -> tuple[int, object]:
         """What a request asks for is done: the answer. Raises what is wrong with it."""
         client = asked.connection.client
         address = str(client[0]) if client else ""
@@ -87,7 +87,7 @@ class FastPath:
         return head
 
 
-class Exchange:
+class LeaseExchange:
     """One such request and its answer. Stands where uvicorn has its RequestResponseCycle, and looks like one to it."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Exchange:
         "verb",
     )
 
-    def __init__(self, quick: FastPath, connection: Protocol, ident: str, verb: bytes | None) -> None:
+    def __init__(self, quick: FastPath, connection: ClientProtocol, ident: str, verb: bytes | None) -> None:
         self._quick = quick
         self._task: asyncio.Task[None] | None = None
         self.connection = connection
@@ -115,7 +115,7 @@ class Exchange:
         self.keep_alive = True  # uvicorn says when it is not, since the service ends
 
     @property
-    def message_event(self) -> Exchange:
+    def message_event(self) -> LeaseExchange:
         """Has uvicorn's word that there is news of a request; nobody waits for it."""
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetgate.api.answer_cache import Begun
-from fleetgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.bodies import AcquireBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
 from fleetgate.api.errors import conflict
 from fleetgate.api.service import Service
 from fleetgate.core import commands as cmd
@@ -24,7 +24,9 @@ from fleetgate.present.wall_time import utc
 WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
 
 
-async def ask(service: Service, body: AskBody, client: str, hung_up: Watch) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+async def ask(
+    service: Service, body: AcquireBody, client: str, hung_up: Watch
+) -> tuple[int, LeaseAnswer | DeferredAnswer]:
     """SPEC H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
         service.check_room_to_wait()

@@ -10,7 +10,7 @@ from typing import Any
 from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
-from fleetgate.api.bodies import AskBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.bodies import AcquireBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
 from fleetgate.api.leases import operations
 from fleetgate.api.leases.fast_path import watch
 from fleetgate.api.security.request_guard import Receive
@@ -26,7 +26,7 @@ from fleetgate.gate.serving.client_renewals import Stop, Watch
         202: ResponseSpec(DeferredAnswer, description="In the queue: ask again with `id`", generate_examples=False),
     },
 )
-async def acquire(service: Service, request: Request[Any, Any, Any], data: AskBody) -> Response[LeaseAnswer]:
+async def acquire(service: Service, request: Request[Any, Any, Any], data: AcquireBody) -> Response[LeaseAnswer]:
     receive: Any = request.receive
     status, shape = await operations.ask(service, data, _address(request), _hung_up(receive))
     answer: Any = Response(shape, status_code=status)

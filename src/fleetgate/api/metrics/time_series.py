@@ -1,7 +1,7 @@
 """The recent past for charts: a sample every few seconds while the service runs, and one a minute for a day.
 
-Kept in a file of the state folder, so that a restart does not empty the charts. It is of no other use, and one that
-cannot be read or written disturbs nobody.
+The samples are kept in a file of the state folder, so that a restart does not empty the charts. A file that cannot be
+read or written is ignored.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SeriesShape(Struct):
     samples: list[Sample]
 
 
-class Kept(Struct):
+class SeriesFile(Struct):
     """The file."""
 
     fine: list[Sample]
@@ -102,7 +102,7 @@ class Series:
             return
         try:
             with open(self._path, "rb") as file:
-                kept = msgspec.json.decode(file.read(_LARGEST_FILE), type=Kept)
+                kept = msgspec.json.decode(file.read(_LARGEST_FILE), type=SeriesFile)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return
         now = utc(int(time() * 1000)) or ""
@@ -113,10 +113,10 @@ class Series:
         """Keep the samples for the service after this one."""
         self._write(self._kept())
 
-    def _kept(self) -> Kept:
-        return Kept(list(self._fine), list(self._coarse))
+    def _kept(self) -> SeriesFile:
+        return SeriesFile(list(self._fine), list(self._coarse))
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: SeriesFile) -> None:
         if not self._path:
             return
         new = f"{self._path}.{os.getpid()}"

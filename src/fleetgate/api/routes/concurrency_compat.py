@@ -30,7 +30,7 @@ UNKNOWN = "No concurrency configuration for this provider"
 DOWN = "Concurrency service not available"
 
 
-class Problem(Struct):
+class CompatProblem(Struct):
     error: str
 
 
@@ -71,10 +71,10 @@ class OkAnswer(Struct, rename="camel"):
 
 
 Answer = Response[Any]
-_DOWN = {503: ResponseSpec(Problem, description=DOWN, generate_examples=False)}
-_NOT_THERE = {404: ResponseSpec(Problem, description=UNKNOWN, generate_examples=False), **_DOWN}
+_DOWN = {503: ResponseSpec(CompatProblem, description=DOWN, generate_examples=False)}
+_NOT_THERE = {404: ResponseSpec(CompatProblem, description=UNKNOWN, generate_examples=False), **_DOWN}
 _BAD = {
-    400: ResponseSpec(Problem, description="The body is not what it must be", generate_examples=False),
+    400: ResponseSpec(CompatProblem, description="The body is not what it must be", generate_examples=False),
     **_NOT_THERE,
 }
 
@@ -97,7 +97,7 @@ def said(shape: type, description: str = "Done") -> dict[int, ResponseSpec]:
 
 
 def problem(status: int, sentence: str) -> Answer:
-    return Response(Problem(sentence), status_code=status, media_type="application/json")
+    return Response(CompatProblem(sentence), status_code=status, media_type="application/json")
 
 
 def answer(shape: Struct) -> Answer:

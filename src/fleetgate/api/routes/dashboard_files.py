@@ -46,20 +46,20 @@ _PLAIN_PAGE = """<!doctype html>
 Content = Response[bytes]
 
 
-class File(NamedTuple):
+class DashboardFile(NamedTuple):
     data: bytes
     type: str
     etag: str
 
 
-class Files:
-    """What is below the dashboard's folder, by path. Files that change on disk are read anew (when developing)."""
+class DashboardFiles:
+    """The files below the dashboard's folder, by path. A file that changes on disk is read again (for development)."""
 
     def __init__(self, folder: str = FOLDER) -> None:
         self._folder = os.path.realpath(folder)
-        self._known: dict[str, tuple[int, File]] = {}
+        self._known: dict[str, tuple[int, DashboardFile]] = {}
 
-    def find(self, path: str) -> File | None:
+    def find(self, path: str) -> DashboardFile | None:
         """A file; None for what is not there, or not below the folder."""
         kind = TYPES.get(os.path.splitext(path)[1])
         if kind is None or "\0" in path:
@@ -76,12 +76,12 @@ class Files:
                 data = opened.read()
         except OSError:
             return None
-        file = File(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
+        file = DashboardFile(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
         self._known[full] = (changed, file)
         return file
 
 
-FILES = Files()
+FILES = DashboardFiles()
 
 
 @get("/", summary="The dashboard", include_in_schema=False)
@@ -108,7 +108,7 @@ async def favicon(request: Request[Any, Any, Any]) -> Content:
 
 @get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request[Any, Any, Any]) -> Content:
-    def make(document: dict[str, Any]) -> File:
+    def make(document: dict[str, Any]) -> DashboardFile:
         return _made(msgspec.json.encode(document), "application/json")
 
     return _sent(request, _kept(request, "openapi_file", make))
@@ -116,7 +116,7 @@ async def openapi(request: Request[Any, Any, Any]) -> Content:
 
 @get("/docs", include_in_schema=False)
 async def docs(request: Request[Any, Any, Any]) -> Content:
-    def make(document: dict[str, Any]) -> File:
+    def make(document: dict[str, Any]) -> DashboardFile:
         return _made(docs_page(document).encode(), TYPES[".html"])
 
     return _sent(request, _kept(request, "docs_file", make))
@@ -129,21 +129,21 @@ async def docs_style(request: Request[Any, Any, Any]) -> Content:
     return _sent(request, _made(STYLE.encode(), TYPES[".css"]))
 
 
-def _kept(request: Request[Any, Any, Any], name: str, make: Callable[[dict[str, Any]], File]) -> File:
+def _kept(request: Request[Any, Any, Any], name: str, make: Callable[[dict[str, Any]], DashboardFile]) -> DashboardFile:
     """What is made of the API's description: once, as anybody may ask for it."""
     state = request.app.state
-    file: File | None = state.get(name)
+    file: DashboardFile | None = state.get(name)
     if file is None:
         file = make(request.app.openapi_schema.to_schema())
         state[name] = file
     return file
 
 
-def _made(data: bytes, kind: str) -> File:
-    return File(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
+def _made(data: bytes, kind: str) -> DashboardFile:
+    return DashboardFile(data, kind, f'"{sha256(data).hexdigest()[:24]}"')
 
 
-def _sent(request: Request[Any, Any, Any], file: File) -> Content:
+def _sent(request: Request[Any, Any, Any], file: DashboardFile) -> Content:
     headers = {"etag": file.etag, "cache-control": "no-cache", "content-security-policy": POLICY}
     if request.headers.get("if-none-match") == file.etag:
         return Response(b"", status_code=304, headers=headers)

@@ -28,6 +28,7 @@ from fleetgate.api.bodies import (
     PauseAnswer,
     PauseBody,
     PausedPool,
+    PreviousCap,
     ReportBody,
     RestoreBody,
     ResumeAnswer,
@@ -36,7 +37,6 @@ from fleetgate.api.bodies import (
     SelectBody,
     SelectorBody,
     TargetBody,
-    Was,
 )
 from fleetgate.api.errors import conflict
 from fleetgate.api.routes.read import Selector, candidates, cooldown_of, lacking, selected, some_candidates
@@ -185,8 +185,8 @@ async def _set(service: Service, state: State, rule: Rule) -> CapAnswer:
     return CapAnswer(**line.as_json(), entered=entered(events), was=was)  # type: ignore[arg-type]
 
 
-def _was(cap: Cap | None) -> Was | None:
-    return Was(cap.cap, cap.auto, cap.source) if cap is not None and cap.capped else None
+def _was(cap: Cap | None) -> PreviousCap | None:
+    return PreviousCap(cap.cap, cap.auto, cap.source) if cap is not None and cap.capped else None
 
 
 @delete("/v1/caps", summary="Remove a cap: unlimited, whatever the file says", status_code=200)

@@ -26,13 +26,13 @@ _MOST_CODES = 100
 _MOST_ENDED = 10_000
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     cookie: str  # its value
     secret: str
     ends_at: int  # epoch seconds
 
 
-class Code(NamedTuple):
+class SignInCode(NamedTuple):
     until: float
     shared: bool  # any user of the machine may use it, and a reverse proxy
 
@@ -45,14 +45,14 @@ class Sessions:
         # Two services on one machine share the browser's cookies: each has a name of its own.
         self.cookie = f"{COOKIE}_{hmac.digest(self._key, b'name', 'sha256').hex()[:8]}"
         self._names = frozenset((self.cookie.encode(), f"__Host-{self.cookie}".encode()))
-        self._codes: dict[str, Code] = {}
+        self._codes: dict[str, SignInCode] = {}
         self._ended: dict[bytes, int] = {}
 
-    def begin(self) -> Session:
+    def begin(self) -> BrowserSession:
         """A new session."""
         ends_at = int(time()) + SESSION_S
         cookie = f"{ends_at}.{secrets.token_urlsafe(24)}"
-        return Session(cookie, self._sign(cookie.encode()), ends_at)
+        return BrowserSession(cookie, self._sign(cookie.encode()), ends_at)
 
     def is_open(self, cookies: bytes, secret: bytes) -> bool:
         """Whether a Cookie header has a session that belongs to the secret and has not ended."""
@@ -69,7 +69,7 @@ class Sessions:
             del self._ended[next(iter(self._ended))]
         self._ended[found] = _end_of(found)
 
-    def cookie_header(self, session: Session | None, *, tls: bool) -> str:
+    def cookie_header(self, session: BrowserSession | None, *, tls: bool) -> str:
         """The Set-Cookie header that begins a session, or with None forgets it."""
         value, age = (session.cookie, SESSION_S) if session is not None else ("", 0)
         name = f"__Host-{self.cookie}" if tls else self.cookie
@@ -82,7 +82,7 @@ class Sessions:
         if len(self._codes) >= _MOST_CODES:
             del self._codes[next(iter(self._codes))]
         text = secrets.token_urlsafe(24)
-        self._codes[text] = Code(now + CODE_S, shared)
+        self._codes[text] = SignInCode(now + CODE_S, shared)
         return text
 
     def is_for(self, code: str, *, trusted: bool) -> bool:

@@ -21,30 +21,30 @@ _LINE_BYTES = 4  # of a header, beside its name and its value
 _AT_ONCE_BYTES = 64 * 1024  # a smaller body is written together with the head
 
 
-class Failed(OSError):
+class UpstreamFailed(OSError):
     """There is no answer."""
 
 
-class CannotConnect(Failed):
+class CannotConnect(UpstreamFailed):
     """The provider cannot be reached."""
 
 
-class Disconnected(Failed):
+class Disconnected(UpstreamFailed):
     """It hung up."""
 
 
-class Silent(Disconnected):
+class ClosedWithoutAnswer(Disconnected):
     """It hung up without a word: on a connection that was used before, it may have done so before it was asked."""
 
 
-class NotHttp(Failed):
+class NotHttp(UpstreamFailed):
     """What it says is no answer."""
 
 
-OnNews = Callable[["Response"], None]
+OnNews = Callable[["UpstreamResponse"], None]
 
 
-class Response:
+class UpstreamResponse:
     """An answer: its head is there when it is handed out."""
 
     __slots__ = ("_connection", "_parts", "_size", "_waiter", "complete", "error", "on_news", "raw_headers", "status")
@@ -61,14 +61,14 @@ class Response:
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> None:
-        """Wait for status and headers. Failed."""
+        """Wait for status and headers. UpstreamFailed."""
         while not self.status:
             if self.error is not None:
                 raise self.error
             await self._news()
 
     async def readany(self) -> bytes:
-        """What has come since; nothing at the end. Failed when it breaks off."""
+        """What has come since; nothing at the end. UpstreamFailed when it breaks off."""
         while not self._parts:
             if self.complete:
                 return b""
@@ -131,7 +131,7 @@ class Response:
             waiter.set_result(None)
 
 
-class Request(NamedTuple):
+class UpstreamRequest(NamedTuple):
     """A request as it is sent. Its head says how long its body is, or that it is chunked."""
 
     method: bytes
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._lost = lost
         self._transport: Any = None
         self._parser = httptools.HttpResponseParser(self)
-        self._response: Response | None = None
+        self._response: UpstreamResponse | None = None
         self._writer: asyncio.Task[None] | None = None  # of a large body
         self._drained: asyncio.Future[None] | None = None
         self._paused = False
@@ -181,13 +181,13 @@ class Connection(asyncio.Protocol):
 
     # Asking.
 
-    async def ask(self, request: Request) -> Response:
+    async def send_and_wait_for_head(self, request: UpstreamRequest) -> UpstreamResponse:
         """Send a request; back with the head of its answer."""
         method, head, body, pieces, on_news = request
         early, self._early, self._asked = self._early, b"", True
         if not self.usable and not early:
-            raise Silent("it hung up at once")
-        response = self._response = Response(self, on_news)
+            raise ClosedWithoutAnswer("it hung up at once")
+        response = self._response = UpstreamResponse(self, on_news)
         self._begin(method)
         if early:
             self._surplus = True  # whatever comes next is not an answer to the next request
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
             raise
         return response
 
-    async def _write(self, pieces: AsyncIterator[bytes], chunked: bool, response: Response) -> None:
+    async def _write(self, pieces: AsyncIterator[bytes], chunked: bool, response: UpstreamResponse) -> None:
         try:
             async for piece in pieces:
                 self._transport.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
@@ -302,17 +302,17 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._lost(self)
 
-    def _hung_up(self, response: Response, error: Exception | None) -> None:
+    def _hung_up(self, response: UpstreamResponse, error: Exception | None) -> None:
         if self._heard:
             self._fail(response, Disconnected(str(error) if error else "it closed the connection"))
         else:
-            self._fail(response, Silent(f"it hung up without a word{f' ({error})' if error else ''}"))
+            self._fail(response, ClosedWithoutAnswer(f"it hung up without a word{f' ({error})' if error else ''}"))
 
-    def _fail(self, response: Response, error: Failed) -> None:
+    def _fail(self, response: UpstreamResponse, error: UpstreamFailed) -> None:
         self._response = None
         response.end(error)
 
-    def _end(self, response: Response) -> None:
+    def _end(self, response: UpstreamResponse) -> None:
         """The answer is whole."""
         self._response = None
         response.end()

@@ -17,7 +17,13 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohappyeyeballs
 
-from fleetgate.proxy.http_client.connection import CannotConnect, Connection, Request, Response, Silent
+from fleetgate.proxy.http_client.connection import (
+    CannotConnect,
+    ClosedWithoutAnswer,
+    Connection,
+    UpstreamRequest,
+    UpstreamResponse,
+)
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
@@ -26,15 +32,15 @@ _STALE_S = 1.0  # one that was closed before it was asked says so within a round
 _TUNNEL_BYTES = 16 * 1024
 
 
-class Proxy(NamedTuple):
+class OutboundProxy(NamedTuple):
     """A proxy on the way to a provider."""
 
     host: str
     port: int
-    credentials: bytes  # the value of Proxy-Authorization, or nothing
+    credentials: bytes  # the value of OutboundProxy-Authorization, or nothing
 
 
-class Pool:
+class UpstreamConnections:
     """The connections to one origin."""
 
     def __init__(self, url: SplitResult) -> None:
@@ -55,8 +61,8 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, request: Request, *, twice: bool = False) -> Response:
-        """Send a request; back with the head of its answer. Failed, TimeoutError.
+    async def send(self, request: UpstreamRequest, *, twice: bool = False) -> UpstreamResponse:
+        """Send a request; back with the head of its answer. UpstreamFailed, TimeoutError.
 
         `twice`: nothing is spoilt if it arrives twice. Then one that met a connection which the provider was just
         closing is sent again by another.
@@ -67,12 +73,12 @@ class Pool:
                 continue
             began = connection.loop.time()
             try:
-                return await connection.ask(request)
-            except Silent:
+                return await connection.send_and_wait_for_head(request)
+            except ClosedWithoutAnswer:
                 if not twice or request.pieces is not None or connection.loop.time() - began > _STALE_S:
                     raise
         connection = await self._connect()
-        return await connection.ask(request)
+        return await connection.send_and_wait_for_head(request)
 
     @property
     def idle(self) -> int:
@@ -127,7 +133,7 @@ class Pool:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
-    async def _tunnel(self, sock: socket.socket, proxy: Proxy) -> None:
+    async def _tunnel(self, sock: socket.socket, proxy: OutboundProxy) -> None:
         loop = asyncio.get_running_loop()
         target = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         ask = f"CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n".encode()
@@ -183,7 +189,7 @@ async def addresses_of(host: str, port: int) -> list[Any]:
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def _proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
+def _proxy_for(scheme: str, host: str, port: int) -> OutboundProxy | None:
     """The proxy that the environment names for a host."""
     text = getproxies().get(scheme, "")
     if not text or proxy_bypass(host) or proxy_bypass(f"{host}:{port}"):
@@ -195,4 +201,4 @@ def _proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     if url.username is not None:
         plain = f"{unquote(url.username)}:{unquote(url.password or '')}"
         credentials = b"Basic " + b64encode(plain.encode())
-    return Proxy(url.hostname, url.port or 80, credentials)
+    return OutboundProxy(url.hostname, url.port or 80, credentials)
