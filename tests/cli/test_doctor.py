@@ -42,6 +42,8 @@ CHECKS = ["versions", "environment", "config", "folder", "disk", "lock", "databa
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     monkeypatch.setattr("fleetgate.cli.doctor.check_store.LOCK_PATIENCE_S", 0.2)
     with opened(monkeypatch, capsys) as cli:
+        for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):  # where leftovers of the former name are looked for
+            cli.env(name, str(cli.folder / name))
         yield cli
 
 
@@ -83,14 +85,14 @@ def test_r6_where_there_is_nothing_yet_it_says_so_and_makes_nothing(cli: Cli):
     cli.env("FLEETGATE_HOME", str(cli.folder / "nothing" / "here"))
     ((level, text, _),) = found(cli, "folder")
     assert level == "ok"
-    assert "nothing there yet; the first `fleetgate run` makes it" in text
+    assert "does not exist yet; the first `fleetgate run` creates it" in text
     assert not (cli.folder / "nothing").exists()
 
 
 def test_r6_an_empty_folder_stays_empty(cli: Cli):
     (cli.folder / "empty").mkdir(mode=0o700)
     cli.env("FLEETGATE_HOME", str(cli.folder / "empty"))
-    assert found(cli, "database") == [("ok", "none yet; the first `fleetgate run` makes it", None)]
+    assert found(cli, "database") == [("ok", "none yet; the first `fleetgate run` creates it", None)]
     assert list((cli.folder / "empty").iterdir()) == []
 
 
@@ -146,7 +148,7 @@ def test_q2_a_folder_that_is_open_to_all_is_a_warning(cli: Cli, mode: int, can: 
 
 def test_q2_a_folder_that_is_shared_with_its_group_is_well(cli: Cli):
     home(cli).chmod(0o770)
-    assert found(cli, "folder") == [("ok", f"{home(cli)} is open to its owner and its group alone", None)]
+    assert found(cli, "folder") == [("ok", f"only its owner and its group can read {home(cli)}", None)]
 
 
 def test_q2_a_folder_that_cannot_be_read_is_bad_and_looked_into_no_further(cli: Cli, monkeypatch: pytest.MonkeyPatch):
@@ -190,7 +192,9 @@ def test_q2_a_stopped_process_that_holds_the_lock_is_named_with_the_way_out(cli:
     with holding(cli, "stop") as holder:
         try:
             ((level, text, do),) = found(cli, "lock", code=69)
-            assert found(cli, "writing", code=69) == [("warn", "not tried: the store's lock is taken", None)]
+            assert found(cli, "writing", code=69) == [
+                ("warn", "not tried: another process holds the store's lock", None)
+            ]
             assert found(cli, "counts", code=69)[0][0] == "ok", "the books are read without the lock"
         finally:
             holder.send_signal(signal.SIGCONT)
@@ -222,7 +226,7 @@ def test_l2_what_the_dead_hold_is_a_warning_with_the_command_that_frees_it(cli: 
     cli.gate.one(cmd.Acquire("bbbbbbbbbb", Spec(host=cli.gate.host), dead))
     lease, ticket = found(cli, "holders")
     assert (lease[0], lease[2]) == ("warn", "fleetgate release aaaaaaaaaa --force")
-    assert "1 lease (aaaaaaaaaa) of processes that are gone" in lease[1]
+    assert "1 lease (aaaaaaaaaa) of processes that have exited" in lease[1]
     assert (ticket[0], ticket[2]) == ("warn", "fleetgate cancel bbbbbbbbbb")
     cli.ok("cancel", "bbbbbbbbbb")
     cli.ok("release", "aaaaaaaaaa", "--force")
@@ -236,7 +240,7 @@ def test_l2_those_that_cannot_be_judged_from_here_are_named(cli: Cli):
     ((level, text, do),) = found(cli, "holders")
     assert (level, do) == ("warn", "fleetgate release aaaaaaaaa0 --force")
     assert "7 leases (" in text
-    assert "and 2 more) that cannot be judged from here (another machine or container: build-07)" in text
+    assert "and 2 more) whose process cannot be seen from here (another machine or container: build-07)" in text
 
 
 def test_q2_a_stopped_holder_is_named(cli: Cli):
@@ -291,7 +295,7 @@ def test_q2_a_log_from_the_future_is_bad(cli: Cli):
     log.close()
     ((level, text, _),) = found(cli, "clock", code=69)
     assert level == "bad"
-    assert "ahead of this machine: until then no time passes" in text
+    assert "ahead of this machine: until then the log's time stands still" in text
 
 
 def test_sockets_of_killed_processes_are_removed(cli: Cli):
@@ -299,7 +303,7 @@ def test_sockets_of_killed_processes_are_removed(cli: Cli):
     for _ in range(2):
         subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=True)
     assert len(list(folder.iterdir())) == 2
-    assert found(cli, "sockets") == [("ok", "removed 2 wake sockets that killed processes had left", None)]
+    assert found(cli, "sockets") == [("ok", "removed 2 wake sockets that killed processes left behind", None)]
     assert list(folder.iterdir()) == []
 
 
@@ -355,7 +359,7 @@ def test_c2_an_older_file_is_not_in_force(cli: Cli):
     cli.write("[requests]\numans = 5\n", 1_000_000_000)
     ((level, text, do),) = found(cli, "caps")
     assert (level, do) == ("warn", "fleetgate config apply")
-    assert "is not in force: another content, written later, is" in text
+    assert "is not in force: a newer version is" in text
     cli.ok("config", "apply")
     assert found(cli, "caps")[0][0] == "ok"
 
@@ -364,7 +368,7 @@ def test_c2_a_newer_file_comes_with_the_next_command(cli: Cli):
     cli.config.write_text("[requests]\numans = 4\n")
     ((level, text, _),) = found(cli, "caps")
     assert level == "ok"
-    assert "the next command brings it in" in text
+    assert "the next command applies it" in text
     assert not cli.state.rules.file
 
 
@@ -381,7 +385,7 @@ def test_c2_the_caps_of_a_file_that_is_gone_are_still_in_force(cli: Cli):
 def test_c3_a_bypass_and_caps_of_the_environment_are_told(cli: Cli):
     cli.env("AIDEVOPS_OPUS_CONCURRENCY_CAP", "6")
     cli.env("FLEETGATE_AGENTS", "host=5")
-    assert found(cli, "environment") == [("ok", "has caps for what is run from here: host=5, opus=6", None)]
+    assert found(cli, "environment") == [("ok", "sets caps for agents started from here: host=5, opus=6", None)]
     cli.env("FLEETGATE_BYPASS", "1")
     assert found(cli, "environment")[0][::2] == ("warn", "unset FLEETGATE_BYPASS")
 
@@ -403,7 +407,7 @@ def test_a_config_file_that_others_can_write_to_is_named_with_the_remedy(cli: Cl
     valid, (level, text, do) = found(cli, "config")
     assert valid[0] == "ok"
     assert (level, do) == ("warn", f"chmod go-w {cli.config}")
-    assert "run by you" in text
+    assert "make you run commands" in text
 
 
 def test_a_census_is_told_with_what_it_could_not_do(cli: Cli, monkeypatch: pytest.MonkeyPatch):
@@ -415,3 +419,27 @@ def test_a_census_is_told_with_what_it_could_not_do(cli: Cli, monkeypatch: pytes
     ((level, text, _),) = found(cli, "census")
     assert level == "warn"
     assert "simpler patterns" in text
+
+
+# The former name.
+
+
+def test_leftovers_of_the_former_name_are_reported_with_what_to_do(cli: Cli):
+    cli.env("HOME", str(cli.folder))
+    cli.env("HEADGATE_HOME", "/somewhere")
+    cli.env("XDG_STATE_HOME", str(cli.folder / "state"))
+    cli.env("XDG_CONFIG_HOME", str(cli.folder / "config"))
+    for name in ("state", "config"):
+        (cli.folder / name / "headgate").mkdir(parents=True)
+    old, new = cli.folder / "config" / "headgate" / "config.toml", cli.folder / "config" / "fleetgate" / "config.toml"
+    old.touch()
+    cli.env("FLEETGATE_CONFIG", "")
+    variable, state, config = found(cli, "old name")
+    assert variable[0] == state[0] == config[0] == "warn"
+    assert variable[2] == 'export FLEETGATE_HOME="$HEADGATE_HOME"; unset HEADGATE_HOME'
+    assert state[2] == f"rm -r {cli.folder}/state/headgate"
+    assert config[2] == f"mkdir -p {new.parent} && cp {old} {new} && fleetgate config check"
+
+
+def test_the_former_name_is_not_mentioned_where_nothing_is_left_of_it(cli: Cli):
+    assert found(cli, "old name") == []

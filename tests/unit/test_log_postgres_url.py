@@ -71,7 +71,7 @@ def test_Q1_without_the_driver_the_sentence_says_what_to_install(monkeypatch: py
         return real(name, *args, **said)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(StoreError, match=r"pip install 'fleetgate\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"needs the `postgres` extra .*install .*\[postgres\]"):
         open_log("postgresql://h/d")
 
 

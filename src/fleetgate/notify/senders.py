@@ -89,7 +89,9 @@ def _apprise(url: str, title: str, text: str) -> None:
             warnings.simplefilter("ignore")
             sent = _by_apprise(url, title, text)
     except ImportError:
-        raise NotSent("this URL needs Apprise: pip install 'fleetgate[notify]'") from None
+        from fleetgate.config.install_hint import install_command
+
+        raise NotSent(f"this URL needs the `notify` extra (Apprise): {install_command('notify')}") from None
     except NotSent:
         raise
     except Exception as error:

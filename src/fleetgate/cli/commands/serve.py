@@ -1,6 +1,4 @@
-"""`fleetgate serve`: the HTTP API, the event stream and the dashboard, beside any number of `fleetgate run` (SPEC
-H6).
-"""
+"""`fleetgate serve`: the HTTP API, the event stream, the proxy and the dashboard, in one process."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from fleetgate.cli.open_gate import go_after, load_config
 from fleetgate.cli.run.wait_progress import say
 from fleetgate.cli.serve_workers import Crew
 from fleetgate.config.file import Loaded
+from fleetgate.config.install_hint import install_command
 from fleetgate.config.paths import store_url
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -22,23 +21,23 @@ from fleetgate.log.store_url import local_folder
 
 
 class NotInstalled(FleetgateError):
-    """What the service needs is not there."""
+    """The extra `serve` is not installed."""
 
     exit_code = 69
 
 
-@click.command(short_help="The HTTP API and the dashboard.")
-@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=int, default=4180, show_default=True, help="The port; 0 takes any that is free.")
+@click.command(short_help="Serve the HTTP API, the proxy and the dashboard.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=int, default=4180, show_default=True, help="Port to listen on; 0: any free port.")
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, metavar="N", help="Also run jobs, up to N at once.")
 @click.option("--user", "users", metavar="NAME", multiple=True, help="With --workers: whose jobs (default: your own).")
-@click.option("--new-token", is_flag=True, help="Make a new token first; ends the old one and all browser sessions.")
+@click.option("--new-token", is_flag=True, help="Create a new token; the old one and all browser sessions end.")
 def command(host: str, port: int, workers: int, users: tuple[str, ...], new_token: bool) -> int:
-    """Serve the HTTP API, the stream of events, the metrics and the dashboard, until it is told to stop.
+    """Serve the HTTP API, the event stream, the metrics, the proxy and the dashboard until you stop it.
 
-    Agents do not need it: it stands beside any number of `fleetgate run` on the same store. On loopback its own user
-    and root may read; other users need the token in the state folder, and so does every change. On another address
-    everything does.
+    It runs alongside your agents, on the same store; stopping it never stops one. On loopback, its own user and root
+    may read without a token; other users, and all changes, need the token in the state folder. On any other address
+    every request needs it.
 
     \b
     fleetgate serve
@@ -46,20 +45,19 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     fleetgate serve --host 0.0.0.0 --new-token
     fleetgate open                # the dashboard, in a browser
 
-    Exit: 0 when it was told to stop (TERM, INT); 69 when the port is taken or the store cannot be used, 64 usage, 78
-    config.
+    Exit codes: 0 when stopped (TERM, INT); 69 when the port is in use or the store unreachable; 64 usage; 78 config.
     """
-    gc.disable()  # until it serves: what is loaded now stays
+    gc.disable()  # until it serves: what is loaded now is never garbage
     try:
         from fleetgate.api.server import Options, serve
         from fleetgate.proxy.app import Proxy
     except ModuleNotFoundError as error:
         raise NotInstalled(
-            f"the service needs more than is installed ({error.name} is missing): pip install 'fleetgate[serve]'"
+            f"`fleetgate serve` needs the `serve` extra ({error.name} is not installed): {install_command('serve')}"
         ) from error
     loaded = load_config()
     for user in users:
-        uid_of(user)  # says so where there is none
+        uid_of(user)  # raises if there is no such user
     crew = Crew(workers, users, say) if workers else None
     try:
         return serve(
@@ -83,9 +81,9 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
 
 
 def _gate_of_jobs(loaded: Loaded | None) -> DirectGate:
-    """A gate beside the service's own, for threads: nothing here is about signals."""
+    """A second gate next to the service's own, for threads: it handles no signals."""
     url = store_url()
     gate = DirectGate(open_log(url), loaded, local_folder(url))
     gate.replica.catch_up()
-    gc.freeze()  # what is known by now stays: see api/server.py
+    gc.freeze()  # what is loaded now is never garbage: see api/server.py
     return gate

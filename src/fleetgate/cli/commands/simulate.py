@@ -96,9 +96,9 @@ def _tell_speed(requests: int, took_s: float) -> None:
     """On what took a while: of a short run it would be the time to start."""
     if took_s < 2:
         return
-    how = "" if COMPILED else "; twice that with a compiled core, which `pip install` makes"
-    rate = f"{requests / took_s:,.0f} a second{how}"
-    print(f"fleetgate: {requests:,} requests played in {took_s:.1f} s, {rate}", file=sys.stderr)
+    how = "" if COMPILED else "; a compiled core is twice as fast (installing it compiles it)"
+    rate = f"{requests / took_s:,.0f} per second{how}"
+    print(f"fleetgate: {requests:,} requests simulated in {took_s:.1f}s, {rate}", file=sys.stderr)
 
 
 def _table(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What `fleetgate doctor` sees once the gate is open: writing, time, who holds what, counts, caps, sockets."""
+"""The checks of `fleetgate doctor` on the open gate: writing, clock, holders, counts, caps and sockets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DRIFT_MS = 5000
 
 
 def books(visit: Visit) -> Findings:
-    """Everything for which the gate must be open."""
+    """All findings for which the gate must be open."""
     if visit.locked and visit.anchor is None:
-        text = "not looked at: the first look after a start of the machine needs the lock"
+        text = "not checked: the first check after a restart of the machine needs the lock"
         yield Finding("books", "warn", text)
         return
     with opened_with(visit.loaded) as gate:
@@ -50,17 +50,17 @@ def books(visit: Visit) -> Findings:
 
 
 class Inside:
-    """The checks for which the gate is open."""
+    """The checks of one open gate."""
 
     def __init__(self, visit: Visit, gate: DirectGate) -> None:
         self.visit = visit
         self.gate = gate
 
     def writing(self) -> Findings:
-        """A commit of nothing, synced to disk."""
+        """An empty commit, synced to disk."""
         log, replica = self.gate.log, self.gate.replica
         if self.visit.locked or not self._take_lock():
-            yield Finding("writing", "warn", "not tried: the store's lock is taken")
+            yield Finding("writing", "warn", "not tried: another process holds the store's lock")
             return
         began = monotonic()
         try:
@@ -71,10 +71,10 @@ class Inside:
             log.unlock()
         took_ms = int((monotonic() - began) * 1000)
         if took_ms > _SLOW_MS:
-            text = f"a commit took {took_ms} ms to reach the disk: everybody who enters or leaves waits for it"
+            text = f"a commit took {took_ms}ms to reach the disk: every agent that starts or finishes waits that long"
             yield Finding("writing", "warn", text, ELSEWHERE)
         else:
-            yield Finding("writing", "ok", f"a commit reached the disk in {took_ms} ms")
+            yield Finding("writing", "ok", f"a commit reached the disk in {took_ms}ms")
 
     def _take_lock(self) -> bool:
         until = monotonic() + check_store.LOCK_PATIENCE_S
@@ -89,15 +89,17 @@ class Inside:
         if self.gate.log.is_shared:
             drift = self.visit.ahead_ms
             way = "ahead of" if drift > 0 else "behind"
-            off = f"the server's is {span(abs(drift))} {way} this machine's; harmless, and times are shown corrected"
-            yield Finding("clock", "ok", off if abs(drift) > _DRIFT_MS else "the server's and this machine's agree")
+            off = f"the server's clock is {span(abs(drift))} {way} this machine's; harmless: times are shown corrected"
+            yield Finding(
+                "clock", "ok", off if abs(drift) > _DRIFT_MS else "the clocks of the server and this machine agree"
+            )
             return
         if not boot_id():
-            text = "this system names no boots, so the log goes by the wall clock: do not set it back"
+            text = "this system has no boot ID, so the log uses the wall clock: do not set it back"
             yield Finding("clock", "warn", text)
             return
         if anchor is None:
-            yield Finding("clock", "ok", "anchored just now, as nobody had asked since the machine started")
+            yield Finding("clock", "ok", "anchored just now: the first command since the machine started")
             return
         now = boot_ms() + anchor
         head = self.gate.log.head()
@@ -105,20 +107,20 @@ class Inside:
         drift = wall_ms() - now
         if ahead > _DRIFT_MS:
             text = (
-                f"the log's last entry is {span(ahead)} ahead of this machine: until then no time passes in the log, "
+                f"the log's last entry is {span(ahead)} ahead of this machine: until then the log's time stands still, "
                 "and pauses and cooldowns do not end. Was it copied from a machine whose clock is ahead? Restart this "
                 "one when its clock is right, or restore a backup"
             )
             yield Finding("clock", "bad", text, "date -u")
         elif abs(drift) > _DRIFT_MS:
             way = "forward" if drift > 0 else "back"
-            text = f"the wall clock was set {way} by {span(abs(drift))}; harmless, and times are shown corrected"
+            text = f"the wall clock was set {way} by {span(abs(drift))}; harmless: times are shown corrected"
             yield Finding("clock", "ok", text)
         else:
-            yield Finding("clock", "ok", "the log and the wall agree")
+            yield Finding("clock", "ok", "the log's clock and the wall clock agree")
 
     def holders(self) -> Findings:
-        """Leases and tickets whose process is gone, is stopped, or cannot be seen from here."""
+        """Leases and tickets whose process has exited, is stopped, or cannot be seen from here."""
         state = self.gate.state
         leases = {ident: lease.lives_with for ident, lease in state.leases.items()}
         tickets = {ident: ticket.holder for ident, ticket in state.tickets.items()}
@@ -129,8 +131,8 @@ class Inside:
         ]
         yield from found
         if not found:
-            text = f"{count(len(leases), 'lease')} and {count(len(tickets), 'ticket')}, of processes that live"
-            yield Finding("holders", "ok", text if leases or tickets else "nothing is lent, and nobody waits")
+            text = f"{count(len(leases), 'lease')} and {count(len(tickets), 'ticket')}, all of live processes"
+            yield Finding("holders", "ok", text if leases or tickets else "nothing is running or waiting")
 
     def census(self) -> Findings:
         """Agents that were started outside Fleetgate, where the config says how to see them."""
@@ -142,8 +144,10 @@ class Inside:
             yield Finding("census", "warn", gate.surroundings.trouble, "fleetgate config show")
             return
         foreign = observed.foreign if observed is not None else ()
-        told = ", ".join(f"{number} of {model}" if model else f"{number} without a model" for model, number in foreign)
-        yield Finding("census", "ok", f"agents started outside Fleetgate: {told or 'none'}")
+        listed = ", ".join(
+            f"{number} of {model}" if model else f"{number} without a model" for model, number in foreign
+        )
+        yield Finding("census", "ok", f"agents started outside Fleetgate: {listed or 'none'}")
 
     def counts(self) -> Findings:
         state = self.gate.state
@@ -157,29 +161,29 @@ class Inside:
         yield Finding("counts", "ok", f"leases, tickets and {count(len(state.pools), 'pool')} add up")
 
     def caps(self) -> Findings:
-        """Whether the file is in force, and what of it is hidden by run-time values (SPEC C2)."""
+        """Whether the file is in force, and which of its caps are hidden by run-time values (rule C2)."""
         state, loaded = self.gate.state, self.visit.loaded
         if self.gate.log.is_shared:
-            text = "a gate of many machines goes by what was set at run time and by `fleetgate config apply`"
-            text += f", last with {state.file_path}" if state.file_path else ""
+            text = "a shared gate uses the caps set at run time and with `fleetgate config apply`"
+            text += f", last from {state.file_path}" if state.file_path else ""
             missing = list(_not_in_force(self.gate, loaded))
             yield from missing or [Finding("caps", "ok", text)]
             return
         if loaded is None:
             if state.rules.file and self.visit.readable:
                 path = config_path()
-                text = f"the caps of {state.file_path} are still in force, though there is no file at {path}"
+                text = f"the caps of {state.file_path} are still in force, but there is no file at {path}"
                 how = f"mkdir -p {quote(os.path.dirname(path))} && touch {quote(path)}"
-                yield Finding("caps", "warn", f"{text}. An empty one takes them back:", how)
+                yield Finding("caps", "warn", f"{text}. An empty file removes them:", how)
             return
         if loaded.digest == state.file_digest:
             hidden = list(_hidden(state, loaded))
             yield from hidden or [Finding("caps", "ok", f"{loaded.path} is in force")]
         elif loaded.mtime_ms > state.file_modified:
-            yield Finding("caps", "ok", f"{loaded.path} is newer than what is in force; the next command brings it in")
+            yield Finding("caps", "ok", f"{loaded.path} is newer than what is in force; the next command applies it")
         else:
             other = "" if state.file_path == loaded.path else f" of {state.file_path}"
-            text = f"{loaded.path} is not in force: another content{other}, written later, is"
+            text = f"{loaded.path} is not in force: a newer version{other} is"
             yield Finding("caps", "warn", text, "fleetgate config apply")
 
     def sockets(self) -> Findings:
@@ -187,11 +191,11 @@ class Inside:
             folder = mailbox.runtime_folder(self.visit.home)
         except OSError as error:
             place = str(error.filename or self.visit.home)
-            text = f"{place}: {error.strerror}; until then, those who wait find out a second late"
+            text = f"{place}: {error.strerror}; until that is fixed, waiting agents notice a free slot a second late"
             yield Finding("sockets", "warn", text, f"rm -r {quote(place)}")
             return
         swept = mailbox.sweep(folder)
-        text = f"removed {count(swept, 'wake socket')} that killed processes had left" if swept else "none is left over"
+        text = f"removed {count(swept, 'wake socket')} that killed processes left behind" if swept else "none left over"
         yield Finding("sockets", "ok", text)
 
     def providers(self) -> Findings:
@@ -201,18 +205,18 @@ class Inside:
         yield from backoffs(self.gate)
 
 
-def _judged(books: dict[str, str], what: str, remedy: str) -> Findings:
-    """What is in the books for processes that are gone, and for those that nobody here can see."""
-    judged = {process: process_identity.is_gone(process) for process in set(books.values())}
-    gone = [ident for ident, process in books.items() if judged[process]]
-    unseen = [ident for ident, process in books.items() if judged[process] is None]
+def _judged(holders: dict[str, str], what: str, remedy: str) -> Findings:
+    """Entries of processes that have exited, and of those that cannot be seen from here."""
+    judged = {process: process_identity.is_gone(process) for process in set(holders.values())}
+    gone = [ident for ident, process in holders.items() if judged[process]]
+    unseen = [ident for ident, process in holders.items() if judged[process] is None]
     if gone:
-        text = f"{named(gone, what)} of processes that are gone: the next request clears that up by itself"
+        text = f"{named(gone, what)} of processes that have exited: the next request removes them automatically"
         yield Finding("holders", "warn", text, remedy.format(gone[0]))
     if unseen:
-        hosts = ", ".join(sorted({process_identity.host_of(books[ident]) for ident in unseen}))
-        text = f"{named(unseen, what)} that cannot be judged from here (another machine or container: {hosts})"
-        yield Finding("holders", "warn", f"{text}. If it is gone for good:", remedy.format(unseen[0]))
+        hosts = ", ".join(sorted({process_identity.host_of(holders[ident]) for ident in unseen}))
+        text = f"{named(unseen, what)} whose process cannot be seen from here (another machine or container: {hosts})"
+        yield Finding("holders", "warn", f"{text}. If it has exited for good:", remedy.format(unseen[0]))
 
 
 def _stopped(holders: set[str]) -> Findings:
@@ -232,7 +236,7 @@ def _not_in_force(gate: DirectGate, loaded: Loaded | None) -> Findings:
 
 
 def _hidden(state: State, loaded: Loaded) -> Findings:
-    """Caps of the file over which something else was set."""
+    """Caps of the file that a run-time value hides."""
     for rule in loaded.settings.rules:
         over = state.rules.runtime.get((rule.kind, rule.selector))
         if over is None or not (over.cap is not None or over.auto or over.unlimited) or _cap(over) == _cap(rule):

@@ -1,4 +1,4 @@
-"""What `fleetgate doctor` sees of providers: whether credentials are found (never shown), and what is backed off."""
+"""The checks of `fleetgate doctor` on providers: whether credentials exist (never shown), and backoffs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetgate.present.json.state import watches_credential
 from fleetgate.present.log_time import LogTimes
 
 # What a person can do, by the cause.
-_ADVICE = {"auth": "Log in again, then:", "quota": "See to the bill, then:"}
+_ADVICE = {"auth": "Log in again, then:", "quota": "Pay the bill or raise the quota, then:"}
 
 
 def providers(gate: DirectGate) -> Findings:
@@ -22,28 +22,28 @@ def providers(gate: DirectGate) -> Findings:
         if place.state == "found":
             yield Finding("providers", "ok", f"{name} has a credential: {place.where}")
         elif place.state == "unknown":
-            text = f"{name}: nobody told Fleetgate where its credential is, so it cannot see when that changes"
+            text = f"{name}: the location of its credential is not configured, so Fleetgate cannot notice a new one"
             yield Finding("providers", "ok", f"{text} (key_env or credential_file of [providers.{name}])")
         elif place.state == "missing":
-            text = f"{name} has no credential: {gate.credentials.missing(f'{name}/any')}; it is passed over where "
-            yield Finding("providers", "warn", f"{text}another candidate is named")
+            text = f"{name} has no credential: {gate.credentials.missing(f'{name}/any')}; it is skipped when "
+            yield Finding("providers", "warn", f"{text}there is another candidate")
         else:
-            text = f"{name}: {place.where}, so Fleetgate cannot see when its credential changes"
+            text = f"{name}: {place.where}, so Fleetgate cannot notice a new credential"
             yield Finding("providers", "warn", text)
     if not named:
         yield Finding(
-            "providers", "ok", "none is configured; well-known ones are found by their usual variables and login files"
+            "providers", "ok", "none configured; well-known ones are detected by their usual variables and login files"
         )
 
 
 def backoffs(gate: DirectGate) -> Findings:
-    """Who is backed off, why, on what evidence, until when, and the command that clears it."""
+    """Each backoff: why, on what evidence, until when, and the command that clears it."""
     moments = LogTimes(gate)
     found = [backoff for _, backoff in sorted(gate.state.backoffs.items())]
     for backoff in found:
         seen = f" ({backoff.evidence})" if backoff.evidence else ""
         text = f"{backoff.key} is not used: {backoff.reason}{seen}; ends {ends_text(backoff, moments)}. "
-        advice = _ADVICE.get(backoff.reason, "To use it before:")
+        advice = _ADVICE.get(backoff.reason, "To use it sooner:")
         text += "Log in again, which ends it, or:" if watches_credential(backoff) else advice
         yield Finding("backoffs", "warn", text, f"fleetgate backoff clear {quote(backoff.key)}")
     if not found:

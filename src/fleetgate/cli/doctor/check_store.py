@@ -1,6 +1,6 @@
-"""What `fleetgate doctor` sees from the outside: the config file, the store's folder, its disk, lock and database.
+"""The checks of `fleetgate doctor` before the gate is open: config file, state folder, disk, lock and database.
 
-Nothing here opens the gate or makes a store, so that it survives what it looks for.
+The rule: nothing here opens the gate or creates a store, so that it survives the problems that it is looking for.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ _SLOW_TRIP_MS = 20.0
 
 
 def _writers_of(path: str) -> Findings:
-    """A config file says what is put before every agent's command, and where keys are sent."""
+    """Other users who could change the config file: it decides what runs with every agent and where keys go."""
     seen = os.stat(path)
     if seen.st_uid not in (os.geteuid(), 0):
-        text = f"{path} is another user's, who can have commands of theirs run by you (`run.wrap`)"
+        text = f"{path} belongs to another user, who can make you run commands (`run.wrap`)"
         yield Finding("config", "warn", text, f"ls -l {quote(path)}")
     elif seen.st_mode & 0o022:
-        text = f"other users can write to {path}, and have commands of theirs run by you (`run.wrap`)"
+        text = f"other users can write to {path}, and make you run commands (`run.wrap`)"
         yield Finding("config", "warn", text, f"chmod go-w {quote(path)}")
 
 
 class Visit:
-    """One examination, and what it knows so far."""
+    """One run of doctor, and what it knows so far."""
 
     def __init__(self) -> None:
         self.home = ""  # the folder of the store
         self.loaded: Loaded | None = None
         self.readable = False  # the config file is valid, or there is none
-        self.reachable = False  # the folder is there, and this user may read and write it
-        self.locked = False  # somebody keeps the write lock
+        self.reachable = False  # the folder exists, and this user may read and write it
+        self.locked = False  # another process holds the write lock
         self.anchor: int | None = None  # the offset of this boot's clock
-        self.sound = False  # a database is there and can be read
-        self.remote = False  # it is a server's
-        self.ahead_ms = 0  # its clock of this machine's
+        self.sound = False  # a database exists and can be read
+        self.remote = False  # the database is on a server
+        self.ahead_ms = 0  # how far the server's clock is ahead of this machine's
 
     def look(self, *checks: Callable[[], Findings]) -> Findings:
-        """The checks' findings; what one of them could not do is a finding, too."""
+        """The findings of some checks; an error of a check is a finding, too."""
         for check in checks:
             name = check.__name__
             try:
@@ -73,7 +73,7 @@ class Visit:
             except FleetgateError as error:
                 yield Finding(name, "bad", str(error))
             except OSError as error:
-                yield Finding(name, "bad", f"cannot be looked at: {error}")
+                yield Finding(name, "bad", f"cannot be checked: {error}")
             except Exception as error:
                 text = f"this check itself failed ({type(error).__name__}: {error}): please report it"
                 yield Finding(name, "bad", text)
@@ -83,7 +83,7 @@ class Visit:
         self.loaded = load_config()
         self.readable = True
         if self.loaded is None:
-            yield Finding("config", "ok", f"no file at {path}: the built-in caps hold")
+            yield Finding("config", "ok", f"no file at {path}: the built-in caps apply")
         else:
             yield Finding("config", "ok", f"{path} is valid, with {count(len(self.loaded.settings.rules), 'cap')}")
             yield from _writers_of(path)
@@ -94,13 +94,13 @@ class Visit:
         if url.startswith(POSTGRES):
             yield from self._postgres(url)
         elif folder is None:
-            text = f"{url} is a gate for one process alone: what is run from here shares no cap with anybody"
+            text = f"{url} is a gate for a single process: agents started from here share no cap with others"
             yield Finding("store", "warn", text, "unset FLEETGATE_STORE")
         else:
             self.home = folder
 
     def _postgres(self, url: str) -> Findings:
-        """The database, and what lies between it and this machine."""
+        """The database, and the connection to it."""
         from fleetgate.log.postgres.inspect import look
         from fleetgate.log.postgres.url import parse
 
@@ -111,21 +111,21 @@ class Visit:
         text = (
             f"{shown(url)}: PostgreSQL {seen.server}, tables of version {seen.version}, "
             f"{format_size(seen.size_bytes)}, {seen.events} events so far, {count(seen.commits, 'commit')} kept, "
-            f"{count(seen.connections, 'connection')}, a round trip takes {seen.trip_ms:g} ms"
+            f"{count(seen.connections, 'connection')}, a round trip takes {seen.trip_ms:g}ms"
         )
         yield Finding("store", "ok", text)
         if seen.trip_ms > _SLOW_TRIP_MS:
-            text = f"a round trip takes {seen.trip_ms:g} ms: a decision takes two, and others wait meanwhile"
-            yield Finding("store", "warn", text, "place the database nearer to those who use it")
+            text = f"a round trip takes {seen.trip_ms:g}ms: each decision takes two, while others wait"
+            yield Finding("store", "warn", text, "move the database closer to the machines that use it")
         if seen.fsync == "off":
             text = "the server has fsync off: a crash of its machine may damage the whole database"
             yield Finding("store", "warn", text, "ALTER SYSTEM SET fsync = on")
         if not seen.listens:
             text = (
-                "LISTEN does not work here, as behind a pooler in transaction mode: those who wait on other machines "
-                "find out by polling, up to a second later"
+                "LISTEN does not work, as behind a pooler in transaction mode: agents that wait on other machines "
+                "notice a free slot by polling, up to a second later"
             )
-            yield Finding("store", "warn", text, "connect to the server itself, or to a pool in session mode")
+            yield Finding("store", "warn", text, "connect to the server directly, or to a pooler in session mode")
 
     # The store's folder, seen from the outside.
 
@@ -138,9 +138,9 @@ class Visit:
         elif os.path.lexists(folder):
             yield Finding("folder", "bad", f"{folder} is not a folder", ELSEWHERE)
         elif os.access(above := _nearest(folder), os.W_OK | os.X_OK):
-            yield Finding("folder", "ok", f"{folder}: nothing there yet; the first `fleetgate run` makes it")
+            yield Finding("folder", "ok", f"{folder} does not exist yet; the first `fleetgate run` creates it")
         else:
-            text = f"{folder} is not there, and cannot be made: {above} is not writable for this user"
+            text = f"{folder} does not exist, and this user cannot create it: {above} is not writable"
             yield Finding("folder", "bad", text, ELSEWHERE)
 
     def disk(self) -> Findings:
@@ -151,53 +151,56 @@ class Visit:
         free = space.f_bavail * space.f_frsize
         where = f"{format_size(free)} free on {kind or 'a local file system'}"
         if free < _NOTHING_BYTES or (space.f_files and not space.f_favail):
-            yield Finding("disk", "bad", f"{where}: nothing can be written any more", f"df -h {quote(there)}")
+            yield Finding("disk", "bad", f"{where}: the disk is full", f"df -h {quote(there)}")
         elif free < _LITTLE_BYTES:
-            yield Finding("disk", "warn", f"{where}: that is little", f"df -h {quote(there)}")
+            yield Finding("disk", "warn", f"{where}: almost full", f"df -h {quote(there)}")
         elif kind in ("tmpfs", "ramfs"):
-            text = f"{where}: the line and the caps that were set are gone when this machine restarts"
+            text = f"{where}: the queue and caps set at run time are lost when this machine restarts"
             yield Finding("disk", "warn", text, ELSEWHERE)
         else:
             yield Finding("disk", "ok", where)
 
     def lock(self) -> Findings:
-        """Nobody keeps the write lock for longer than a moment."""
+        """No process holds the write lock for longer than a moment."""
         path = f"{self.home}/fleetgate.lock"
         if not os.path.isfile(path):
             return
         owners = _owners(path)
         if len(set(owners)) != 1:
-            yield Finding("lock", "ok", "it changes hands" if owners else "free")
+            yield Finding("lock", "ok", "in use by several processes in turn" if owners else "free")
             return
         self.locked = True
         owner = owners[0]
-        who = f"process {owner} ({process_identity.describe(owner)})" if owner else "some process"
+        who = f"process {owner} ({process_identity.describe(owner)})" if owner else "a process"
         if owner and is_stopped(owner):
-            text = f"{who} is stopped and holds the store's lock: nobody can enter or leave until it goes on"
-            yield Finding("lock", "bad", f"{text} (or ends: kill -9 {owner})", f"kill -CONT {owner}")
+            text = f"{who} is stopped and holds the store's lock: no agent can start or finish until it continues"
+            yield Finding("lock", "bad", f"{text} (or is killed: kill -9 {owner})", f"kill -CONT {owner}")
         else:
-            text = f"{who} has held the store's lock for more than {LOCK_PATIENCE_S:g}s: others wait for it"
+            text = f"{who} has held the store's lock for more than {LOCK_PATIENCE_S:g}s: others are waiting for it"
             yield Finding(
-                "lock", "warn", f"{text}. If it stays so:", f"kill {owner}" if owner else f"fuser -v {quote(path)}"
+                "lock",
+                "warn",
+                f"{text}. If that does not change:",
+                f"kill {owner}" if owner else f"fuser -v {quote(path)}",
             )
 
     def database(self) -> Findings:
-        """The file itself, read-only and without Fleetgate's own code in between."""
+        """The database file, read-only and without Fleetgate's own code."""
         path = f"{self.home}/fleetgate.db"
         if not os.path.lexists(path):
-            yield Finding("database", "ok", "none yet; the first `fleetgate run` makes it")
+            yield Finding("database", "ok", "none yet; the first `fleetgate run` creates it")
             return
         try:
             text = self._read_only(path)
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # none: a text that is none
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # no code: invalid text
             if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise explain(error, self.home) from error
             text = str(error)
         yield Finding("database", "ok", text) if self.sound else _damaged(self.home, text)
 
     def _read_only(self, path: str) -> str:
-        """What the database is like, or what is wrong with it; `sound` says which."""
+        """A description of the database, or of what is wrong with it if it is not `sound`."""
         from urllib.parse import quote as quote_url
 
         conn = sqlite3.connect(f"file:{quote_url(path)}?mode=ro", uri=True, timeout=5.0, isolation_level=None)
@@ -210,7 +213,7 @@ class Visit:
                     f"{path} has format {format}, of a newer fleetgate (this one knows {FORMAT}): upgrade it"
                 )
             if format != FORMAT:
-                return f"it is not a fleetgate store, format {format}"
+                return f"not a fleetgate store, format {format}"
             problems = [str(row[0]) for row in conn.execute("PRAGMA quick_check(3)")]
             if problems != ["ok"]:
                 return "; ".join(problems)
@@ -224,23 +227,23 @@ class Visit:
         self.anchor = int(anchors[0][0]) if anchors else None
         self.sound = True
         size = format_size(os.stat(path).st_size)
-        return f"whole, {size}, format {format}, {last or 0} events so far, {count(commits, 'commit')} kept"
+        return f"intact, {size}, format {format}, {last or 0} events so far, {count(commits, 'commit')} kept"
 
 
 def _changed(conn: sqlite3.Connection) -> str:
-    """What in the database is not as it was written, by its checksum; "" if all is."""
+    """What in the database does not match its checksum; "" if everything does."""
     commits = [
         str(row[0])
         for row in conn.execute("SELECT number, id, at, seq, due, events FROM log ORDER BY number")
         if not is_whole(*row)
     ]
     if commits:
-        return f"not as they were written: commit {', '.join(commits[:LISTED])}, {len(commits)} in all"
+        return f"checksum mismatch: commit {', '.join(commits[:LISTED])}, {len(commits)} in total"
     if not any(column[1] == "checksum" for column in conn.execute("PRAGMA table_info(side)").fetchall()):
-        return ""  # of an older release
+        return ""  # written by an older release
     for table, key, value, checksum in conn.execute("SELECT tbl, key, value, checksum FROM side"):
         if checksum is not None and checksum != of_value(table, key, value):
-            return f"not as it was written: the value of {key!r} in {table!r}"
+            return f"checksum mismatch: the value of {key!r} in {table!r}"
     return ""
 
 
@@ -252,18 +255,18 @@ def _rights(folder: str) -> Finding:
         text = f"this user cannot read and write {', '.join(closed[:LISTED])}"
         return Finding("folder", "bad", text, f"chmod -R u+rwX {quote(folder)}")
     if closed:
-        text = f"{folder} belongs to {_user(seen.st_uid)}, and this user cannot read and write it: use another"
+        text = f"{folder} belongs to {_user(seen.st_uid)}, and this user cannot read and write it: use another folder"
         return Finding("folder", "bad", text, ELSEWHERE)
     if mode & 0o007:
         can = "write to" if mode & 0o002 else "look into"
-        text = f"every user of this machine can {can} {folder}, where the agents' command lines are kept"
+        text = f"every user of this machine can {can} {folder}, which contains the command lines of agents"
         return Finding("folder", "warn", text, f"chmod o-rwx {quote(folder)}")
     who = "its owner and its group" if mode & 0o020 else "its owner"
-    return Finding("folder", "ok", f"{folder} is open to {who} alone")
+    return Finding("folder", "ok", f"only {who} can read {folder}")
 
 
 def _owners(path: str) -> list[int]:
-    """Who held the lock each time that it was looked at for a while; nobody if it was free once."""
+    """The process that held the lock each time that it was checked; [] if it was free once."""
     owners: list[int] = []
     until = monotonic() + LOCK_PATIENCE_S
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -285,7 +288,7 @@ def _owners(path: str) -> list[int]:
 def _damaged(folder: str, what: str) -> Finding:
     database, aside = f"{folder}/fleetgate.db", f"{folder}/damaged"
     text = (
-        f"{database} is damaged ({what}). Restore a backup; or, when no agent runs, start with an empty store: "
+        f"{database} is damaged ({what}). Restore a backup; or, when no agent is running, start with an empty store: "
         "move this one away"
     )
     return Finding("database", "bad", text, f"mkdir {quote(aside)} && mv {quote(database)}* {quote(aside)}/")

@@ -1,8 +1,8 @@
-"""`fleetgate doctor`: looks at everything the gate stands on, and says what to do where something is wrong.
+"""`fleetgate doctor`: checks of everything that the gate depends on, with a fix for each problem.
 
-It looks from the outside first (folder, disk, lock, the database file read-only), so that it survives what it looks
-for; the gate is opened only when all that is sound. It makes no store where there is none, and repairs nothing but
-wake sockets that killed processes left behind. A check that fails itself is a finding like any other.
+It first checks folder, disk, lock and database file without opening the gate, so that it survives the problems that it
+is looking for. It creates no store where there is none, and repairs nothing except wake sockets that killed processes
+left behind. A check that fails is reported as a finding, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import click
 
 from fleetgate.cli import exit_codes
+from fleetgate.cli.doctor.check_old_name import old_name
 from fleetgate.cli.doctor.check_store import Visit
 from fleetgate.cli.doctor.finding import Finding, Findings
 from fleetgate.cli.output.table import Cell, Screen
@@ -23,19 +24,19 @@ from fleetgate.present.log_time import Json
 from fleetgate.present.text import count
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
-_OF_CONFIG = ("environment", "config", "store", "caps")  # what is bad here is exit 78, all else 69
+_OF_CONFIG = ("environment", "config", "store", "caps")  # a bad finding here means exit 78, any other 69
 
 
-@click.command(short_help="Check everything the gate stands on; say what to do.")
+@click.command(short_help="Diagnose problems and suggest fixes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Check everything that the gate stands on, and say what to do where something is wrong.
+    """Diagnose problems and suggest fixes: config, store, disk, clock, caps, providers and more.
 
     \b
     fleetgate doctor
     fleetgate doctor --json | jq '.checks[] | select(.level != "ok")'
 
-    Exit: 0 when all is well or there are only warnings, 69 when the store is bad, 78 when the config is.
+    Exit codes: 0 when all is well or there are only warnings; 69 for a bad store; 78 for a bad config.
     """
     findings = examine()
     if as_json:
@@ -53,9 +54,9 @@ def command(as_json: bool) -> int:
 
 
 def examine() -> list[Finding]:
-    """Every check, in the order in which one relies on the other."""
+    """All findings. A check runs only if those that it relies on succeeded."""
     visit = Visit()
-    findings = [*visit.look(versions, environment, visit.config, visit.store)]
+    findings = [*visit.look(versions, environment, old_name, visit.config, visit.store)]
     if visit.home:
         findings += visit.look(visit.folder, visit.disk)
     if visit.reachable and not visit.remote:
@@ -105,11 +106,11 @@ def versions() -> Findings:
 def environment() -> Findings:
     found = Environment.read()
     if found.bypass:
-        text = "FLEETGATE_BYPASS is set: what is run from here asks nobody, and no cap holds for it"
+        text = "FLEETGATE_BYPASS is set: agents started from here run without a slot, and no cap applies to them"
         yield Finding("environment", "warn", text, "unset FLEETGATE_BYPASS")
         return
     caps = [f"{selector}={cap}" for selector, cap in (*found.agents, *found.requests)]
     if found.opus_cap is not None:
         caps.append(f"opus={found.opus_cap}")
-    text = f"has caps for what is run from here: {', '.join(caps)}" if caps else "changes no cap"
+    text = f"sets caps for agents started from here: {', '.join(caps)}" if caps else "changes no cap"
     yield Finding("environment", "ok", text)

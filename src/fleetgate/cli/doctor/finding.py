@@ -1,4 +1,4 @@
-"""What `fleetgate doctor` finds, one look at a time."""
+"""The findings of `fleetgate doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LISTED = 5
 
 
 class Finding(Struct):
-    """What one look found. `level` is ok, warn or bad; `do` is the command that helps."""
+    """The result of one check. `level` is ok, warn or bad; `do` is the command that helps."""
 
     check: str
     level: str

@@ -338,8 +338,10 @@ def import_psycopg() -> Any:
         import psycopg
         import psycopg.conninfo
     except ImportError as error:
+        from fleetgate.config.install_hint import install_command
+
         raise StoreError(
-            f"a PostgreSQL store needs the driver psycopg ({error}): pip install 'fleetgate[postgres]'"
+            f"a PostgreSQL store needs the `postgres` extra ({error}): {install_command('postgres')}"
         ) from error
     return psycopg
 
