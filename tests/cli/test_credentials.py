@@ -188,7 +188,7 @@ def test_doctor_says_of_each_provider_whether_a_credential_is_found(cli: Cli) ->
     assert "anthropic has no credential: there is no file" in anthropic[1]
     assert "openai has no credential: the variable MY_KEY is not set" in openai[1]
     assert umans[0] == "ok"
-    assert "umans: nobody told Fleetgate where its credential is" in umans[1]
+    assert "umans: the location of its credential is not configured" in umans[1]
     login(cli, SECRET)
     cli.env("MY_KEY", SECRET)
     assert [level for level, _, _ in checks(cli, "providers")] == ["ok", "ok", "ok"]
@@ -212,7 +212,7 @@ def test_doctor_says_who_is_backed_off_why_until_when_and_how_to_clear_it(cli: C
         "fleetgate backoff clear 'groq/fast-*'",
     ]
     assert "anthropic is not used: auth; ends in 59m, or new login. Log in again, which ends it, or:" in told[0][1]
-    assert "See to the bill, then:" in told[1][1]
+    assert "Pay the bill or raise the quota, then:" in told[1][1]
     assert "groq/fast-* is not used: overloaded (set by hand); ends in 9m. To use it before:" in told[2][1]
 
 
