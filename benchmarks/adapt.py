@@ -14,7 +14,7 @@ from fleetgate.core.compiled import COMPILED
 from fleetgate.core.limits import AdaptiveLimit
 from fleetgate.simulate.policies import plan
 from fleetgate.simulate.result import Mean, mean
-from fleetgate.simulate.runs import Run, every, one
+from fleetgate.simulate.runs import SimulationRun, every, one
 from fleetgate.simulate.scenario import load
 from fleetgate.simulate.table import compared, markdown
 from fleetgate.simulate.world import World
@@ -43,7 +43,7 @@ NEAR_THE_ORACLE = ("A1", "A2", "A3", "B1", "C1", "C2", "F1")
 
 def results(scenarios: tuple[str, ...], policies: tuple[str, ...]) -> list[Mean]:
     runs = [
-        Run(load(scenario), policy, seed)
+        SimulationRun(load(scenario), policy, seed)
         for scenario in scenarios
         for policy in policies
         for seed in range(FIRST, FIRST + SEEDS)
@@ -83,7 +83,7 @@ def _short(name: str, hidden: int) -> Row:
     scenario = load(name)
     scenario.minutes = 2
     scenario.provider.limit = [(0, hidden)]
-    done = [one(Run(scenario, "adapt", seed, series=True)) for seed in range(FIRST, FIRST + SEEDS)]
+    done = [one(SimulationRun(scenario, "adapt", seed, series=True)) for seed in range(FIRST, FIRST + SEEDS)]
     soonest = [_used_after_s([began for began, _ in result.calls]) for result in done]
     fiftieth = [sorted(ended for _, ended in result.calls)[49] / 1000 for result in done]
     refusals = sum(result.refusals for result in done) / SEEDS
@@ -112,7 +112,7 @@ def _speed(scenario: str) -> Row:
 def _speed_of_all() -> Row:
     """As `fleetgate simulate` does it: seeds on all processors at once, by the clock, start of processes and all."""
     processors = os.cpu_count() or 1
-    runs = [Run(load("I1"), "adapt", seed) for seed in range(FIRST, FIRST + 2 * processors)]
+    runs = [SimulationRun(load("I1"), "adapt", seed) for seed in range(FIRST, FIRST + 2 * processors)]
     began = perf_counter()
     requests = sum(result.requests for result in every(runs, processors))
     rate = requests / (perf_counter() - began)

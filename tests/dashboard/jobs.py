@@ -11,7 +11,7 @@ from fleetgate.core import commands as cmd
 from fleetgate.jobs import job_record, job_store, state_machine
 from fleetgate.jobs import submit as jobs_submit
 from fleetgate.jobs.job_record import Job, JobSpec
-from fleetgate.jobs.output_files import Writer
+from fleetgate.jobs.output_files import OutputWriter
 from tests.dashboard.fleet import OPUS, SONNET, holder
 from tests.dashboard.service import FLEETGATE, Server
 
@@ -69,7 +69,7 @@ def afternoon(server: Server) -> None:
         job.state, job.submitted_at = state_machine.RUNNING, now - 400_000
         job.attempt, job.started_at, job.model = number - 59, now - 312_000, SONNET
         gate.decide([cmd.Claim(ident, process, process)], side=[job_record.write(ident, job)])
-        output = Writer(str(server.home), ident, 1 << 20)
+        output = OutputWriter(str(server.home), ident, 1 << 20)
         output.note(f"attempt {job.attempt} began on {SONNET}")
         for stream, data in PRINTED:
             output.write(stream, data)

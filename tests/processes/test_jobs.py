@@ -17,7 +17,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_store, output_files
-from fleetgate.jobs.output_files import Reader
+from fleetgate.jobs.output_files import OutputReader
 from tests.processes.fleet import FLEETGATE, Fleet, Run, children_of, is_alive, kill_if_there
 from tests.processes.job_fleet import Jobs, hands_of
 
@@ -333,7 +333,9 @@ def test_j4_a_hundred_megabytes_of_output_cost_neither_the_job_nor_memory_and_th
     assert most < 150_000, "KiB of the process that reads it"
     size = sum(Path(path).stat().st_size for path in output_files.files(str(jobs.fleet.home), job))
     assert 48 << 20 <= size <= 64 << 20
-    kept = b"".join(piece.data for piece in Reader(str(jobs.fleet.home), job).read() if piece.mark == output_files.OUT)
+    kept = b"".join(
+        piece.data for piece in OutputReader(str(jobs.fleet.home), job).read() if piece.mark == output_files.OUT
+    )
     numbers = [int(line[:9]) for line in kept.splitlines()[1:]]  # the first may have been cut
     assert numbers == list(range(numbers[0], 1_000_000))
 

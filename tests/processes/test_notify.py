@@ -15,7 +15,7 @@ import pytest
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
-from fleetgate.notify.delivery import Teller
+from fleetgate.notify.delivery import Notifier
 from tests.processes.fleet import FLEETGATE, Fleet
 from tests.processes.job_fleet import Jobs
 
@@ -109,16 +109,16 @@ def test_t1_what_happens_while_nobody_tells_is_told_later_and_nothing_twice(flee
     configured(fleet, f'name = "team"\nurl = "{hook.url}"')
     gate = fleet.gate
     gate.decide([cmd.SetRule(Rule("requests", "umans", cap=4, on_429="step"))])
-    first = Teller(gate, print)
+    first = Notifier(gate, print)
     assert first.take_lock()
-    assert not Teller(gate, print).take_lock(), "one process at a time"
+    assert not Notifier(gate, print).take_lock(), "one process at a time"
     first.open()
     gate.decide([cmd.Report(kind="requests", target="umans")])
     while first.step(1000.0):
         pass
     assert hook.kinds == ["auto_reduced"]
     gate.decide([cmd.Report(kind="requests", target="umans")])
-    second = Teller(gate, print)
+    second = Notifier(gate, print)
     second.open()
     second.step(1001.0)
     second.step(1002.0)

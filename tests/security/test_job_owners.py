@@ -15,8 +15,8 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import actions, job_record, job_store, submit
 from fleetgate.jobs.job_owner import Owners, must_seal, uid_of, user_name
 from fleetgate.jobs.job_record import Job, JobSpec
-from fleetgate.jobs.sealed_files import NotTrusted, Sealed, unseal
-from fleetgate.jobs.worker_process import Wants, WorkerProcess
+from fleetgate.jobs.sealed_files import OwnerUnproven, Sealed, unseal
+from fleetgate.jobs.worker.worker_process import Wants, WorkerProcess
 from fleetgate.log import open_log
 
 SECRET = "S3cr3tV4lueXYZ"
@@ -81,9 +81,9 @@ def test_in_a_private_folder_the_row_is_enough_and_only_its_owner_can_read_the_s
 
 def test_a_row_that_a_member_wrote_by_hand_is_not_run(shared: DirectGate):
     job = Job(spec(shared, "evil"), "queued", shared.now(), 0)
-    (asked,) = [submit.asking("evilevil01", job)]
+    asked = job_record.acquire_command("evilevil01", job)
     shared.decide([asked], side=[job_record.write("evilevil01", job)])
-    with pytest.raises(NotTrusted, match="cannot be proved"):
+    with pytest.raises(OwnerUnproven, match="cannot be proved"):
         unsealed(shared, "evilevil01")
 
 
@@ -109,14 +109,14 @@ def become_pipe(path: Path) -> None:
 def test_a_file_that_another_could_have_made_or_changed_is_not_run(shared: DirectGate, harm):
     ident = submitted(shared)
     harm(sealed_path(shared, ident))
-    with pytest.raises(NotTrusted):
+    with pytest.raises(OwnerUnproven):
         unsealed(shared, ident)
 
 
 def test_the_file_of_another_job_is_not_run_in_its_place(shared: DirectGate):
     one, other = submitted(shared, "one"), submitted(shared, "other")
     sealed_path(shared, one).rename(sealed_path(shared, other))
-    with pytest.raises(NotTrusted, match="another job"):
+    with pytest.raises(OwnerUnproven, match="another job"):
         unsealed(shared, other)
 
 
@@ -216,7 +216,7 @@ def test_a_job_that_is_forgotten_takes_its_file_along(shared: DirectGate):
 
 
 def test_the_model_of_a_sealed_job_is_one_that_it_was_submitted_with(shared: DirectGate):
-    from fleetgate.jobs.attempt import Attempt
+    from fleetgate.jobs.worker.attempt import Attempt
 
     ident = submitted(shared, "sh", "-c", "echo {model}", models=("a/b",))
     hand = WorkerProcess(shared, Wants(), -1, lambda text: None)

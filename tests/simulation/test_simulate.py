@@ -8,10 +8,10 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.plot import svg
 from fleetgate.simulate.policies import plan, plans
-from fleetgate.simulate.provider import MINUTE, Upstream
-from fleetgate.simulate.result import Result, mean
-from fleetgate.simulate.runs import Run, every, one
-from fleetgate.simulate.scenario import Provider, Scenario, load, names, read
+from fleetgate.simulate.provider import MINUTE, SimulatedProvider
+from fleetgate.simulate.result import SimulationResult, mean
+from fleetgate.simulate.runs import SimulationRun, every, one
+from fleetgate.simulate.scenario import ProviderScenario, Scenario, load, names, read
 from fleetgate.simulate.table import aligned, compared, markdown, waits
 
 SEED = 4242
@@ -23,8 +23,8 @@ def short(name: str, minutes: float = 20) -> Scenario:
     return scenario
 
 
-def played(name: str, policy: str, minutes: float = 20, seed: int = SEED) -> Result:
-    return one(Run(short(name, minutes), policy, seed, series=True))
+def played(name: str, policy: str, minutes: float = 20, seed: int = SEED) -> SimulationResult:
+    return one(SimulationRun(short(name, minutes), policy, seed, series=True))
 
 
 def test_all_scenarios_of_the_design_come_with_it() -> None:
@@ -51,7 +51,7 @@ def test_every_policy_meets_the_same_work() -> None:
 
 
 def test_runs_at_the_same_time_give_the_same_as_one_after_the_other() -> None:
-    runs = [Run(short("A1", 3), "adapt", seed) for seed in (1, 2, 3)]
+    runs = [SimulationRun(short("A1", 3), "adapt", seed) for seed in (1, 2, 3)]
     told: list[float] = []
     assert list(every(runs, 1, told.append)) == list(every(runs, 2, told.append))
     assert told[-1] == 1.0
@@ -79,7 +79,7 @@ def test_p4_adapt_finds_a_limit_below_the_cap_with_one_refusal() -> None:
 def test_p4_short_calls_find_a_limit_below_the_cap_within_seconds_with_one_refusal(name: str, hidden: int) -> None:
     scenario = short(name, 2)
     scenario.provider.limit = [(0, hidden)]
-    result = one(Run(scenario, "adapt", SEED, series=True))
+    result = one(SimulationRun(scenario, "adapt", SEED, series=True))
     assert result.refusals == 1
     assert result.limits[-1][1] == hidden
     assert result.refused_at[0] < 20_000
@@ -88,7 +88,7 @@ def test_p4_short_calls_find_a_limit_below_the_cap_within_seconds_with_one_refus
 def test_p4_short_calls_climb_to_a_cap_that_is_right_without_a_refusal() -> None:
     scenario = short("S1", 1)
     scenario.provider.limit = [(0, 20)]
-    result = one(Run(scenario, "adapt", SEED, series=True))
+    result = one(SimulationRun(scenario, "adapt", SEED, series=True))
     assert result.refusals == 0
     late = [began for began, _ in result.calls if began >= 30_000]
     soon = [began for began, _ in result.calls if 15_000 <= began < 45_000]
@@ -172,8 +172,8 @@ def test_draws_are_integers_with_the_mean_that_was_asked_for() -> None:
 
 
 def test_the_provider_counts_a_call_until_its_lag_is_over_and_others_take_slots() -> None:
-    about = Provider(limit=[(0, 2), (10, 1)], others=[(0, 0), (5, 1)], others_every_min=10)
-    upstream = Upstream(about, 30 * MINUTE)
+    about = ProviderScenario(limit=[(0, 2), (10, 1)], others=[(0, 0), (5, 1)], others_every_min=10)
+    upstream = SimulatedProvider(about, 30 * MINUTE)
     assert upstream.changes[:4] == [(0, 2), (5 * MINUTE, 1), (10 * MINUTE, 1), (15 * MINUTE, 0)]
     upstream.starts(1_000, 400)
     upstream.starts(5_000, 400)
@@ -225,5 +225,5 @@ def test_q1_what_is_not_there_is_told_with_what_is() -> None:
 
 def test_a_run_whose_work_is_done_ends_with_its_last_call() -> None:
     """Timers that mean nothing any more do not make it longer."""
-    result = one(Run(load("G1"), "adapt-explore", 3, series=True))
+    result = one(SimulationRun(load("G1"), "adapt-explore", 3, series=True))
     assert result.horizon_ms == max(ended for _, ended in result.calls)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgate.config.errors import ConfigError, Problem
+from fleetgate.config.errors import ConfigError, ConfigProblem
 from fleetgate.config.file import LARGEST_FILE, check, load
 from fleetgate.config.settings import HostAuto, Provider, Settings
 from fleetgate.core.entities import Rule
@@ -36,7 +36,7 @@ usage_field = "usage.concurrent_sessions"
 """
 
 
-def problems(text: str) -> list[Problem]:
+def problems(text: str) -> list[ConfigProblem]:
     with pytest.raises(ConfigError) as caught:
         check(text, "config.toml")
     return list(caught.value.problems)

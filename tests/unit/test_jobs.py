@@ -12,7 +12,7 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_store, output_files, state_machine, submit, unattended_ends
 from fleetgate.jobs.job_record import Job, JobSpec
-from fleetgate.jobs.output_files import ERR, NOTE, OUT, Reader, Writer
+from fleetgate.jobs.output_files import ERR, NOTE, OUT, OutputReader, OutputWriter
 from fleetgate.jobs.retry_policy import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
@@ -57,9 +57,9 @@ def test_j4_final_states_are_left_only_by_a_persons_wish():
 
 
 def test_j4_an_edge_that_does_not_begin_here_is_refused_with_what_is_valid():
-    assert state_machine.follow(state_machine.QUEUED, "start") == state_machine.RUNNING
+    assert state_machine.next_state(state_machine.QUEUED, "start") == state_machine.RUNNING
     with pytest.raises(BadRequest, match="it is succeeded; only what is queued can start"):
-        state_machine.follow(state_machine.SUCCEEDED, "start")
+        state_machine.next_state(state_machine.SUCCEEDED, "start")
 
 
 # Verdicts.
@@ -122,27 +122,27 @@ def test_j2_a_job_that_takes_its_worker_down_each_time_is_lost_in_the_end():
 # Output.
 
 
-def put_together(reader: Reader, mark: bytes) -> bytes:
+def put_together(reader: OutputReader, mark: bytes) -> bytes:
     return b"".join(piece.data for piece in reader.read() if piece.mark == mark)
 
 
 def test_j4_output_is_put_together_as_it_was_printed(tmp_path: Path):
     folder = str(tmp_path)
-    writer = Writer(folder, "job", 1 << 20)
+    writer = OutputWriter(folder, "job", 1 << 20)
     out = [b"one\ntwo", b" more\n", b"\xff\r\x00\n\n", b"y" * 150_000, b"\nend"]
     for part in out:
         writer.write(1, part)
         writer.write(2, b"e\n")
     writer.note("a note\nof ours")
     writer.close()
-    assert put_together(Reader(folder, "job"), OUT) == b"".join(out)
-    assert put_together(Reader(folder, "job"), ERR) == b"e\n" * len(out)
-    assert put_together(Reader(folder, "job"), NOTE) == b"a note of ours\n"
+    assert put_together(OutputReader(folder, "job"), OUT) == b"".join(out)
+    assert put_together(OutputReader(folder, "job"), ERR) == b"e\n" * len(out)
+    assert put_together(OutputReader(folder, "job"), NOTE) == b"a note of ours\n"
 
 
 def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(tmp_path: Path):
     folder = str(tmp_path)
-    writer, reader = Writer(folder, "job", 40_000), Reader(folder, "job")
+    writer, reader = OutputWriter(folder, "job", 40_000), OutputReader(folder, "job")
     seen = b""
     for number in range(40):
         writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
@@ -153,7 +153,7 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
     for number in range(40, 400):
         writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
     writer.close()
-    kept = [int(line[:5]) for line in put_together(Reader(folder, "job"), OUT).splitlines()]
+    kept = [int(line[:5]) for line in put_together(OutputReader(folder, "job"), OUT).splitlines()]
     assert kept == list(range(kept[0], 400))
     assert kept[0] > 0
     output_files.remove(folder, "job")
@@ -162,14 +162,14 @@ def test_j4_a_reader_goes_on_over_rotated_files_and_loses_nothing_that_is_kept(t
 
 def test_j4_a_place_in_the_output_stays_the_same_however_often_files_are_renamed(tmp_path: Path):
     folder = str(tmp_path)
-    writer = Writer(folder, "job", 40_000)
+    writer = OutputWriter(folder, "job", 40_000)
     for number in range(5):
         writer.write(1, b"%05d\n" % number)
     place = output_files.page(folder, "job").next
     for number in range(5, 60):  # more than one file, all kept
         writer.write(1, b"%05d %s\n" % (number, b"x" * 400))
     writer.close()
-    writer = Writer(folder, "job", 40_000)  # the next attempt goes on in the same file
+    writer = OutputWriter(folder, "job", 40_000)  # the next attempt goes on in the same file
     writer.write(2, b"00060\n")
     found = output_files.page(folder, "job", place)
     assert [int(piece.data[:5]) for piece in found.pieces] == list(range(5, 61))
@@ -185,7 +185,7 @@ def test_j4_a_place_in_the_output_stays_the_same_however_often_files_are_renamed
 
 def test_j4_output_is_read_page_by_page_and_from_its_end(tmp_path: Path):
     folder = str(tmp_path)
-    writer = Writer(folder, "job", 4 << 20)
+    writer = OutputWriter(folder, "job", 4 << 20)
     for number in range(3000):
         writer.write(1, b"%05d %s\n" % (number, b"x" * 500))
     writer.close()
@@ -207,7 +207,7 @@ def test_j4_output_is_read_page_by_page_and_from_its_end(tmp_path: Path):
 
 def test_q2_output_that_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path):
     (tmp_path / "jobs").write_text("in the way")
-    writer = Writer(str(tmp_path), "job", 1 << 20)
+    writer = OutputWriter(str(tmp_path), "job", 1 << 20)
     writer.write(1, b"hello\n")
     writer.note("lost")
     writer.close()

@@ -12,18 +12,18 @@ import pytest
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.runner import signal_listener
 from fleetgate.runner.child import CannotRun, Command
-from fleetgate.runner.supervisor import End, _descends
+from fleetgate.runner.supervisor import ProcessEnd, _descends
 from fleetgate.runner.terminal_foreground import Terminal, has_terminal
 
 
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        (End(0, None), 0),
-        (End(75, None), 75),
-        (End(255, None), 255),
-        (End(None, signal.SIGTERM), 143),
-        (End(None, signal.SIGKILL, overstayed=True), 137),
+        (ProcessEnd(0, None), 0),
+        (ProcessEnd(75, None), 75),
+        (ProcessEnd(255, None), 255),
+        (ProcessEnd(None, signal.SIGTERM), 143),
+        (ProcessEnd(None, signal.SIGKILL, overstayed=True), 137),
     ],
 )
 def test_R3_the_code_of_an_end_is_the_childs_or_128_plus_its_signal(end, code):
@@ -31,8 +31,8 @@ def test_R3_the_code_of_an_end_is_the_childs_or_128_plus_its_signal(end, code):
 
 
 def test_an_end_reads_as_what_happened():
-    assert repr(End(3, None)) == "<End exit 3>"
-    assert repr(End(None, 15, overstayed=True)) == "<End signal 15, overstayed>"
+    assert repr(ProcessEnd(3, None)) == "<End exit 3>"
+    assert repr(ProcessEnd(None, 15, overstayed=True)) == "<End signal 15, overstayed>"
 
 
 def test_R1_a_command_becomes_the_bytes_it_was_given_as():

@@ -12,7 +12,7 @@ from fleetgate.runner import early_stop as subject
 from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
 from fleetgate.signals.agents import agent_for
-from fleetgate.signals.classify_process import Reader, Refusal
+from fleetgate.signals.classify_process import AgentRefusal, Reader
 from fleetgate.signals.outcome import outcome
 
 INF = float("inf")
@@ -26,10 +26,10 @@ class Told:
     def __init__(self) -> None:
         self.records_seen = 1
         self.activity = False
-        self.refusal: Refusal | None = None
+        self.refusal: AgentRefusal | None = None
 
     def refused(self, kind: str, wait_ms: int | None = None, *, again: bool = True, mark: int = 0) -> None:
-        self.refusal = Refusal(outcome(kind, "x", "refused", wait_ms=wait_ms), again, mark)
+        self.refusal = AgentRefusal(outcome(kind, "x", "refused", wait_ms=wait_ms), again, mark)
 
 
 def ends_at(told: Told, at: float = 1_000, *, other: bool = False, patience_s: float = 120) -> float:
@@ -124,11 +124,11 @@ def test_patience_ends_an_agent_that_says_nothing_more_and_spares_one_that_gets_
 def test_an_agent_whose_records_cannot_be_read_is_not_ended_for_want_of_patience() -> None:
     class Broken(Told):
         @property
-        def refusal(self) -> Refusal | None:
+        def refusal(self) -> AgentRefusal | None:
             raise ValueError("cannot tell")
 
         @refusal.setter
-        def refusal(self, value: Refusal | None) -> None:
+        def refusal(self, value: AgentRefusal | None) -> None:
             pass
 
     told = Broken()
@@ -220,11 +220,11 @@ def test_a_wait_of_an_hour_before_the_next_call_is_told_with_it() -> None:
     assert says(OPENCODE, {"type": "session.status", "status": {"type": "busy"}}).refusal is None
 
 
-def refusal_of(read: Reader) -> Refusal | None:
+def refusal_of(read: Reader) -> AgentRefusal | None:
     return read.refusal
 
 
-def standing(read: Reader) -> Refusal:
+def standing(read: Reader) -> AgentRefusal:
     found = refusal_of(read)
     assert found is not None
     return found

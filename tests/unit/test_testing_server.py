@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fleetgate.testing.server import MAX_BODY_BYTES, MAX_HEAD_BYTES, Reply, Request, Server
+from fleetgate.testing.server import MAX_BODY_BYTES, MAX_HEAD_BYTES, Reply, SeenRequest, Server
 
 GET = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -20,12 +20,12 @@ async def exchange(server: Server, wire: bytes) -> bytes:
     return answer
 
 
-async def keep(seen: list[Request], request: Request, reply: Reply) -> None:
+async def keep(seen: list[SeenRequest], request: SeenRequest, reply: Reply) -> None:
     seen.append(request)
     await reply.send(200, b"fine")
 
 
-def served(wire: bytes) -> tuple[list[Request], bytes]:
+def served(wire: bytes) -> tuple[list[SeenRequest], bytes]:
     async def scenario() -> bytes:
         server = await Server(lambda request, reply: keep(seen, request, reply)).start()
         try:
@@ -33,7 +33,7 @@ def served(wire: bytes) -> tuple[list[Request], bytes]:
         finally:
             await server.stop()
 
-    seen: list[Request] = []
+    seen: list[SeenRequest] = []
     return seen, asyncio.run(scenario())
 
 
@@ -67,7 +67,7 @@ def test_what_is_not_a_request_is_refused(wire: bytes, status: bytes):
 
 
 def test_a_scripted_field_cannot_break_a_response_in_two():
-    async def handler(request: Request, reply: Reply) -> None:
+    async def handler(request: SeenRequest, reply: Reply) -> None:
         await reply.send(529, b"", [("X", "a\r\n\r\nHTTP/1.1 200 OK")])
 
     async def scenario() -> bytes:
@@ -86,7 +86,7 @@ def test_a_handler_is_cancelled_as_soon_as_its_client_has_left():
     async def scenario() -> None:
         began, cancelled = asyncio.Event(), asyncio.Event()
 
-        async def handler(request: Request, reply: Reply) -> None:
+        async def handler(request: SeenRequest, reply: Reply) -> None:
             began.set()
             try:
                 await asyncio.Event().wait()
@@ -107,7 +107,7 @@ def test_a_handler_is_cancelled_as_soon_as_its_client_has_left():
 
 
 def test_a_failing_handler_is_a_500_and_the_server_goes_on(caplog: pytest.LogCaptureFixture):
-    async def handler(request: Request, reply: Reply) -> None:
+    async def handler(request: SeenRequest, reply: Reply) -> None:
         if request.path == "/bad":
             raise RuntimeError("a bug")
         await reply.send(200, b"fine")
@@ -129,7 +129,7 @@ def test_stopping_the_server_ends_connections_that_wait():
     async def scenario() -> None:
         began = asyncio.Event()
 
-        async def handler(request: Request, reply: Reply) -> None:
+        async def handler(request: SeenRequest, reply: Reply) -> None:
             began.set()
             await asyncio.Event().wait()
 

@@ -9,11 +9,10 @@ import traceback
 from msgspec import UNSET, Struct, UnsetType
 
 from fleetgate.config.errors import ConfigError
-from fleetgate.core.errors import BadName, BadRequest, FleetgateError, InternalError, NotFound
+from fleetgate.core.errors import BadName, BadRequest, FleetgateError, InternalError, NotFound, NotNow
 from fleetgate.gate.library.lease_handles import NotAdmitted
 from fleetgate.gate.serving.client_renewals import Gone
 from fleetgate.log.protocol import StoreError
-from fleetgate.present.errors import NotNow
 
 RETRY_AFTER_S = 5
 DEFERRED = 75  # the exit code of what somebody else's key or session keeps from being done

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetgate.config.errors import BadValue, Path
 from fleetgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Table
-from fleetgate.config.settings import HostAuto, Jobs, Notify, Provider, Serve, Settings
+from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings
 from fleetgate.config.units import found
 from fleetgate.config.value_types import APIS
 from fleetgate.core.entities import Rule
@@ -63,7 +63,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         ),
         fallback={model: tuple(models) for model, models in said.get("fallback", {}).items()},
         notify=tuple(_target(target, at) for at, target in enumerate(targets, 1)),
-        jobs=Jobs(jobs.get("keep", Jobs().keep_ms), jobs.get("output", Jobs().output_bytes)),
+        jobs=JobSettings(jobs.get("keep", JobSettings().keep_ms), jobs.get("output", JobSettings().output_bytes)),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from fleetgate.config.errors import BadValue, ConfigError, Problem
+from fleetgate.config.errors import BadValue, ConfigError, ConfigProblem
 from fleetgate.config.value_types import read_cap_text, read_provider_name, read_selector
 from fleetgate.core.errors import BadName
 from fleetgate.core.model_names import parse_model, read_model, shown
@@ -48,7 +48,7 @@ class Environment(Struct, frozen=True):
     def read(environ: Mapping[str, str] | None = None) -> Environment:
         """Read every variable, or raise ConfigError with all that is wrong."""
         environ = os.environ if environ is None else environ
-        problems: list[Problem] = []
+        problems: list[ConfigProblem] = []
         models_from = _first_set(environ, _MODELS)
         providers_from = _first_set(environ, _PROVIDERS)
         found = Environment(
@@ -78,7 +78,7 @@ class Environment(Struct, frozen=True):
         return not self.providers or parse_model(model).provider in self.providers
 
 
-def _caps(environ: Mapping[str, str], variable: str, problems: list[Problem]) -> Caps:
+def _caps(environ: Mapping[str, str], variable: str, problems: list[ConfigProblem]) -> Caps:
     caps: dict[str, int] = {}
 
     def read(part: str) -> None:
@@ -95,7 +95,7 @@ def _caps(environ: Mapping[str, str], variable: str, problems: list[Problem]) ->
 
 
 def _each(
-    environ: Mapping[str, str], variable: str, read: Callable[[str], T], problems: list[Problem]
+    environ: Mapping[str, str], variable: str, read: Callable[[str], T], problems: list[ConfigProblem]
 ) -> tuple[T, ...]:
     """Every part of a comma-separated variable, read; what cannot be read becomes a problem that names the part."""
     values = []
@@ -104,23 +104,23 @@ def _each(
             try:
                 values.append(read(part.strip()))
             except (BadValue, BadName) as error:
-                problems.append(Problem(variable, str(error), key=shown(part.strip())))
+                problems.append(ConfigProblem(variable, str(error), key=shown(part.strip())))
     return tuple(values)
 
 
-def _opus_cap(environ: Mapping[str, str], problems: list[Problem]) -> int | None:
+def _opus_cap(environ: Mapping[str, str], problems: list[ConfigProblem]) -> int | None:
     text = environ.get(OPUS_CAP, "").strip()
     try:
         return read_cap_text(text) if text else None
     except BadValue as error:
-        problems.append(Problem(OPUS_CAP, str(error)))
+        problems.append(ConfigProblem(OPUS_CAP, str(error)))
         return None
 
 
-def _flag(environ: Mapping[str, str], variable: str, problems: list[Problem]) -> bool:
+def _flag(environ: Mapping[str, str], variable: str, problems: list[ConfigProblem]) -> bool:
     value = environ.get(variable, "").strip().lower()
     if value and value not in _YES + _NO:
-        problems.append(Problem(variable, f"found {shown(value)}; valid is 1 or 0"))
+        problems.append(ConfigProblem(variable, f"found {shown(value)}; valid is 1 or 0"))
     return value in _YES
 
 

@@ -14,7 +14,7 @@ class BadValue(FleetgateError, ValueError):
     """A value that cannot be what it should be; the sentence says what was found and what is valid."""
 
 
-class Problem(Struct, frozen=True):
+class ConfigProblem(Struct, frozen=True):
     """One thing that is wrong. `where` is a file or an environment variable; `line` 0 is not known."""
 
     where: str
@@ -30,6 +30,6 @@ class Problem(Struct, frozen=True):
 class ConfigError(FleetgateError):
     """A configuration that cannot be used, with all its problems; nothing of it was taken."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: ConfigProblem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems

@@ -9,7 +9,7 @@ import os
 
 from msgspec import Struct
 
-from fleetgate.config.errors import ConfigError, Problem
+from fleetgate.config.errors import ConfigError, ConfigProblem
 from fleetgate.config.settings import Settings
 
 LARGEST_FILE = 1 << 20
@@ -35,13 +35,13 @@ def load(path: str, *, required: bool = False) -> Loaded | None:
             data = _read(file.fileno(), path)
     except (FileNotFoundError, NotADirectoryError):
         if required:
-            raise ConfigError(Problem(path, "there is no such file")) from None
+            raise ConfigError(ConfigProblem(path, "there is no such file")) from None
         return None
     except OSError as error:
         hint = "; a config file is expected" if isinstance(error, IsADirectoryError) else ""
-        raise ConfigError(Problem(path, f"cannot be read: {error.strerror}{hint}")) from error
+        raise ConfigError(ConfigProblem(path, f"cannot be read: {error.strerror}{hint}")) from error
     except ValueError:  # a NUL in the path
-        raise ConfigError(Problem(repr(path), "is not a path")) from None
+        raise ConfigError(ConfigProblem(repr(path), "is not a path")) from None
     return Loaded(path, digest(data), mtime_ms, check(decode(data, path), path))
 
 
@@ -55,7 +55,7 @@ def check(text: str, name: str) -> Settings:
     if problems:
         from fleetgate.config.key_lines import line_of
 
-        found = [Problem(name, sentence, line_of(path, text), shown_path(path)) for path, sentence in problems]
+        found = [ConfigProblem(name, sentence, line_of(path, text), shown_path(path)) for path, sentence in problems]
         raise ConfigError(*sorted(found, key=lambda problem: problem.line))
     return settings
 
@@ -66,7 +66,7 @@ def decode(data: bytes, name: str) -> str:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(Problem(name, "is not UTF-8 text here; save the file as UTF-8", line)) from None
+        raise ConfigError(ConfigProblem(name, "is not UTF-8 text here; save the file as UTF-8", line)) from None
 
 
 def digest(data: bytes) -> str:
@@ -84,7 +84,7 @@ def _read(fd: int, path: str) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > LARGEST_FILE:
-            raise ConfigError(Problem(path, "is larger than 1 MiB; a config file is expected"))
+            raise ConfigError(ConfigProblem(path, "is larger than 1 MiB; a config file is expected"))
     return b"".join(chunks)
 
 
@@ -94,14 +94,16 @@ def _parse(text: str, name: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ConfigError(Problem(name, "is nested too deeply")) from None
+        raise ConfigError(ConfigProblem(name, "is nested too deeply")) from None
     except tomllib.TOMLDecodeError as error:
         sentence, _, place = str(error).partition(" (at ")
         number = place.removeprefix("line ").partition(",")[0]
         line = int(number) if number.isdigit() else text.count("\n") + 1
-        raise ConfigError(Problem(name, f"not valid TOML: {sentence}{_hint(sentence, text, line)}", line)) from None
+        raise ConfigError(
+            ConfigProblem(name, f"not valid TOML: {sentence}{_hint(sentence, text, line)}", line)
+        ) from None
     except ValueError as error:  # a number of thousands of digits, an impossible date
-        raise ConfigError(Problem(name, f"not valid TOML: {str(error).partition(';')[0]}")) from None
+        raise ConfigError(ConfigProblem(name, f"not valid TOML: {str(error).partition(';')[0]}")) from None
 
 
 def _hint(sentence: str, text: str, line: int) -> str:

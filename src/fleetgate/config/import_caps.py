@@ -3,7 +3,7 @@ All lines or none: a bad one is named with its number, and nothing is imported."
 
 from __future__ import annotations
 
-from fleetgate.config.errors import BadValue, ConfigError, Problem
+from fleetgate.config.errors import BadValue, ConfigError, ConfigProblem
 from fleetgate.config.value_types import read_cap_text
 from fleetgate.core.errors import BadName
 from fleetgate.core.model_names import parse_selector, shown
@@ -23,11 +23,11 @@ def parse_caps(text: str, name: str = "caps file") -> list[tuple[str, int]]:
         try:
             selector, cap = _parse_line(statement)
         except (BadValue, BadName) as error:
-            problems.append(Problem(name, str(error), number))
+            problems.append(ConfigProblem(name, str(error), number))
             continue
         before, earlier = caps.setdefault(selector, (cap, number))
         if before != cap:
-            problems.append(Problem(name, f"line {earlier} says {before} for {selector}, this one {cap}", number))
+            problems.append(ConfigProblem(name, f"line {earlier} says {before} for {selector}, this one {cap}", number))
     if problems:
         raise ConfigError(*problems)
     return [(selector, cap) for selector, (cap, _) in caps.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from fleetgate.config.errors import ConfigError, Problem
+from fleetgate.config.errors import ConfigError, ConfigProblem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def state_folder(environ: Mapping[str, str] | None = None) -> str:
     folder = expand_home(given, environ)
     if not os.path.isabs(folder):
         # A relative folder would be another gate in every directory, and no cap would hold.
-        raise ConfigError(Problem("FLEETGATE_HOME", f"found {folder!r}; valid is an absolute path"))
+        raise ConfigError(ConfigProblem("FLEETGATE_HOME", f"found {folder!r}; valid is an absolute path"))
     return _utf8(os.path.normpath(folder), "FLEETGATE_HOME")
 
 
@@ -37,7 +37,7 @@ def _utf8(path: str, variable: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise ConfigError(Problem(variable, f"found {path!r}; valid is a path whose name is UTF-8")) from None
+        raise ConfigError(ConfigProblem(variable, f"found {path!r}; valid is a path whose name is UTF-8")) from None
     return path
 
 
@@ -50,7 +50,7 @@ def config_path(environ: Mapping[str, str] | None = None) -> str:
     try:
         return os.path.abspath(expand_home(given, environ))
     except OSError as error:  # the current directory is gone
-        raise ConfigError(Problem("FLEETGATE_CONFIG", f"{given!r} is relative, and {error.strerror}")) from error
+        raise ConfigError(ConfigProblem("FLEETGATE_CONFIG", f"{given!r} is relative, and {error.strerror}")) from error
 
 
 def store_url(environ: Mapping[str, str] | None = None) -> str:
@@ -75,7 +75,7 @@ def store_url(environ: Mapping[str, str] | None = None) -> str:
         if scheme in ("sqlite", "memory", "postgres", "postgresql")
         else "something else"
     )
-    raise ConfigError(Problem("FLEETGATE_STORE", f"found {found}; {_STORES}"))
+    raise ConfigError(ConfigProblem("FLEETGATE_STORE", f"found {found}; {_STORES}"))
 
 
 def sqlite_folder(url: str) -> str | None:
@@ -105,4 +105,4 @@ def _home(environ: Mapping[str, str], instead: str) -> str:
         return home.rstrip("/")
     found = f"found {home!r}" if home else "is not set"
     hint = "" if instead == "HOME" else f", or set {instead}"
-    raise ConfigError(Problem("HOME", f"{found}; set it to the absolute path of your home folder{hint}"))
+    raise ConfigError(ConfigProblem("HOME", f"{found}; set it to the absolute path of your home folder{hint}"))

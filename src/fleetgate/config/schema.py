@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from fleetgate.config import value_types as v
 from fleetgate.config.errors import BadValue
-from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, HostAuto, Jobs, Notify, Provider, Settings
+from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, HostAuto, JobSettings, Notify, Provider, Settings
 from fleetgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
 from fleetgate.core.model_names import KINDS, shown
 from fleetgate.core.pools.effective_caps import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
@@ -439,14 +439,14 @@ SCHEMA = Table(
                         Scalar("duration", v.read_some_duration_ms),
                         "How long a job that has ended is kept, with what it printed.",
                         '"7d"',
-                        format_duration(Jobs().keep_ms),
+                        format_duration(JobSettings().keep_ms),
                     ),
                     Key(
                         "output",
                         _SOME_SIZE,
                         "The most that is kept of what one job prints; the oldest is dropped.",
                         '"64MiB"',
-                        format_size(Jobs().output_bytes),
+                        format_size(JobSettings().output_bytes),
                     ),
                 ),
             ),

@@ -42,7 +42,7 @@ class Serve(Struct, frozen=True):
     local_users: str = "self"  # whom it trusts on loopback without the token: "self", "group" or "all"
 
 
-class Jobs(Struct, frozen=True):
+class JobSettings(Struct, frozen=True):
     """What is kept of jobs that have ended, and of what they print."""
 
     keep_ms: int = 7 * 86_400_000
@@ -81,6 +81,6 @@ class Settings(Struct, frozen=True):
     keep_ms: int = 30 * 86_400_000
     keep_bytes: int = 256 << 20
     serve: Serve = Serve()
-    jobs: Jobs = Jobs()
+    jobs: JobSettings = JobSettings()
     notify: tuple[Notify, ...] = ()
     fallback: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what the proxy tries instead of a model

@@ -15,6 +15,10 @@ class BadRequest(FleetgateError, ValueError):
     """A command that asks for something that cannot be; nothing was changed."""
 
 
+class NotNow(BadRequest):
+    """A command that would be valid at another time, but not in the present state. Over HTTP it is a 409."""
+
+
 class NotFound(FleetgateError, LookupError):
     """No ticket, lease or pool of that name."""
 

@@ -7,16 +7,15 @@ from time import monotonic, sleep
 import msgspec
 
 from fleetgate.core import commands as cmd
-from fleetgate.core.errors import NotFound
+from fleetgate.core.errors import NotFound, NotNow
 from fleetgate.gate.replica.replica import JOB_ENDS, Decided
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_record, job_store, output_files, sealed_files, state_machine, unattended_ends
-from fleetgate.jobs.job_record import WISHES, Wish
-from fleetgate.jobs.retry_policy import CANCEL, Verdict
-from fleetgate.jobs.submit import asking, ring
+from fleetgate.jobs.job_record import WISHES, JobRequest
+from fleetgate.jobs.retry_policy import CANCEL, JobVerdict
+from fleetgate.jobs.submit import ring
 from fleetgate.log.protocol import SideWrite
-from fleetgate.present.errors import NotNow
 
 _BETWEEN_S = 10.0  # how long a job may have a slot and no process
 _AGAIN_S = 0.05
@@ -41,12 +40,12 @@ def _cancel(gate: DirectGate, ident: str, by: str) -> str:
         raise NotNow(f"job {ident} has ended: {view.state}")
     lease = gate.state.leases.get(ident)
     if lease is not None and lease.child:
-        said = SideWrite(WISHES, ident, msgspec.json.encode(Wish(CANCEL, by)))
+        said = SideWrite(WISHES, ident, msgspec.json.encode(JobRequest(CANCEL, by)))
         gate.decide([], durable=True, side=[said])
         mailbox.send(lease.ticket.wake, b"wish")
         return "ending"
     job = view.job
-    commands = unattended_ends.follow(ident, job, Verdict("cancel", f"cancelled by {by}"), gate.now())
+    commands = state_machine.follow(ident, job, JobVerdict("cancel", f"cancelled by {by}"), gate.now())
 
     def rows(decided: list[Decided]) -> list[SideWrite]:
         if decided[0].error is not None:
@@ -72,7 +71,7 @@ def retry(gate: DirectGate, ident: str) -> None:
     job = job_store.view(gate, ident).job
     if job.state not in state_machine.FINAL:
         raise NotNow(f"job {ident} has not ended: it is {job_store.view(gate, ident).state}")
-    job.state = state_machine.follow(job.state, "retry")
+    job.state = state_machine.next_state(job.state, "retry")
     job.failures = job.limits = job.losses = 0
     job.since, job.finished_at, job.why = gate.now(), 0, "run anew"
     job.exit_code = job.signal = None
@@ -87,7 +86,7 @@ def retry(gate: DirectGate, ident: str) -> None:
         job.since = gate.state.tickets[ident].since
         return [job_record.write(ident, job)]
 
-    command = asking(ident, job)
+    command = job_record.acquire_command(ident, job)
     command.since = None  # as of a new one
     gate.decide([command], durable=True, side=rows)
     ring(gate)

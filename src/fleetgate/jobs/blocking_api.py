@@ -18,7 +18,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import actions, job_store, output_files, state_machine, submit
 from fleetgate.jobs.job_json import STREAMS, job_json, piece_json, submitted_json
-from fleetgate.jobs.job_store import Wanted
+from fleetgate.jobs.job_store import JobSelection
 from fleetgate.jobs.spec_parser import SpecParser
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape
 from fleetgate.present.log_time import LogTimes
@@ -68,7 +68,7 @@ class BlockingJobs:
             if state not in state_machine.STATES:
                 raise BadRequest(f"state {shown(state)}: valid are {', '.join(state_machine.STATES)}")
         now = time_ns() // 1_000_000
-        chosen = Wanted(
+        chosen = JobSelection(
             wanted.states,
             wanted.project,
             wanted.name,

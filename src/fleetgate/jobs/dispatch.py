@@ -26,13 +26,12 @@ from fleetgate.jobs import job_record, state_machine
 from fleetgate.jobs.job_owner import must_seal, name_owner
 from fleetgate.jobs.job_record import Job, JobSpec
 from fleetgate.jobs.sealed_files import remove, seal
-from fleetgate.jobs.submit import asking
-from fleetgate.jobs.worker import OpenGate, start_hand
-from fleetgate.jobs.worker_process import Wants, WorkerProcess
+from fleetgate.jobs.worker.worker import OpenGate, start_hand
+from fleetgate.jobs.worker.worker_process import Wants, WorkerProcess
 from fleetgate.log.protocol import SideWrite
 
 
-class Answer(Struct, omit_defaults=True):
+class DispatchAnswer(Struct, omit_defaults=True):
     """What became of a candidate: started with a model, deferred for a reason, or wrong."""
 
     id: str = ""
@@ -41,7 +40,7 @@ class Answer(Struct, omit_defaults=True):
     error: str = ""
 
 
-def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[Answer]:
+def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[DispatchAnswer]:
     """What would become of each candidate, in order. Starts nothing, and writes nothing down."""
     now = gate.now()
     engine = Engine(State.restore(gate.read().export()))
@@ -54,7 +53,7 @@ def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[Answer]:
     return [_answer(spec, lambda command: Decided(engine.handle(command, now))) for spec in specs]
 
 
-def start(open_gate: OpenGate, spec: JobSpec, by: str) -> Answer:
+def start(open_gate: OpenGate, spec: JobSpec, by: str) -> DispatchAnswer:
     """Start one candidate if it fits now, in a process that outlives this one."""
     read_fd, write_fd = os.pipe()
     pid = os.fork()
@@ -71,13 +70,13 @@ def start(open_gate: OpenGate, spec: JobSpec, by: str) -> Answer:
         told = file.read()
     if not told:
         raise FleetgateError("the process that was to start it has died: see `fleetgate doctor`")
-    return msgspec.json.decode(told, type=Answer)
+    return msgspec.json.decode(told, type=DispatchAnswer)
 
 
 def _first(hand: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: int) -> bool:
     """What a hand does that was started for one candidate: ask for its slot, tell, and run it."""
     gate = hand.gate
-    answer = Answer(error="internal error")
+    answer = DispatchAnswer(error="internal error")
     try:
         spec = name_owner(spec, gate.folder, shared_log=gate.log.is_shared)
         job = Job(spec, state_machine.QUEUED, gate.now(), time_ns() // 1_000_000, by)
@@ -92,7 +91,7 @@ def _first(hand: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: in
 
         answer = _answer(spec, ask, ident, job)
     except FleetgateError as error:
-        answer = Answer(error=str(error))
+        answer = DispatchAnswer(error=str(error))
     finally:
         if answer.error or answer.reason is not None:
             remove(gate.folder, ident)  # it does not run, so nothing is kept of it
@@ -106,20 +105,22 @@ def _rows(ident: str, job: Job, decided: Decided) -> list[SideWrite]:
     return [job_record.write(ident, job)] if granted else []
 
 
-def _answer(spec: JobSpec, ask: Callable[[cmd.Acquire], Decided], ident: str = "", job: Job | None = None) -> Answer:
+def _answer(
+    spec: JobSpec, ask: Callable[[cmd.Acquire], Decided], ident: str = "", job: Job | None = None
+) -> DispatchAnswer:
     ident = ident or new_id()
-    command = asking(ident, job or Job(spec, state_machine.QUEUED, 0, 0))
+    command = job_record.acquire_command(ident, job or Job(spec, state_machine.QUEUED, 0, 0))
     command.wait, command.since, command.confirm = False, None, False
     command.spec = msgspec.structs.replace(command.spec, host=spec.host)
     try:
         decided = ask(command)
     except FleetgateError as error:
-        return Answer(error=str(error))
+        return DispatchAnswer(error=str(error))
     if decided.error is not None:
-        return Answer(error=str(decided.error))
+        return DispatchAnswer(error=str(decided.error))
     for event in decided.events:
         if isinstance(event, ev.Deferred) and event.id == ident:
-            return Answer(ident, reason=event.reason)
+            return DispatchAnswer(ident, reason=event.reason)
         if isinstance(event, ev.Granted) and event.id == ident:
-            return Answer(ident, event.model)
-    return Answer(error="it was neither started nor deferred")
+            return DispatchAnswer(ident, event.model)
+    return DispatchAnswer(error="it was neither started nor deferred")

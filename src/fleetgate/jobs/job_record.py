@@ -11,7 +11,10 @@ import os
 import msgspec
 from msgspec import Struct
 
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Spec
 from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.acquire_command import job_command
 from fleetgate.log.protocol import SideWrite
 from fleetgate.signals.redaction import readable, shown_command
 
@@ -126,11 +129,44 @@ class Job(Struct, omit_defaults=True):
         return self.spec.name or self.spec.command
 
 
-class Wish(Struct):
+class JobRequest(Struct):
     """What somebody wants of a job that runs."""
 
     what: str  # cancel
     by: str = ""
+
+
+def acquire_command(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
+    """The command that puts a job in the queue, the first time or again."""
+    spec = job.spec
+    return job_command(
+        ident,
+        _slot_spec(spec),
+        since=job.since,
+        priority=spec.priority,
+        expires_ms=spec.expires_ms,
+        command=job.title,
+        key=spec.key,
+        role=spec.role,
+        session=spec.session,
+        any_host=spec.any_host,
+        confirm=spec.confirm and not job.attempt,
+        not_before=not_before,
+    )
+
+
+def _slot_spec(spec: JobSpec) -> Spec:
+    return Spec(
+        models=spec.models,
+        slots=spec.slots,
+        host="" if spec.any_host else spec.host,
+        project=spec.project,
+        any=spec.any,
+        supervisor=spec.supervisor,
+        caps=spec.caps,
+        family_caps=spec.family_caps,
+        user=spec.user,
+    )
 
 
 def write(ident: str, job: Job) -> SideWrite:

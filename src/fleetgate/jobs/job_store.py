@@ -18,7 +18,7 @@ from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.gate.replica.replica import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import state_machine
-from fleetgate.jobs.job_record import JOBS, WISHES, Job, Wish, read
+from fleetgate.jobs.job_record import JOBS, WISHES, Job, JobRequest, read
 from fleetgate.log.protocol import Log
 from fleetgate.present.text import place, some
 from fleetgate.signals.redaction import readable, shown_command
@@ -64,9 +64,9 @@ def ends(log: Log) -> dict[str, LeftAs]:
     return {ident: _decode_end(value) for ident, value in log.side_items(JOB_ENDS)}
 
 
-def wish(log: Log, ident: str) -> Wish | None:
+def wish(log: Log, ident: str) -> JobRequest | None:
     value = log.side_value(WISHES, ident)
-    return None if value is None else msgspec.json.decode(value, type=Wish)
+    return None if value is None else msgspec.json.decode(value, type=JobRequest)
 
 
 def view(gate: DirectGate, ident: str) -> JobView:
@@ -93,10 +93,10 @@ def several(gate: DirectGate, idents: set[str]) -> dict[str, JobView]:
 
 def views(gate: DirectGate) -> list[JobView]:
     """All jobs as they are now."""
-    return listing(gate, Wanted()).views
+    return listing(gate, JobSelection()).views
 
 
-class Wanted(Struct, frozen=True):
+class JobSelection(Struct, frozen=True):
     """Which jobs. Empty: all."""
 
     states: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class _Brief(Struct):
 _decode_brief = msgspec.json.Decoder(_Brief).decode
 
 
-def listing(gate: DirectGate, wanted: Wanted, offset: int = 0, limit: int | None = None) -> Listing:
+def listing(gate: DirectGate, wanted: JobSelection, offset: int = 0, limit: int | None = None) -> Listing:
     """Jobs as they are now: what runs, what waits by position, what has ended, the last first."""
     rows = dict(gate.log.side_items(JOBS))
     over = ends(gate.log)
@@ -204,7 +204,7 @@ def _brief(ident: str, value: bytes) -> _Brief:
         raise
 
 
-def _matches(row: _Brief, now: str, wanted: Wanted) -> bool:
+def _matches(row: _Brief, now: str, wanted: JobSelection) -> bool:
     """Whatever its state. A job without an end time has just ended, and its row is not written yet."""
     spec = row.spec
     return (

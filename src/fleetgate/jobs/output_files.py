@@ -57,7 +57,7 @@ def remove(folder: str, ident: str) -> None:
         shutil.rmtree(folder_of(folder, ident), ignore_errors=True)
 
 
-class Writer:
+class OutputWriter:
     """Writes what one attempt prints behind what is there."""
 
     def __init__(self, folder: str, ident: str, most_bytes: int) -> None:
@@ -239,7 +239,7 @@ def _before_end(found: dict[int, int], tail: int) -> tuple[int, int]:
     return min(found, default=0), 0
 
 
-class Reader:
+class OutputReader:
     """Reads what is there, and what comes; goes on in the next file when one is full."""
 
     def __init__(self, folder: str, ident: str) -> None:

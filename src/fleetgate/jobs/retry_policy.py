@@ -19,7 +19,7 @@ OK = "ok"
 CANCEL, HAND_BACK = "cancel", "hand_back"  # why we ended it, beside what runner/early_stop.py has
 
 
-class Verdict(NamedTuple):
+class JobVerdict(NamedTuple):
     """The edge to follow, and how long to wait before the next attempt."""
 
     edge: str
@@ -42,31 +42,31 @@ class AttemptEnd(NamedTuple):
     by: str = ""  # who cancelled it
 
 
-def verdict(job: Job, ended: AttemptEnd, chance: float) -> Verdict:
+def verdict(job: Job, ended: AttemptEnd, chance: float) -> JobVerdict:
     """What is to become of a job. `chance` is from 0 to 1, for the jitter."""
     if ended.ended_because == CANCEL:
-        return Verdict("cancel", f"cancelled by {ended.by or 'somebody'} while it ran")
+        return JobVerdict("cancel", f"cancelled by {ended.by or 'somebody'} while it ran")
     if ended.ended_because == HAND_BACK:
-        return Verdict("hand_back", "its worker was stopped")
+        return JobVerdict("hand_back", "its worker was stopped")
     if ended.outcome == OK:
-        return Verdict("finish", "")
+        return JobVerdict("finish", "")
     what = told(ended)
     if ended.stale_session:
-        return Verdict("limit", "its session was gone: once more without it")
+        return JobVerdict("limit", "its session was gone: once more without it")
     if ended.outcome in LIMITS:  # no reason to give it up: its model or account is backed off, and it waits for that
-        return Verdict("limit", what, 0 if ended.model else ended.wait_ms or UNNAMED_LIMIT_MS)
+        return JobVerdict("limit", what, 0 if ended.model else ended.wait_ms or UNNAMED_LIMIT_MS)
     if ended.hopeless or job.failures >= job.spec.retries or not _retried(job.spec.retry_on, ended):
-        return Verdict("fail", what)
-    return Verdict("again", what, pause_ms(job.failures, chance))
+        return JobVerdict("fail", what)
+    return JobVerdict("again", what, pause_ms(job.failures, chance))
 
 
-def lost(job: Job) -> Verdict:
+def lost(job: Job) -> JobVerdict:
     """What is to become of a job whose worker died."""
     if job.spec.on_lost != "retry":
-        return Verdict("lose", "its worker died")
+        return JobVerdict("lose", "its worker died")
     if job.losses + 1 >= MOST_LOSSES:
-        return Verdict("lose", f"its worker died {job.losses + 1} times")
-    return Verdict("requeue", "its worker died")
+        return JobVerdict("lose", f"its worker died {job.losses + 1} times")
+    return JobVerdict("requeue", "its worker died")
 
 
 def pause_ms(failures: int, chance: float) -> int:

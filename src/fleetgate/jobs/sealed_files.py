@@ -24,7 +24,7 @@ from fleetgate.signals.redaction import MASK, redact_words
 _LARGEST = 16 << 20
 
 
-class NotTrusted(FleetgateError):
+class OwnerUnproven(FleetgateError):
     """A job that must not be run: whose it is cannot be proved."""
 
 
@@ -56,7 +56,7 @@ def unseal(folder: str, ident: str, job: Job, owners: Owners) -> JobSpec:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise NotTrusted(
+        raise OwnerUnproven(
             f"whose job it is cannot be proved: {path}: {error.strerror}; submit it again, as the user who runs it"
         ) from error
     try:
@@ -64,11 +64,11 @@ def unseal(folder: str, ident: str, job: Job, owners: Owners) -> JobSpec:
         with os.fdopen(os.dup(fd), "rb") as file:
             found = msgspec.json.decode(file.read(_LARGEST), type=Sealed)
     except msgspec.MsgspecError as error:
-        raise NotTrusted(f"{path} cannot be read ({error}): submit the job again") from error
+        raise OwnerUnproven(f"{path} cannot be read ({error}): submit the job again") from error
     finally:
         os.close(fd)
     if found.id != ident:
-        raise NotTrusted(f"{path} is the file of another job: submit this one again")
+        raise OwnerUnproven(f"{path} is the file of another job: submit this one again")
     return found.spec
 
 
@@ -88,9 +88,11 @@ def _path(folder: str, ident: str) -> str:
 def _check(fd: int, path: str, owners: Owners) -> None:
     found = os.fstat(fd)
     if found.st_uid not in owners.uids:
-        raise NotTrusted(f"{path} belongs to {user_name(found.st_uid)}, and this worker runs jobs of {owners.shown()}")
+        raise OwnerUnproven(
+            f"{path} belongs to {user_name(found.st_uid)}, and this worker runs jobs of {owners.shown()}"
+        )
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_mode & 0o022:
-        raise NotTrusted(f"{path} is no file that only its owner can write to: submit the job again")
+        raise OwnerUnproven(f"{path} is no file that only its owner can write to: submit the job again")
 
 
 def _shown(spec: JobSpec) -> JobSpec:

@@ -5,9 +5,13 @@ A job is in exactly one state. Final states are left only by `retry`, which a pe
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import NamedTuple
 
-from fleetgate.present.errors import NotNow
+from fleetgate.core import commands as cmd
+from fleetgate.core.errors import NotNow
+from fleetgate.jobs.job_record import Job, acquire_command
+from fleetgate.jobs.retry_policy import JobVerdict
 
 QUEUED, HELD, RUNNING = "queued", "held", "running"
 SUCCEEDED, FAILED, CANCELLED, EXPIRED, LOST = "succeeded", "failed", "cancelled", "expired", "lost"
@@ -41,9 +45,30 @@ EDGES = {
 }
 
 
-def follow(state: str, edge: str) -> str:
+def next_state(state: str, edge: str) -> str:
     """The state that an edge leads to; NotNow where it does not begin at this one."""
     sources, target, _ = EDGES[edge]
     if state not in sources:
         raise NotNow(f"it is {state}; only what is {' or '.join(sources)} can {edge.replace('_', ' ')}")
     return target
+
+
+def follow(ident: str, job: Job, verdict: JobVerdict, now: int) -> list[cmd.Command]:
+    """Move a job along an edge: change its row, and return the commands for the engine that go with it."""
+    edge = verdict.edge
+    # The row of a job that was about to start when its worker died still says `queued`.
+    came_from = RUNNING if RUNNING in EDGES[edge].sources else job.state
+    job.state = next_state(came_from, edge)
+    job.why = verdict.why
+    if edge == "again":
+        job.failures += 1
+    elif edge == "limit":
+        job.limits += 1
+    elif edge in ("requeue", "lose"):
+        job.losses += 1
+    if job.state == QUEUED:
+        return [acquire_command(ident, job, now + verdict.pause_ms if verdict.pause_ms else 0)]
+    job.finished_at = time_ns() // 1_000_000
+    if edge == "expire" or (edge == "cancel" and not job.attempt):
+        return []  # the ticket's own event reports it
+    return [cmd.EndJob(ident, job.state, job.attempt, job.why, job.title[:100], job.exit_code)]

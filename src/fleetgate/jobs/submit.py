@@ -10,19 +10,17 @@ from time import monotonic, sleep, time_ns
 
 from msgspec import Struct
 
-from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.core.entities import Reason, Spec
+from fleetgate.core.entities import Reason
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.views.wait_reasons import reason_of_job
-from fleetgate.gate.acquire_command import job_command
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.request_ids import new_id
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_record, state_machine, unattended_ends
 from fleetgate.jobs.job_owner import must_seal, name_owner
-from fleetgate.jobs.job_record import Job, JobSpec
+from fleetgate.jobs.job_record import Job, JobSpec, acquire_command
 from fleetgate.jobs.sealed_files import remove, seal
 from fleetgate.log.protocol import SideWrite
 
@@ -52,7 +50,7 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
     began = gate.now() if since is None else since
     named = [name_owner(spec, gate.folder, shared_log=gate.log.is_shared) for spec in specs]
     jobs = [Job(spec, state_machine.QUEUED, began, time_ns() // 1_000_000, by) for spec in named]
-    asked = [asking(new_id(), job) for job in jobs]
+    asked = [acquire_command(new_id(), job) for job in jobs]
     if must_seal(gate.folder, shared_log=gate.log.is_shared):
         jobs = [seal(gate.folder, command.id, job) for command, job in zip(asked, jobs, strict=True)]
     for command in asked:
@@ -93,39 +91,6 @@ def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
     if ticket is None or not ticket.job:
         raise SubmissionRefused(reason, job.spec.name)
     return ident
-
-
-def asking(ident: str, job: Job, not_before: int = 0) -> cmd.Acquire:
-    """The command that puts a job in the queue, the first time or again."""
-    spec = job.spec
-    return job_command(
-        ident,
-        needs(spec),
-        since=job.since,
-        priority=spec.priority,
-        expires_ms=spec.expires_ms,
-        command=job.title,
-        key=spec.key,
-        role=spec.role,
-        session=spec.session,
-        any_host=spec.any_host,
-        confirm=spec.confirm and not job.attempt,
-        not_before=not_before,
-    )
-
-
-def needs(spec: JobSpec) -> Spec:
-    return Spec(
-        models=spec.models,
-        slots=spec.slots,
-        host="" if spec.any_host else spec.host,
-        project=spec.project,
-        any=spec.any,
-        supervisor=spec.supervisor,
-        caps=spec.caps,
-        family_caps=spec.family_caps,
-        user=spec.user,
-    )
 
 
 def ring(gate: DirectGate) -> int:

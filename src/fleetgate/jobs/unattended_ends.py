@@ -7,8 +7,6 @@ transaction with what follows from it.
 
 from __future__ import annotations
 
-from time import time_ns
-
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.gate.replica.replica import JOB_ENDS, Decided
@@ -16,7 +14,7 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_record, job_store, retry_policy, state_machine
 from fleetgate.jobs.job_record import WISHES, Job
 from fleetgate.jobs.job_store import LeftAs
-from fleetgate.jobs.retry_policy import Verdict
+from fleetgate.jobs.retry_policy import JobVerdict
 from fleetgate.log.protocol import SideWrite
 
 _AT_ONCE = 200
@@ -48,7 +46,7 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
     if job is not None and job.state not in state_machine.FINAL:
         wish = job_store.wish(log, ident)
         verdict = _verdict(job, end, cancelled_by="" if wish is None else wish.by or "somebody")
-        commands = follow(ident, job, verdict, gate.now())
+        commands = state_machine.follow(ident, job, verdict, gate.now())
         over.append(job_record.write(ident, job))
 
     def rows(_: list[Decided]) -> list[SideWrite]:
@@ -60,36 +58,13 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
         gate.decide(commands, side=rows)
 
 
-def _verdict(job: Job, end: LeftAs, cancelled_by: str) -> Verdict:
+def _verdict(job: Job, end: LeftAs, cancelled_by: str) -> JobVerdict:
     if isinstance(end, ev.Expired):
-        return Verdict("expire", job_store.why_left(end))
+        return JobVerdict("expire", job_store.why_left(end))
     if isinstance(end, ev.Cancelled):
-        return Verdict("cancel", job_store.why_left(end))
+        return JobVerdict("cancel", job_store.why_left(end))
     if cancelled_by:
-        return Verdict("cancel", f"cancelled by {cancelled_by} while it ran")
+        return JobVerdict("cancel", f"cancelled by {cancelled_by} while it ran")
     if end.cause == "forced":
-        return Verdict("fail", f"its slot was taken back by {end.by or 'somebody'}")
+        return JobVerdict("fail", f"its slot was taken back by {end.by or 'somebody'}")
     return retry_policy.lost(job)
-
-
-def follow(ident: str, job: Job, verdict: Verdict, now: int) -> list[cmd.Command]:
-    """Move a job along an edge: its row is changed, and what the engine is to be told of it is returned."""
-    from fleetgate.jobs.submit import asking
-
-    edge = verdict.edge
-    # A row says `queued` of a job that was about to run when its worker died.
-    came_from = state_machine.RUNNING if state_machine.RUNNING in state_machine.EDGES[edge].sources else job.state
-    job.state = state_machine.follow(came_from, edge)
-    job.why = verdict.why
-    if edge == "again":
-        job.failures += 1
-    elif edge == "limit":
-        job.limits += 1
-    elif edge in ("requeue", "lose"):
-        job.losses += 1
-    if job.state == state_machine.QUEUED:
-        return [asking(ident, job, now + verdict.pause_ms if verdict.pause_ms else 0)]
-    job.finished_at = time_ns() // 1_000_000
-    if edge == "expire" or (edge == "cancel" and not job.attempt):
-        return []  # the ticket's own event says so
-    return [cmd.EndJob(ident, job.state, job.attempt, job.why, job.title[:100], job.exit_code)]

@@ -33,11 +33,11 @@ _SAVE_EVERY = 500  # commits without a message, after which the place is written
 Say = Callable[[str], None]
 
 
-class _File(Struct, omit_defaults=True):
+class _SavedTargets(Struct, omit_defaults=True):
     targets: dict[str, Saved] = field(default_factory=dict)
 
 
-class Teller:
+class Notifier:
     """All targets of a config file."""
 
     def __init__(
@@ -174,15 +174,15 @@ class Teller:
 
     # Where everybody is.
 
-    def _read(self) -> _File:
+    def _read(self) -> _SavedTargets:
         try:
             with open(self._path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=_File)
+                return msgspec.json.decode(file.read(), type=_SavedTargets)
         except FileNotFoundError:
-            return _File()
+            return _SavedTargets()
         except msgspec.MsgspecError:
             self._say(f"{self._path} cannot be read: beginning with what happens from now on")
-            return _File()
+            return _SavedTargets()
 
     def _save(self) -> None:
         kept = self._read().targets | {target.config.name: target.saved for target in self.targets}
@@ -190,7 +190,7 @@ class Teller:
         fd = make_file(draft, exclusive=False, like=self._gate.folder)
         try:
             os.ftruncate(fd, 0)
-            os.write(fd, msgspec.json.encode(_File(kept)))
+            os.write(fd, msgspec.json.encode(_SavedTargets(kept)))
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -21,7 +21,7 @@ NO_MODEL = "none"  # `-m none`: this command uses no model
 _PLACEHOLDERS = ("{model}", "{provider}", "{account}", "{name}", "FLEETGATE_MODEL")
 
 
-class Wanted(Struct, frozen=True):
+class ModelCandidates(Struct, frozen=True):
     """The models to ask for, in order of preference; `note` is what their user should know about it, or ""."""
 
     models: tuple[str, ...]
@@ -45,7 +45,7 @@ def wanted(
     environ: Mapping[str, str],
     folder: str,
     classify: str = "",
-) -> Wanted:
+) -> ModelCandidates:
     """The models that a command is to be run with. BadRequest where it names one that is not among those given.
 
     What was given comes first, then what a known agent's own command or environment names, then `models` of the
@@ -57,16 +57,16 @@ def wanted(
         models = candidates(given, environment, loaded)
         for model in models:
             with_model(command, model, environ, folder)
-        return Wanted(models)
+        return ModelCandidates(models)
     if use is not None and use.model and not use.kept:
-        return Wanted(_allowed((use.model,), environment))
+        return ModelCandidates(_allowed((use.model,), environment))
     if use is None and classify in ("", "generic", NO_MODEL) and not _has_place(command):
-        return Wanted(())
+        return ModelCandidates(())
     defaults = candidates("", environment, loaded)
     models = tuple(model for model in defaults if can_use(command, model, environ, folder))
     if not models and use is not None and use.model:
         models = _allowed((use.model,), environment)
-    return Wanted(models, "" if models or use is None or use.later else _unknown(use))
+    return ModelCandidates(models, "" if models or use is None or use.later else _unknown(use))
 
 
 def current_folder() -> str:

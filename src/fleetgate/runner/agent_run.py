@@ -22,10 +22,10 @@ from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError, StoreMove
 from fleetgate.present.wall_time import local_and_utc, utc
 from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.refusal_patience import Patience
-from fleetgate.runner.session_resume import Session
-from fleetgate.runner.supervisor import End
+from fleetgate.runner.session_resume import SessionResume
+from fleetgate.runner.supervisor import ProcessEnd
 from fleetgate.signals.agents import agent_for
-from fleetgate.signals.classify_process import Reader, Refusal, judge_by_exit_only
+from fleetgate.signals.classify_process import AgentRefusal, Reader, judge_by_exit_only
 from fleetgate.signals.outcome import AUTH, LIMITS, LOCAL_ERROR, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ class AgentRun:
         read: bool,
         say: Callable[[str], None],
         credential: HeldCredential,
-        session: Session | None = None,
+        session: SessionResume | None = None,
         follow: Callable[[StoreMoved], SlotGate] | None = None,
         proxied: bool = False,
     ) -> None:
@@ -150,7 +150,7 @@ class AgentRun:
         now, before = monotonic(), self._told_at
         if before is not None and now < before + _TELL_AGAIN_S:
             return
-        held_back = self._release(refusal.outcome, End(None, None))
+        held_back = self._release(refusal.outcome, ProcessEnd(None, None))
         held_back.keeps, held_back.holder = True, self.holder
         try:
             if not self._gate.try_decide([held_back]):
@@ -161,7 +161,7 @@ class AgentRun:
         if before is None:
             self._tell_refusal(refusal.outcome)
 
-    def _refusal(self, reader: Reader) -> Refusal | None:
+    def _refusal(self, reader: Reader) -> AgentRefusal | None:
         """What the agent says that others should know before it ends."""
         try:
             refusal = reader.refusal
@@ -210,7 +210,7 @@ class AgentRun:
 
     # Its end.
 
-    def ended(self, end: End) -> None:
+    def ended(self, end: ProcessEnd) -> None:
         """The agent is gone: judge how, and give its slot back."""
         if self.outcome is not None:
             return
@@ -240,11 +240,11 @@ class AgentRun:
         except _TROUBLE:
             return False
 
-    def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
+    def give_back(self, release: cmd.Release, end: ProcessEnd, side: list[SideWrite], *, durable: bool) -> None:
         """Release the lease, and write down what goes with it."""
         self._gate.decide([release], durable=durable, side=side)
 
-    def _judge(self, end: End) -> Outcome:
+    def _judge(self, end: ProcessEnd) -> Outcome:
         if self.reader is None:
             return self._judge_unread(end)
         judged = self.reader.judge(end.exit_code, end.signal)
@@ -261,7 +261,7 @@ class AgentRun:
         no_limit = judged.kind in ("ok", LOCAL_ERROR)
         return no_limit and (judged.evidence == "no_activity" or self.reader.unfinished)
 
-    def _judge_unread(self, end: End) -> Outcome:
+    def _judge_unread(self, end: ProcessEnd) -> Outcome:
         from fleetgate.signals.classify_session_files import judge_by_files
 
         now = time_ns() // 1_000_000
@@ -271,7 +271,7 @@ class AgentRun:
         self._by_files, self._left = True, end.exit_code == 0
         return found
 
-    def _release(self, judged: Outcome, end: End) -> cmd.Release:
+    def _release(self, judged: Outcome, end: ProcessEnd) -> cmd.Release:
         return cmd.Release(
             self._lease.id,
             judged.kind,

@@ -245,7 +245,7 @@ class Taps:
 # --- where the output goes
 
 
-class _File:
+class _Output:
     """A file: takes everything at once."""
 
     __slots__ = ("fd",)
@@ -263,7 +263,7 @@ class _File:
         pass  # it is the wrapper's own stdout or stderr
 
 
-class _Asked(_File):
+class _Asked(_Output):
     """Anything else: asked whether it has room, before each write of as much as the answer promises."""
 
     __slots__ = ("_room",)
@@ -280,7 +280,7 @@ class _Asked(_File):
             return 0
 
 
-class _Pipe(_File):
+class _Pipe(_Output):
     """A pipe, opened anew. Pieces that it takes whole or not at all, so that other writers do not split our lines."""
 
     __slots__ = ("tells_when_over",)
@@ -303,7 +303,7 @@ class _Pipe(_File):
             self.fd = -1
 
 
-class _Socket(_File):
+class _Socket(_Output):
     """A stream socket, which can be told with each message not to wait."""
 
     __slots__ = ("_flags", "_socket")
@@ -327,10 +327,10 @@ class _Socket(_File):
         self._socket.close()
 
 
-def _outlet(fd: int) -> _File:
+def _outlet(fd: int) -> _Output:
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
-        return _File(fd)
+        return _Output(fd)
     try:
         if stat.S_ISFIFO(mode):
             return _Pipe(fd)

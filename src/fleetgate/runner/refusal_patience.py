@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from fleetgate.signals.classify_process import Refusal
+    from fleetgate.signals.classify_process import AgentRefusal
 
     class Told(Protocol):
         """What the agent's records told up to now; see `signals.process.Reader`."""
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         @property
         def activity(self) -> bool: ...
         @property
-        def refusal(self) -> Refusal | None: ...
+        def refusal(self) -> AgentRefusal | None: ...
 
 
 PATIENCE_S = 120.0
@@ -66,7 +66,7 @@ class Patience:
         """Time passed that was not the agent's."""
         self._since += for_ms
 
-    def _allows_ms(self, refusal: Refusal) -> float:
+    def _allows_ms(self, refusal: AgentRefusal) -> float:
         kind, wait_ms = refusal.outcome.kind, refusal.outcome.wait_ms
         if self._told.activity or (kind == OVERLOADED and not refusal.again):
             return self._patience_ms if refusal.again else _NEVER  # it gives up by itself

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleetgate.core.entities import Lease
     from fleetgate.gate.slots.slot_gate import SlotGate
     from fleetgate.log.protocol import SideWrite
-    from fleetgate.runner.supervisor import End
+    from fleetgate.runner.supervisor import ProcessEnd
     from fleetgate.signals.agents.agent import Agent
     from fleetgate.signals.classify_process import Reader
 
@@ -24,7 +24,7 @@ PULSE = "pulse"  # a role that starts afresh each time
 _PRINTED = {"claude": "--output-format json", "opencode": "--format json", "codex": "--json"}
 
 
-class Session:
+class SessionResume:
     """The session of one agent under one lease."""
 
     def __init__(self, gate: SlotGate, lease: Lease, agent: Agent, *, fresh: bool) -> None:
@@ -49,13 +49,13 @@ class Session:
         self.resumed = self._known
         return [*command[: at + 1], *arguments]
 
-    def ended(self, reader: Reader | None, end: End) -> list[SideWrite]:
+    def ended(self, reader: Reader | None, end: ProcessEnd) -> list[SideWrite]:
         """What is to be remembered or forgotten, now that the agent has ended."""
         writes = [] if reader is None else self._writes(reader, end)
         self.told = self._sentence(reader, end, bool(writes))
         return writes
 
-    def _writes(self, reader: Reader, end: End) -> list[SideWrite]:
+    def _writes(self, reader: Reader, end: ProcessEnd) -> list[SideWrite]:
         if end.exit_code and reader.stale_session:
             self.stale = self.changed = bool(self.resumed)
             return [agent_sessions.forget(self._where)] if self.stale else []
@@ -63,7 +63,7 @@ class Session:
         self.changed = bool(session) and session != self.resumed
         return [agent_sessions.remember(self._where, session)] if session else []
 
-    def _sentence(self, reader: Reader | None, end: End, remembered: bool) -> str:
+    def _sentence(self, reader: Reader | None, end: ProcessEnd, remembered: bool) -> str:
         agent, key = self._agent, self._key
         if self.stale:
             return f"{agent.name} has no session {self.resumed} any more: once more, without it"

@@ -56,7 +56,7 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH
 _INTERRUPTS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
-class End:
+class ProcessEnd:
     """How a child ended: with an exit code, or by a signal.
 
     `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent" or
@@ -103,8 +103,8 @@ def supervise(
     ends: EarlyStop | None = None,
     on_ending: Callable[[str], None] | None = None,
     on_lingering: Callable[[], None] | None = None,
-    on_end: Callable[[End], None] | None = None,
-) -> End:
+    on_end: Callable[[ProcessEnd], None] | None = None,
+) -> ProcessEnd:
     """Stay with a started child until it ends, and say how it ended.
 
     `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (SPEC L5). `ends` may want that earlier
@@ -121,7 +121,7 @@ def supervise(
         raise InternalError(f"{child!r} cannot be supervised: it is not running")
     mask, child.mask = child.mask, None
     try:
-        watch = _Watch(child)
+        watch = _Supervision(child)
         try:
             watch.tap(on_bytes)
             watch.end_when(ends_in_s, ends, on_ending, on_lingering)
@@ -143,7 +143,7 @@ def supervise(
     return end
 
 
-def _finish(taps: Taps, end: End) -> None:
+def _finish(taps: Taps, end: ProcessEnd) -> None:
     """Wait for the reader, as the child would have had to; not for long if the child did not wait either."""
     try:
         taps.finish(_PATIENCE_S if end.signal or end.ended_because else None)
@@ -152,7 +152,7 @@ def _finish(taps: Taps, end: End) -> None:
         end.not_passed = taps.not_passed
 
 
-class _Watch:
+class _Supervision:
     """One child, what is known of it, and what is to happen when."""
 
     def __init__(self, child: Child) -> None:
@@ -174,7 +174,7 @@ class _Watch:
         self._on_lingering: Callable[[], None] | None = None
         self._because = ""
         self._interrupted = 0
-        self._end: End | None = None
+        self._end: ProcessEnd | None = None
         self._stopped_by = 0
         self._stopped_at = 0.0  # in _awake_ms
         self._followed = False
@@ -217,7 +217,7 @@ class _Watch:
         self._fd, self._on_readable = fd, on_readable
         self._poll.register(fd, self._pollin)
 
-    def until_it_ends(self) -> End:
+    def until_it_ends(self) -> ProcessEnd:
         while True:
             self._look()
             if self._end is not None:
@@ -273,9 +273,9 @@ class _Watch:
                     self._ends.stood_still(_awake_ms() - self._stopped_at)
                 self._stopped_by = 0
             elif os.WIFSIGNALED(status):
-                self._end = End(None, os.WTERMSIG(status), ended_because=self._because)
+                self._end = ProcessEnd(None, os.WTERMSIG(status), ended_because=self._because)
             else:
-                self._end = End(os.WEXITSTATUS(status), None, ended_because=self._because)
+                self._end = ProcessEnd(os.WEXITSTATUS(status), None, ended_because=self._because)
 
     def _group_lingers(self) -> bool:
         """Whether the child that we ended is dead, and some of its group are not."""
@@ -285,7 +285,7 @@ class _Watch:
 
         return group_lives(self._child.pid)
 
-    def _told(self, end: End) -> End:
+    def _told(self, end: ProcessEnd) -> ProcessEnd:
         """The end, when everything that the child wrote was shown."""
         end.interrupted = self._interrupted
         if self.taps is not None:

@@ -27,12 +27,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetgate.signals.agents import model_of
-from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, Context, End, Report
+from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, AgentEnd, AgentReport, Context
 from fleetgate.signals.agents.detect import find_program
 from fleetgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
 from fleetgate.signals.output_buffers import Lines, OutputEnd
 
-__all__ = ["Reader", "Refusal", "judge_by_exit_only"]
+__all__ = ["Reader", "AgentRefusal", "judge_by_exit_only"]
 
 # What is kept of the end. Few blocks, since each that is kept is one that the copying cannot use again while it is in
 # the processor's cache.
@@ -45,7 +45,7 @@ _STALE_LINES = 80  # a backtrace may follow
 _STALE_BYTES = 16_384  # where no records tell of activity: who has said more than that has begun
 
 
-class Refusal(NamedTuple):
+class AgentRefusal(NamedTuple):
     """A refused call that nothing came after."""
 
     outcome: Outcome
@@ -128,22 +128,22 @@ class Reader:
         return said if said is not None and said.kind in (RATE_LIMITED, USAGE_WINDOW) else None
 
     @property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> AgentRefusal | None:
         """What holds the agent up now, as far as it says so."""
         story = self._told_so_far()
         if story.said is not None:
-            return Refusal(story.said, story.said is story.retry, story.refused_at)
+            return AgentRefusal(story.said, story.said is story.retry, story.refused_at)
         if self.mode and not story.activity:
             noticed = self.agent.notice(_lines_of(self._err.whole_lines()), self._context)
-            return Refusal(noticed, True, 0) if noticed is not None else None
+            return AgentRefusal(noticed, True, 0) if noticed is not None else None
         if not self.mode and self.agent.tells_retries_in_text:
             return self._refused_in_text()
         return None
 
-    def _refused_in_text(self) -> Refusal | None:
+    def _refused_in_text(self) -> AgentRefusal | None:
         out, err = _lines_of(self._out.whole_lines()), _lines_of(self._err.whole_lines())
         found = self.agent.retry_in_text(out, err, self._context)
-        return Refusal(found, True, self.agent.answers_in_text(out)) if found is not None else None
+        return AgentRefusal(found, True, self.agent.answers_in_text(out)) if found is not None else None
 
     @property
     def stale_session(self) -> bool:
@@ -159,7 +159,7 @@ class Reader:
         """What became of the process, now that it has ended."""
         story = self._told_so_far()
         raw_err = self._err.whole_lines()
-        end = End(exit_code, signal, [], _lines_of(raw_err), raw_err.decode("utf-8", "replace"))
+        end = AgentEnd(exit_code, signal, [], _lines_of(raw_err), raw_err.decode("utf-8", "replace"))
         if self.agent.name != "none":
             end.out = _lines_of(self._out.whole_lines())
         if exit_code == 0:
@@ -176,7 +176,7 @@ class Reader:
         best = next((one for one in told if one.kind != LOCAL_ERROR), told[0] if told else None)
         return best or _failed(self.agent, exit_code, signal)
 
-    def _good_exit(self, story: _Story, end: End) -> Outcome:
+    def _good_exit(self, story: _Story, end: AgentEnd) -> Outcome:
         if story.said is not None:
             return story.said
         if not self.agent.exit_0_is_good:
@@ -187,7 +187,7 @@ class Reader:
             return self._noticed(story, end) or nothing_done
         return OK
 
-    def _noticed(self, story: _Story, end: End) -> Outcome | None:
+    def _noticed(self, story: _Story, end: AgentEnd) -> Outcome | None:
         """What it said on stderr about a call that it was making again, if it never worked."""
         return self.agent.notice(end.err, self._context) if self.mode and not story.activity else None
 
@@ -223,7 +223,7 @@ class Reader:
 
     def _hear(self, story: _Story, line: bytes | None, at: int = 0) -> None:
         # No error record is as long as one that is passed over: it is an answer, or what a tool said.
-        told = Report(ACTIVITY) if line is None else self.agent.record(line, self._context) if line else None
+        told = AgentReport(ACTIVITY) if line is None else self.agent.record(line, self._context) if line else None
         if told is not None:
             story.hear(told, at)
 
@@ -261,7 +261,7 @@ class _Story(Struct):
         """The refusal that still stands."""
         return self.retry if self.error is None or self.went_on else self.error
 
-    def hear(self, told: Report, at: int = 0) -> None:
+    def hear(self, told: AgentReport, at: int = 0) -> None:
         self.records += 1
         if told.what in (RETRY, ERROR) and self.said is None:
             self.refused_at = at

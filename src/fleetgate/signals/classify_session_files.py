@@ -18,7 +18,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, Agent, Context, Report, decode
+from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, Agent, AgentReport, Context, decode
 from fleetgate.signals.outcome import Outcome
 
 _END_BYTES = 262_144
@@ -53,7 +53,7 @@ def judge_by_files(
     return None if stands is None else _still(*stands, now_wall_ms)
 
 
-def _told(agent: Agent, line: bytes, model: str) -> tuple[int | None, Report | None]:
+def _told(agent: Agent, line: bytes, model: str) -> tuple[int | None, AgentReport | None]:
     """When a record was made, and what it tells; a wait that it names begins then."""
     record = decode(line, _Stamped)
     try:

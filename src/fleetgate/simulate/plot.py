@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from fleetgate.simulate.provider import MINUTE, Upstream
-from fleetgate.simulate.result import Result
+from fleetgate.simulate.provider import MINUTE, SimulatedProvider
+from fleetgate.simulate.result import SimulationResult
 from fleetgate.simulate.scenario import Scenario
 
 WIDTH, PANEL, LEFT, TOP, GAP = 720, 132, 46, 30, 34
@@ -22,7 +22,7 @@ _STYLE = (
 _LEGEND = "area: slots in use; line: limit; dashed: what the provider allows; red: rate limits"
 
 
-def svg(panels: list[tuple[Scenario, Result]]) -> str:
+def svg(panels: list[tuple[Scenario, SimulationResult]]) -> str:
     """A picture with a panel for each run."""
     height = TOP + len(panels) * (PANEL + GAP)
     parts = [
@@ -35,10 +35,10 @@ def svg(panels: list[tuple[Scenario, Result]]) -> str:
     return "".join([*parts, "</svg>\n"])
 
 
-def _panel(scenario: Scenario, result: Result) -> str:
+def _panel(scenario: Scenario, result: SimulationResult) -> str:
     wide = WIDTH - LEFT - 10
     end = max(result.horizon_ms, 1)
-    rooms = Upstream(scenario.provider, end).changes
+    rooms = SimulatedProvider(scenario.provider, end).changes
     shown = [min(limit, 4 * scenario.cap) for _, limit in result.limits]
     most = max([room for _, room in rooms] + shown + [1]) * 1.15
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Final
 
-from fleetgate.simulate.scenario import Provider
+from fleetgate.simulate.scenario import ProviderScenario
 
 MINUTE: Final = 60_000
 
 
-class Upstream:
+class SimulatedProvider:
     """The provider's side of the story. Asked in the order of time."""
 
-    def __init__(self, about: Provider, until: int) -> None:
+    def __init__(self, about: ProviderScenario, until: int) -> None:
         self.about = about
         self.counted: list[int] = []  # heap: until when each call is counted
         self.slowed_until = 0
@@ -54,7 +54,7 @@ class Upstream:
         return total
 
 
-def _others(about: Provider, until: int) -> list[tuple[int, int]]:
+def _others(about: ProviderScenario, until: int) -> list[tuple[int, int]]:
     """When the slots change that others on the account take, from 0 on."""
     others = [(0, 0)]
     every = int(about.others_every_min * MINUTE)
@@ -65,7 +65,7 @@ def _others(about: Provider, until: int) -> list[tuple[int, int]]:
     return others
 
 
-def _room(about: Provider, others: list[tuple[int, int]], until: int) -> list[tuple[int, int]]:
+def _room(about: ProviderScenario, others: list[tuple[int, int]], until: int) -> list[tuple[int, int]]:
     """When the slots that are there for us change, from 0 on."""
     limits = [(int(minute * MINUTE), limit) for minute, limit in about.limit]
     moments = sorted({at for at, _ in [*limits, *others] if at <= until})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 
-class Result(Struct):
+class SimulationResult(Struct):
     """One scenario, one policy, one seed."""
 
     scenario: str
@@ -43,7 +43,7 @@ class Mean(Struct):
     waits_max_s: dict[str, float]
 
 
-def mean(results: list[Result]) -> Mean:
+def mean(results: list[SimulationResult]) -> Mean:
     first, number = results[0], len(results)
 
     def average(name: str) -> float:

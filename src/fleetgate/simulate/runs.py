@@ -12,19 +12,19 @@ from multiprocessing import active_children
 from msgspec import Struct
 
 from fleetgate.simulate.policies import plan
-from fleetgate.simulate.result import Result
+from fleetgate.simulate.result import SimulationResult
 from fleetgate.simulate.scenario import Scenario
 from fleetgate.simulate.world import World
 
 
-class Run(Struct, frozen=True):
+class SimulationRun(Struct, frozen=True):
     scenario: Scenario
     policy: str
     seed: int
     series: bool = False  # keep what a plot needs
 
 
-def one(run: Run, progress: Callable[[float], None] | None = None) -> Result:
+def one(run: SimulationRun, progress: Callable[[float], None] | None = None) -> SimulationResult:
     world = World(run.scenario, plan(run.policy), run.seed)
     collects = gc.isenabled()
     gc.disable()  # a run makes a few hundred thousand objects, keeps some of them, and leaves no rings behind
@@ -36,7 +36,9 @@ def one(run: Run, progress: Callable[[float], None] | None = None) -> Result:
     return world.result(run.policy, run.seed, series=run.series)
 
 
-def every(runs: list[Run], jobs: int, progress: Callable[[float], None] | None = None) -> Iterator[Result]:
+def every(
+    runs: list[SimulationRun], jobs: int, progress: Callable[[float], None] | None = None
+) -> Iterator[SimulationResult]:
     """The results in the order of the runs. `progress` is told which part of all is done."""
     tell = progress or (lambda _: None)
     if jobs <= 1 or len(runs) == 1:

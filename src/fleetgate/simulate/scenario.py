@@ -11,7 +11,7 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.simulate import random_durations
 
 
-class Provider(Struct, forbid_unknown_fields=True):
+class ProviderScenario(Struct, forbid_unknown_fields=True):
     """Counts a call from its arrival until its finish and a lag, and refuses at its limit."""
 
     limit: list[tuple[float, int]]  # from minute -> limit
@@ -50,7 +50,7 @@ class Scenario(Struct, forbid_unknown_fields=True):
     about: str
     cap: int
     minutes: float  # horizon; to the end of the work where it is earlier
-    provider: Provider
+    provider: ProviderScenario
     project: list[Project]
     seniority_s: float | None = None
 

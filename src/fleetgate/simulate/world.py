@@ -22,9 +22,9 @@ from fleetgate.core.queue.order import PRIORITY_MS
 from fleetgate.simulate import random_durations
 from fleetgate.simulate.agenda import Agenda
 from fleetgate.simulate.policies import Aimd, Plan
-from fleetgate.simulate.provider import MINUTE, Upstream
+from fleetgate.simulate.provider import MINUTE, SimulatedProvider
 from fleetgate.simulate.random_durations import BITS
-from fleetgate.simulate.result import Result
+from fleetgate.simulate.result import SimulationResult
 from fleetgate.simulate.scenario import Project, Scenario
 
 START: Final = 10_000_000  # log time at the beginning; far enough from 0 for any `since`
@@ -47,7 +47,7 @@ class Group:
         self.waits: list[int] = []
 
 
-class Agent:
+class SimulatedAgent:
     __slots__ = (
         "asked_at",
         "group",
@@ -68,7 +68,7 @@ class Agent:
     )
 
     def __init__(
-        self, project: Project, group: Group, spec: Spec, line: dict[str, Agent], work: Random, network: Random
+        self, project: Project, group: Group, spec: Spec, line: dict[str, SimulatedAgent], work: Random, network: Random
     ) -> None:
         self.project = project
         self.group = group
@@ -93,7 +93,7 @@ class World:
         retry_after_s = scenario.provider.retry_after_s
         self.retry_after_ms = None if retry_after_s is None else int(retry_after_s * 1000)
         self.asks = ("sim",) if plan.usage_gate else ()
-        self.upstream = Upstream(scenario.provider, int(scenario.minutes * MINUTE))
+        self.upstream = SimulatedProvider(scenario.provider, int(scenario.minutes * MINUTE))
         self.engine = Engine(me=ME)
         self.awaits_acceptance = self.engine.awaits_acceptance
         self.agenda = Agenda(self.end)
@@ -101,7 +101,7 @@ class World:
         self.net = random_durations.stream(seed, "answers", 0).getrandbits
         self.lag = random_durations.uniform(*scenario.provider.lag_ms)
         self.lags = random_durations.stream(seed, "lags", 0).getrandbits
-        self.by_ident: dict[str, Agent] = {}
+        self.by_ident: dict[str, SimulatedAgent] = {}
         self.aimd = Aimd(scenario.cap) if plan.cap == "aimd" else None
         self.cap = 0
         self.groups: dict[str, Group] = {}
@@ -116,14 +116,14 @@ class World:
         self.decided = True  # since the last look at the engine
         self._set_up()
 
-    def _agents(self, seed: int) -> list[Agent]:
-        agents: list[Agent] = []
+    def _agents(self, seed: int) -> list[SimulatedAgent]:
+        agents: list[SimulatedAgent] = []
         several = len({(project.name, project.priority) for project in self.scenario.project}) > 1
         specs = {
             project.name: Spec(models=(MODEL,), kind="requests", host="h", project=project.name)
             for project in self.scenario.project
         }
-        lines: dict[str, dict[str, Agent]] = {
+        lines: dict[str, dict[str, SimulatedAgent]] = {
             name: {} for name in specs
         }  # who waits in the queue, in order of queueing
         for project in self.scenario.project:
@@ -136,7 +136,7 @@ class World:
                     random_durations.stream(seed, "work", number),
                     random_durations.stream(seed, "network", number),
                 )
-                agent = Agent(project, group, spec, line, work, network)
+                agent = SimulatedAgent(project, group, spec, line, work, network)
                 if self.plan.strict_priority:
                     agent.senior = START - PRIORITY_MS * 100_000 * agent.priority if agent.priority else None
                     agent.priority = 0
@@ -188,7 +188,7 @@ class World:
             self.limit = self.pool.limit
             self.limits.append((self.now - START, self.limit))
 
-    def _granted(self, agent: Agent) -> None:
+    def _granted(self, agent: SimulatedAgent) -> None:
         now = agent.sent_at = self.now
         self.agenda.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
         line = agent.line
@@ -235,7 +235,7 @@ class World:
 
     # What happens.
 
-    def _ask(self, agent: Agent, again: int) -> None:
+    def _ask(self, agent: SimulatedAgent, again: int) -> None:
         if not again:
             agent.service_ms = agent.services[agent.work(BITS)]
             agent.asked_at = self.now
@@ -247,7 +247,7 @@ class World:
         since = agent.asked_at if agent.senior is None else agent.senior
         self.handle(Acquire(ident, agent.spec, ME, True, since, agent.priority, 1 << 50, asks=self.asks))
 
-    def _arrive(self, agent: Agent, _: int) -> None:
+    def _arrive(self, agent: SimulatedAgent, _: int) -> None:
         at, upstream = self.now, self.upstream
         now = at - START
         if not upstream.takes(now):
@@ -272,11 +272,11 @@ class World:
         if self.plan.sees_lag:
             self.agenda.push(finish + lag, self._free, agent, int(agent.ident))
 
-    def _headers(self, agent: Agent, ident: int) -> None:
+    def _headers(self, agent: SimulatedAgent, ident: int) -> None:
         if agent.ident == str(ident) and self.awaits_acceptance(agent.ident):
             self.handle(cmd.Active(agent.ident))
 
-    def _finish(self, agent: Agent, _: int) -> None:
+    def _finish(self, agent: SimulatedAgent, _: int) -> None:
         if agent.left:
             self.agenda.push(self.now + agent.thinks[agent.work(BITS)], self._ask, agent)
         if self.aimd is not None:
@@ -284,7 +284,7 @@ class World:
         if not self.plan.sees_lag:
             self._release(agent.ident, "ok")
 
-    def _free(self, agent: Agent, ident: int) -> None:
+    def _free(self, agent: SimulatedAgent, ident: int) -> None:
         self._release(str(ident), "ok")
 
     def _release(self, ident: str, outcome: str) -> None:
@@ -293,7 +293,7 @@ class World:
         if self.aimd is not None:
             self._set_cap(self.aimd.cap)
 
-    def _refused(self, agent: Agent, _: int) -> None:
+    def _refused(self, agent: SimulatedAgent, _: int) -> None:
         if self.aimd is not None:
             self.aimd.refused(agent.sent_at, self.now)
         self._release(agent.ident, "local_error" if self.plan.cap == "none" else "rate_limited")
@@ -305,25 +305,25 @@ class World:
         wait -= wait * agent.network(BITS) >> (BITS + 2)
         self.agenda.push(self.now + wait, self._ask, agent, 1)
 
-    def _change(self, agent: Agent | None, _: int) -> None:
+    def _change(self, agent: SimulatedAgent | None, _: int) -> None:
         now = self.now - START
         self.upstream.room = next(room for at, room in reversed(self.upstream.changes) if at <= now)
         if self.plan.cap == "hidden":
             self._set_cap(self.upstream.room)
 
-    def _question(self, agent: Agent | None, _: int) -> None:
+    def _question(self, agent: SimulatedAgent | None, _: int) -> None:
         """The usage question has come to the provider, which counts and answers."""
         self.agenda.push(self.now + _NETWORK[self.net(BITS)], self._answer, None, self.upstream.told(self.now - START))
 
-    def _answer(self, agent: Agent | None, count: int) -> None:
+    def _answer(self, agent: SimulatedAgent | None, count: int) -> None:
         self.handle(cmd.AnswerUsage("requests", "sim", ME, count))
 
-    def result(self, policy: str, seed: int, *, series: bool = False) -> Result:
+    def result(self, policy: str, seed: int, *, series: bool = False) -> SimulationResult:
         horizon = self.now - START
         waits = sorted(wait for group in self.groups.values() for wait in group.waits)
         total = sum(group.done for group in self.groups.values())
         slot_ms = self.upstream.slot_ms(horizon)
-        return Result(
+        return SimulationResult(
             scenario=self.scenario.id,
             policy=policy,
             seed=seed,

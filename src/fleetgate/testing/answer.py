@@ -13,7 +13,7 @@ import msgspec
 
 from fleetgate.testing.script import Fault
 from fleetgate.testing.server import Reply
-from fleetgate.testing.shapes import Call, Shape
+from fleetgate.testing.shapes import ModelCall, Shape
 from fleetgate.testing.shapes.base import JSON
 
 Fields = list[tuple[str, str]]
@@ -34,7 +34,7 @@ async def send_error(
     await send_json(reply, status, value, [*shape.retry_fields(retry_after_s), *fields])
 
 
-async def send_answer(reply: Reply, shape: Shape, call: Call, fault: Fault, fields: Fields, pause: Pause) -> None:
+async def send_answer(reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fields: Fields, pause: Pause) -> None:
     """The ordinary answer, or what the fault makes of it; `pause` is waited before each piece of a stream."""
     if fault.drop == "before":
         reply.drop()
@@ -74,7 +74,7 @@ async def _send_or_cut(reply: Reply, status: int, body: bytes, fields: Fields, f
         await reply.send(status, body, fields)
 
 
-async def _stream(reply: Reply, shape: Shape, call: Call, fault: Fault, fields: Fields, pause: Pause) -> None:
+async def _stream(reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fields: Fields, pause: Pause) -> None:
     await reply.start(200, [("Content-Type", shape.stream_type(call)), *fields])
     if fault.drop == "head":
         reply.drop()
@@ -91,7 +91,7 @@ async def _stream(reply: Reply, shape: Shape, call: Call, fault: Fault, fields: 
     await reply.finish(_error_event(shape, call, pieces, fault) if fault.in_stream else shape.closing(call))
 
 
-def _error_event(shape: Shape, call: Call, pieces: int, fault: Fault) -> bytes:
+def _error_event(shape: Shape, call: ModelCall, pieces: int, fault: Fault) -> bytes:
     if isinstance(fault.body, str):
         return fault.body.encode()
     return shape.error_event(call, pieces, fault.status or 500, _scripted(fault))

@@ -22,8 +22,8 @@ import msgspec
 from fleetgate.testing.answer import NO_FAULT, Fields, nap, send_answer, send_error, send_fault, send_json
 from fleetgate.testing.count import CallCount
 from fleetgate.testing.script import Fault, Faults, read_script
-from fleetgate.testing.server import Reply, Request, Server
-from fleetgate.testing.shapes import BadCall, Call, Shape, find
+from fleetgate.testing.server import Reply, SeenRequest, Server
+from fleetgate.testing.shapes import BadCall, ModelCall, Shape, find
 
 Span = float | tuple[float, float]  # seconds, or the range to draw them from
 Clock = Callable[[], int]
@@ -78,7 +78,7 @@ class FakeProvider:
         self.refuse_after_s = refuse_after_s
         self.chunk_delay_s = chunk_delay_s
         self.headers = dict(headers or {})
-        self.seen: deque[Request] = deque(maxlen=SEEN_KEPT)  # the latest requests, for a test to look at
+        self.seen: deque[SeenRequest] = deque(maxlen=SEEN_KEPT)  # the latest requests, for a test to look at
         self._texts = tuple(f"word{index} " for index in range(chunks))
         self._keys = frozenset(keys)
         self._now_ms: Clock = clock or _monotonic_ms
@@ -196,7 +196,7 @@ class FakeProvider:
 
     # Answering.
 
-    async def _handle(self, request: Request, reply: Reply) -> None:
+    async def _handle(self, request: SeenRequest, reply: Reply) -> None:
         self.seen.append(request)
         path = request.path
         shape = find(path)
@@ -217,7 +217,7 @@ class FakeProvider:
         else:
             await send_json(reply, 404, {"error": {"message": f"nothing is at {path}", "type": "not_found_error"}})
 
-    async def _call(self, shape: Shape, request: Request, reply: Reply) -> None:
+    async def _call(self, shape: Shape, request: SeenRequest, reply: Reply) -> None:
         id = f"{self.count.calls + 1:06d}{self._random.getrandbits(32):08x}"
         fields: Fields = [(shape.id_field, f"req_{id}"), *self.headers.items()]
         if request.method != "POST":
@@ -241,7 +241,7 @@ class FakeProvider:
             await nap(self._draw(self.refuse_after_s))
             await send_error(reply, shape, id, 429, shape.refusal(call.model), fields, self.retry_after_s)
 
-    async def _call_scripted(self, shape: Shape, call: Call, fault: Fault, reply: Reply, fields: Fields) -> None:
+    async def _call_scripted(self, shape: Shape, call: ModelCall, fault: Fault, reply: Reply, fields: Fields) -> None:
         if fault.counts:
             self.count.arrive_scripted(self._now_ms())
             await self._accepted(shape, call, fault, reply, fields)
@@ -250,7 +250,7 @@ class FakeProvider:
             await nap(fault.delay_s)
             await send_fault(reply, shape, call.id, fault, fields)
 
-    async def _accepted(self, shape: Shape, call: Call, fault: Fault, reply: Reply, fields: Fields) -> None:
+    async def _accepted(self, shape: Shape, call: ModelCall, fault: Fault, reply: Reply, fields: Fields) -> None:
         """Answer a call that counts; it leaves the count once, by whichever door it ends."""
         reply.before_end = self._leave
         try:
@@ -265,7 +265,7 @@ class FakeProvider:
     def _leave(self) -> None:
         self.count.leave(self._now_ms(), round(self._draw(self.lag_s) * 1000))
 
-    async def _usage(self, request: Request, reply: Reply) -> None:
+    async def _usage(self, request: SeenRequest, reply: Reply) -> None:
         self._usage_asked += 1
         self._usage_live += 1
         self._usage_most = max(self._usage_most, self._usage_live)
@@ -276,7 +276,7 @@ class FakeProvider:
         finally:
             self._usage_live -= 1
 
-    async def _answer_usage(self, request: Request, reply: Reply, fault: Fault) -> None:
+    async def _answer_usage(self, request: SeenRequest, reply: Reply, fault: Fault) -> None:
         sessions = {"usage": {"concurrent_sessions": self.count.counted(self._now_ms())}}
         if fault.drop:
             reply.drop()
@@ -288,7 +288,7 @@ class FakeProvider:
             body = sessions if fault.body is msgspec.UNSET else fault.body
             await send_json(reply, fault.status or 200, body, [*fault.headers.items()])
 
-    async def _take_script(self, request: Request, reply: Reply) -> None:
+    async def _take_script(self, request: SeenRequest, reply: Reply) -> None:
         try:
             script = read_script(request.body)
         except msgspec.MsgspecError as error:
@@ -303,7 +303,7 @@ class FakeProvider:
         self.script(*script.faults)
         await send_json(reply, 200, self.stats)
 
-    def _known(self, request: Request) -> bool:
+    def _known(self, request: SeenRequest) -> bool:
         """Whether the request carries one of our keys, where we ask for one at all."""
         headers = request.headers
         bearer = headers.get("authorization", "")

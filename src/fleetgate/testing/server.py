@@ -21,10 +21,10 @@ STOP_S = 1.0
 _OWN_PHRASES = {498: "Capacity Exceeded", 529: "Overloaded"}
 
 Fields = Iterable[tuple[str, str]]
-Handler = Callable[["Request", "Reply"], Awaitable[None]]
+Handler = Callable[["SeenRequest", "Reply"], Awaitable[None]]
 
 
-class Request(msgspec.Struct):
+class SeenRequest(msgspec.Struct):
     """One request, for a test to look at. Field names are in lower case; repeated fields are joined by a comma."""
 
     method: str
@@ -144,13 +144,13 @@ class Server:
             self._handling.discard(task)
 
 
-async def _read(request: web.Request) -> Request:
+async def _read(request: web.Request) -> SeenRequest:
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
         name = name.lower()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     target = request.rel_url.raw_path_qs
-    return Request(request.method, target, request.path, dict(request.query), headers, await request.read())
+    return SeenRequest(request.method, target, request.path, dict(request.query), headers, await request.read())
 
 
 def _phrase(status: int) -> str:

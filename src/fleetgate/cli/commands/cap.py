@@ -27,7 +27,7 @@ from fleetgate.cli.output.cap_table import draw
 from fleetgate.cli.output.table import Screen
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.config.environment import OPUS_CAP, Environment
-from fleetgate.config.errors import BadValue, ConfigError, Problem
+from fleetgate.config.errors import BadValue, ConfigError, ConfigProblem
 from fleetgate.config.file import LARGEST_FILE, decode
 from fleetgate.config.import_caps import parse_caps
 from fleetgate.config.value_types import read_cap_name, read_cap_text, read_on_429
@@ -360,9 +360,9 @@ def _text(file: str) -> str:
             with open(file, "rb") as opened:
                 data = opened.read(LARGEST_FILE + 1)
     except OSError as error:
-        raise ConfigError(Problem(file, f"cannot be read: {error.strerror}")) from error
+        raise ConfigError(ConfigProblem(file, f"cannot be read: {error.strerror}")) from error
     except ValueError:  # a NUL in the path
-        raise ConfigError(Problem(repr(file), "is not a path")) from None
+        raise ConfigError(ConfigProblem(repr(file), "is not a path")) from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(Problem(file, "is larger than 1 MiB; a list of caps is expected"))
+        raise ConfigError(ConfigProblem(file, "is larger than 1 MiB; a list of caps is expected"))
     return decode(data, file)

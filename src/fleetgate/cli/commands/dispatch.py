@@ -14,7 +14,7 @@ from fleetgate.core.entities import Reason
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs import dispatch
-from fleetgate.jobs.dispatch import Answer
+from fleetgate.jobs.dispatch import DispatchAnswer
 from fleetgate.jobs.job_record import JobSpec
 from fleetgate.jobs.spec_parser import SpecParser
 from fleetgate.present.json.state import reason_json
@@ -71,7 +71,7 @@ def _read(reading: SpecParser, path: str) -> list[JobSpec]:
     return [spec for _, spec in reading.lines(lines, "stdin" if path == "-" else path)]
 
 
-def _line(spec: JobSpec, answer: Answer, *, dry: bool) -> str:
+def _line(spec: JobSpec, answer: DispatchAnswer, *, dry: bool) -> str:
     called = f" name={spec.name}" if spec.name else ""
     if answer.error:
         return f"refused {answer.error}{called}"
@@ -91,7 +91,7 @@ def _deferred(reason: Reason, spec: JobSpec) -> str:
     return " ".join(words)
 
 
-def _json(spec: JobSpec, answer: Answer, moments: LogTimes) -> dict[str, object]:
+def _json(spec: JobSpec, answer: DispatchAnswer, moments: LogTimes) -> dict[str, object]:
     state = "refused" if answer.error else "started" if answer.reason is None else "deferred"
     return {
         "state": state,

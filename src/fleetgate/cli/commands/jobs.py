@@ -16,7 +16,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
 from fleetgate.jobs import job_store, state_machine
 from fleetgate.jobs.job_json import job_json
-from fleetgate.jobs.job_store import JobView, Wanted
+from fleetgate.jobs.job_store import JobSelection, JobView
 from fleetgate.present.log_time import LogTimes
 from fleetgate.present.text import span, spans
 
@@ -75,7 +75,7 @@ def command(
         current(gate, reap=True)
         moments = LogTimes(gate)
         now = time_ns() // 1_000_000
-        of_interest = Wanted(
+        of_interest = JobSelection(
             states=chosen,
             project=project or "",
             name=name or "",

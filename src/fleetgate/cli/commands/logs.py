@@ -15,7 +15,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_store, output_files, state_machine
 from fleetgate.jobs.job_json import STREAMS
-from fleetgate.jobs.output_files import ERR, NOTE, Piece, Reader
+from fleetgate.jobs.output_files import ERR, NOTE, OutputReader, Piece
 from fleetgate.present.wall_time import utc
 
 POLL_S = 0.2
@@ -40,7 +40,7 @@ def command(ident: str, follow: bool, stream: str | None, marked: bool) -> int:
         if not gate.folder:
             raise BadRequest("a store in memory keeps no output")
         job = job_store.find_job(gate, ident)
-        reader = Reader(gate.folder, job)
+        reader = OutputReader(gate.folder, job)
         writer = _Marked(stream) if marked else _Plain(stream)
         try:
             shown = _print(reader, writer)
@@ -62,7 +62,7 @@ def _is_over(gate: DirectGate, job: str) -> bool:
     return job_store.view(gate, job).state in state_machine.FINAL
 
 
-def _print(reader: Reader, writer: _Plain) -> bool:
+def _print(reader: OutputReader, writer: _Plain) -> bool:
     shown = False
     for piece in reader.read():
         writer.write(piece)

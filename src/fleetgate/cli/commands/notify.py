@@ -16,7 +16,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import unattended_ends
 from fleetgate.notify.config_watch import NotifyFile
-from fleetgate.notify.delivery import Teller
+from fleetgate.notify.delivery import Notifier
 from fleetgate.notify.messages import Message
 from fleetgate.notify.senders import NotSent, sender, way
 
@@ -44,7 +44,7 @@ def test(names: tuple[str, ...]) -> int:
     """
     with opened() as gate:
         targets = _targets(gate.settings.notify, names)
-        teller = Teller(gate, note)
+        teller = Notifier(gate, note)
         message = Message("test", f"Test message from Fleetgate on {gate.host}")
         code = exit_codes.OK
         for target in targets:
@@ -81,7 +81,7 @@ def run() -> int:
     targets = _targets(file.targets(), ())
     say(f"notifying {', '.join(f'{target.name} ({way(target)})' for target in targets)}; press Ctrl-C to stop")
     try:
-        Teller(gate, say, file.targets, lambda: _look_after(gate)).run()
+        Notifier(gate, say, file.targets, lambda: _look_after(gate)).run()
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     return exit_codes.OK

@@ -25,12 +25,11 @@ from fleetgate.config.units import format_duration
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease
-from fleetgate.core.errors import BadRequest, NotFound
+from fleetgate.core.errors import BadRequest, NotFound, NotNow
 from fleetgate.core.model_names import shown
 from fleetgate.core.state.state import State
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.present.errors import NotNow
 from fleetgate.present.lease_owner import still_runs, what_force_breaks, why_not_to_release
 from fleetgate.present.name_lookup import entered, find_id, whose
 

@@ -32,7 +32,7 @@ from fleetgate.present.request_fields import current_folder
 from fleetgate.runner.child import CannotRun, Child, tappable
 from fleetgate.runner.launch import environment_for, in_sandbox
 from fleetgate.runner.placeholders import filled_in
-from fleetgate.runner.supervisor import End, supervise
+from fleetgate.runner.supervisor import ProcessEnd, supervise
 from fleetgate.runner.terminal_foreground import has_terminal
 from fleetgate.signals.agents import with_model
 from fleetgate.signals.redaction import shown_command
@@ -138,7 +138,7 @@ def _in_shared_slot(
     return end.code
 
 
-def _finished(gate: SlotGate, lease: Lease, end: End, watch: AgentRun, status: Status) -> int:
+def _finished(gate: SlotGate, lease: Lease, end: ProcessEnd, watch: AgentRun, status: Status) -> int:
     code = end.code
     watch.tell()
     if end.overstayed:
@@ -200,7 +200,7 @@ def _under_lease(
     fresh: bool,
     proxying: ProxyEnvironment | None,
     outage: Outage,
-) -> tuple[End, AgentRun] | None:
+) -> tuple[ProcessEnd, AgentRun] | None:
     """Start the agent and supervise it. None when the lease ended before the agent could start.
 
     The child waits until its pid is committed with the lease: if this process is killed at any moment, a running child
@@ -216,10 +216,10 @@ def _under_lease(
             if changed:
                 say(changed)
         if lease.ticket.session:
-            from fleetgate.runner.session_resume import Session
+            from fleetgate.runner.session_resume import SessionResume
             from fleetgate.signals.agents import agent_for
 
-            session = Session(gate, lease, agent_for(command, options.classify), fresh=fresh)
+            session = SessionResume(gate, lease, agent_for(command, options.classify), fresh=fresh)
             command = session.resuming(command)
         env = environment_for(lease)
         if proxying is not None:

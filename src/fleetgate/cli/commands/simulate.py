@@ -17,7 +17,7 @@ from fleetgate.core.errors import BadRequest
 from fleetgate.simulate import plot as plots
 from fleetgate.simulate.policies import DEFAULT, plan, plans
 from fleetgate.simulate.result import mean
-from fleetgate.simulate.runs import Run, every
+from fleetgate.simulate.runs import SimulationRun, every
 from fleetgate.simulate.scenario import Scenario, load, names
 from fleetgate.simulate.table import aligned, compared, waits
 
@@ -68,7 +68,7 @@ def command(
     if plot is not None:
         _write(plot, "")  # sooner than after the work
     runs = [
-        Run(scenario, policy, seed, series=plot is not None and seed == first_seed)
+        SimulationRun(scenario, policy, seed, series=plot is not None and seed == first_seed)
         for scenario in chosen
         for policy in wanted
         for seed in range(first_seed, first_seed + seeds)

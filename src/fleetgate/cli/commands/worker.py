@@ -15,8 +15,8 @@ from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.job_owner import uid_of
-from fleetgate.jobs.worker import Worker, WorkerFolder
-from fleetgate.jobs.worker_process import Wants
+from fleetgate.jobs.worker.worker import Worker, WorkerFolder
+from fleetgate.jobs.worker.worker_process import Wants
 from fleetgate.log.protocol import Position
 from fleetgate.notify.config_watch import NotifyFile
 
@@ -75,10 +75,10 @@ def command(
 
     def tell(begins: Position | None) -> None:
         """Tell people what happens, for as long as the worker lives."""
-        from fleetgate.notify.delivery import Teller
+        from fleetgate.notify.delivery import Notifier
 
         worker = os.getppid()
-        Teller(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
+        Notifier(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
 
     beside = WorkerFolder(tell, lambda: bool(file.targets()))
     on_hands = _tell_hands if with_stdin else None

@@ -31,7 +31,14 @@ from fleetgate.gate.slots.slot_gate import Left, SlotGate, unapplied_text
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.log.clock import steady
 from fleetgate.log.protocol import StoreAway, StoreError, StoreMoved
-from fleetgate.present.request_fields import Wanted, candidates, current_folder, project_name, session_key, wanted
+from fleetgate.present.request_fields import (
+    ModelCandidates,
+    candidates,
+    current_folder,
+    project_name,
+    session_key,
+    wanted,
+)
 from fleetgate.present.text import printable_json
 from fleetgate.present.wall_time import local_and_utc, parse_since_ms, utc
 from fleetgate.signals.redaction import readable, shown_command
@@ -113,9 +120,9 @@ def read_request(options: RunOptions, environment: Environment, loaded: Loaded |
     )
 
 
-def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None) -> Wanted:
+def _wants(options: RunOptions, environment: Environment, loaded: Loaded | None) -> ModelCandidates:
     if not options.command:  # `acquire` has none
-        return Wanted(candidates(options.model, environment, loaded))
+        return ModelCandidates(candidates(options.model, environment, loaded))
     return wanted(options.model, options.command, environment, loaded, os.environ, current_folder(), options.classify)
 
 

@@ -8,7 +8,7 @@ from time import time_ns
 from typing import Any
 
 from fleetgate.config.document import Problems, settings_of, shown_path
-from fleetgate.config.errors import ConfigError, Problem
+from fleetgate.config.errors import ConfigError, ConfigProblem
 from fleetgate.config.file import Loaded, digest, load
 from fleetgate.config.paths import config_path, store_url
 from fleetgate.gate.library.gate import Gate
@@ -68,6 +68,6 @@ def _from_mapping(config: Mapping[str, Any]) -> Loaded:
     problems: Problems = []
     settings = settings_of(dict(config), problems)
     if problems:
-        raise ConfigError(*(Problem("config", text, key=shown_path(path)) for path, text in problems))
+        raise ConfigError(*(ConfigProblem("config", text, key=shown_path(path)) for path, text in problems))
     content = msgspec.json.encode(config, order="deterministic")
     return Loaded("<mapping>", digest(content), time_ns() // 1_000_000, settings)

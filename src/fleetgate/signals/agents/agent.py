@@ -46,7 +46,7 @@ _TYPE = b'{"type":"'
 _SESSION_CHARS = 128
 
 
-class Report(Struct, frozen=True):
+class AgentReport(Struct, frozen=True):
     """What one record tells."""
 
     what: str = ""  # ACTIVITY, REMAINS, RETRY, ERROR, DONE or nothing
@@ -54,8 +54,8 @@ class Report(Struct, frozen=True):
     session: str = ""
 
 
-ACTIVE = Report(ACTIVITY)
-GOOD_END = Report(DONE)
+ACTIVE = AgentReport(ACTIVITY)
+GOOD_END = AgentReport(DONE)
 
 
 class Context(Struct):
@@ -73,7 +73,7 @@ class Context(Struct):
         return self.model.partition("/")[2]
 
 
-class End(Struct):
+class AgentEnd(Struct):
     """How a process ended, and the last lines of its output, without colours; empty lines are left out."""
 
     exit_code: int | None
@@ -176,7 +176,7 @@ class Agent:
 
     # --- its output
 
-    def record(self, line: bytes, context: Context) -> Report | None:
+    def record(self, line: bytes, context: Context) -> AgentReport | None:
         """What a line of stdout tells, in record mode."""
         return None
 
@@ -192,7 +192,7 @@ class Agent:
         """In text mode, how many answers of a model these lines tell of, where they do."""
         return 0
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         """What the text at the end says about a failure."""
         return None
 
@@ -215,7 +215,7 @@ class Agent:
         home = environ.get("HOME", "")
         return environ.get(variable) or (f"{home}/{name}" if home.startswith("/") else "")
 
-    def kept(self, line: bytes, context: Context) -> Report | None:
+    def kept(self, line: bytes, context: Context) -> AgentReport | None:
         """What a record of such a file tells."""
         return None
 

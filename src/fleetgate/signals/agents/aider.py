@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from fleetgate.signals.agents.agent import Agent, Context, End
+from fleetgate.signals.agents.agent import Agent, AgentEnd, Context
 from fleetgate.signals.agents.model_aliases import named
 from fleetgate.signals.agents.settings_files import folders_up, read_text
 
@@ -86,7 +86,7 @@ class Aider(Agent):
         """Its last line is `Retrying in 0.2 seconds...`, after the error."""
         if not out or not re.match(_AGAIN, out[-1]):
             return None
-        return self.last_words(End(None, None, out, err, ""), context)
+        return self.last_words(AgentEnd(None, None, out, err, ""), context)
 
     def answers_in_text(self, out: list[str]) -> int:
         return sum(re.match(_ANSWERED, line) is not None for line in out)
@@ -124,7 +124,7 @@ class Aider(Agent):
         own = [word for word in args[:end] if word not in _OLD_FLAGS]
         return super().with_model([*own, *args[end:]], model, environ)
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         lines = _since_the_last_answer(end.out[-_LINES:])
         told = [line for line in lines if line in _SENTENCES]
         starts = [index for index, line in enumerate(lines) if re.match(_EXCEPTION, line)]

@@ -24,9 +24,9 @@ from fleetgate.signals.agents.agent import (
     LONG_MS,
     RETRY,
     Agent,
+    AgentEnd,
+    AgentReport,
     Context,
-    End,
-    Report,
     decode,
     session_id,
     text_of,
@@ -195,7 +195,7 @@ class Claude(Agent):
 
     # --- records
 
-    def record(self, line: bytes, context: Context) -> Report | None:
+    def record(self, line: bytes, context: Context) -> AgentReport | None:
         if line[:1] == b"[":  # `--output-format json --verbose`: all records in one line
             records = decode(line, list[_Record]) or []
             return self._told(records[-1], line, context) if records else None
@@ -211,13 +211,13 @@ class Claude(Agent):
         found = decode(line, _Record)
         return self._told(found, line, context) if found is not None else None
 
-    def _told(self, found: _Record, line: bytes, context: Context) -> Report | None:
+    def _told(self, found: _Record, line: bytes, context: Context) -> AgentReport | None:
         session = session_id(found.session_id)
         if found.type == "result":
             return self._result(found, session, context)
         if found.type == "rate_limit_event":
             window = self._window(found.rate_limit_info, context)
-            return Report(RETRY, window, session) if window is not None else None
+            return AgentReport(RETRY, window, session) if window is not None else None
         if found.type == "assistant":
             if not text_of(found.error) and found.is_api_error_message is not True:
                 return ACTIVE
@@ -226,20 +226,20 @@ class Claude(Agent):
             spoken = decode(line, _Spoken)
             parts = spoken.message.content if spoken is not None and spoken.message is not None else []
             text = " ".join(text_of(part.text) for part in parts)
-            return Report(ERROR, self._refused(text, 0, text_of(found.error), context), session)
+            return AgentReport(ERROR, self._refused(text, 0, text_of(found.error), context), session)
         if found.subtype == "api_retry":
-            return Report(RETRY, self._retry(found, context), session)
-        return Report(session=session)
+            return AgentReport(RETRY, self._retry(found, context), session)
+        return AgentReport(session=session)
 
-    def _result(self, found: _Record, session: str, context: Context) -> Report:
+    def _result(self, found: _Record, session: str, context: Context) -> AgentReport:
         if found.is_error is not True and found.subtype == "success":
-            return Report(GOOD_END.what, None, session)
+            return AgentReport(GOOD_END.what, None, session)
         errors = found.errors if isinstance(found.errors, list) else []
         text = text_of(found.result) or " ".join(text_of(error) for error in errors) or text_of(found.subtype)
         status = found.api_error_status if isinstance(found.api_error_status, int) else 0
         if found.is_error is not True:  # stopped by a limit that the user set: turns, budget
-            return Report(ERROR, self.outcome("local_error", text_of(found.subtype) or "result", text), session)
-        return Report(ERROR, self._refused(text, status, "", context), session)
+            return AgentReport(ERROR, self.outcome("local_error", text_of(found.subtype) or "result", text), session)
+        return AgentReport(ERROR, self._refused(text, status, "", context), session)
 
     def _window(self, info: _LimitInfo | None, context: Context) -> Outcome | None:
         if info is None or info.status != "rejected":
@@ -272,7 +272,7 @@ class Claude(Agent):
         place = os.path.join(root, "projects", re.sub(r"[^A-Za-z0-9]", "-", folder))
         yield from (os.path.join(place, name) for name in os.listdir(place) if name.endswith(".jsonl"))
 
-    def kept(self, line: bytes, context: Context) -> Report | None:
+    def kept(self, line: bytes, context: Context) -> AgentReport | None:
         """The answers; `isSidechain` ones are those of its helpers."""
         found = decode(line, _Kept) if b'"assistant"' in line else None
         if found is None or found.type != "assistant" or found.is_sidechain is True:
@@ -285,7 +285,9 @@ class Claude(Agent):
         text = " ".join(text_of(part.text) for part in parts)
         told = self._refused(text, status, text_of(found.error), context)
         window = self._window(found.quota_limits, context)
-        return Report(ERROR, replace(told, wait_ms=window.wait_ms) if window and told.kind == window.kind else told)
+        return AgentReport(
+            ERROR, replace(told, wait_ms=window.wait_ms) if window and told.kind == window.kind else told
+        )
 
     # --- its message, in a record or as text
 
@@ -322,7 +324,7 @@ class Claude(Agent):
         own_wait = found is not None and (found.wait_ms or 0) < LONG_MS
         return replace(found, wait_ms=None) if found is not None and own_wait else found
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         """In text mode the message is the last line, or the only one."""
         for lines in (end.err, end.out):
             if lines and not lines[-1].startswith(("{", "[")) and (found := self._by_text(lines[-1], context)):

@@ -21,9 +21,9 @@ from fleetgate.signals.agents.agent import (
     GOOD_END,
     RETRY,
     Agent,
+    AgentEnd,
+    AgentReport,
     Context,
-    End,
-    Report,
     decode,
     session_id,
     text_of,
@@ -182,21 +182,21 @@ class Codex(Agent):
 
     # --- records
 
-    def record(self, line: bytes, context: Context) -> Report | None:
+    def record(self, line: bytes, context: Context) -> AgentReport | None:
         kind = type_of(line)
         if kind.startswith(b"item."):
-            return Report() if b'"type":"error"' in line[:200] else ACTIVE
+            return AgentReport() if b'"type":"error"' in line[:200] else ACTIVE
         if kind == b"turn.completed":
             return GOOD_END
         if kind not in (b"thread.started", b"error", b"turn.failed"):
-            return Report() if kind else None
+            return AgentReport() if kind else None
         found = decode(line, _Record) or _Record()
         if kind == b"thread.started":
-            return Report(session=session_id(found.thread_id))
+            return AgentReport(session=session_id(found.thread_id))
         message = text_of(found.error.message if found.error is not None else found.message)
         if again := _tried_again(message):
-            return Report(RETRY, self._judge(again[1] or "", context) or self._local(message))
-        return Report(ERROR, self._judge(message, context) or self._local(message))
+            return AgentReport(RETRY, self._judge(again[1] or "", context) or self._local(message))
+        return AgentReport(ERROR, self._judge(message, context) or self._local(message))
 
     def _local(self, message: str) -> Outcome:
         return self.outcome("local_error", "error", message)
@@ -218,7 +218,7 @@ class Codex(Agent):
             paths = (os.path.join(place, name) for name in names if name.endswith(".jsonl"))
             yield from (path for path in paths if here in _start_of(path))
 
-    def kept(self, line: bytes, context: Context) -> Report | None:
+    def kept(self, line: bytes, context: Context) -> AgentReport | None:
         found = decode(line, _Kept)
         if found is None or found.payload is None:
             return None
@@ -230,7 +230,7 @@ class Codex(Agent):
         message = text_of(payload.error.message if payload.error is not None else payload.message)
         if payload.type == "task_complete" and payload.error is None:
             return None  # also after an `error`
-        return Report(ERROR, self._judge(message, context) or self._local(message))
+        return AgentReport(ERROR, self._judge(message, context) or self._local(message))
 
     # --- its message, in a record or as text
 
@@ -249,7 +249,7 @@ class Codex(Agent):
         again = _tried_again(err[-1].removeprefix("ERROR: ")) if err else None
         return self._judge(again[1] or "", context) if again else None
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         """`ERROR: …` as the last line of stderr. One that is followed by anything was printed by a tool."""
         lines = end.err[:-2] if end.err[-2:-1] == ["tokens used"] else end.err
         if end.exit_code is None or not lines:

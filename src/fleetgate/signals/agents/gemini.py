@@ -21,9 +21,9 @@ from fleetgate.signals.agents.agent import (
     GOOD_END,
     LONG_MS,
     Agent,
+    AgentEnd,
+    AgentReport,
     Context,
-    End,
-    Report,
     decode,
     session_id,
     text_of,
@@ -129,26 +129,26 @@ class Gemini(Agent):
 
     # --- records
 
-    def record(self, line: bytes, context: Context) -> Report | None:
+    def record(self, line: bytes, context: Context) -> AgentReport | None:
         if line.startswith(b'  "'):
             return _member(line)
         kind = type_of(line)
         if kind in _ACTIVITY:
             return ACTIVE
         if kind == b"message":
-            return ACTIVE if b'"role":"assistant"' in line[:120] else Report()
+            return ACTIVE if b'"role":"assistant"' in line[:120] else AgentReport()
         if kind not in (b"init", b"error", b"result"):
-            return Report() if kind else None
+            return AgentReport() if kind else None
         found = decode(line, _Record) or _Record()
         if kind == b"init":
-            return Report(session=session_id(found.session_id))
+            return AgentReport(session=session_id(found.session_id))
         if kind == b"error":
             told = self.outcome("local_error", "error", text_of(found.message))
-            return Report(ERROR, told) if found.severity == "error" else Report()
+            return AgentReport(ERROR, told) if found.severity == "error" else AgentReport()
         if found.status == "success":
             return GOOD_END
         message = text_of(found.error.message) if found.error is not None else ""
-        return Report(ERROR, self._judge(message, context) or self._unknown(message))
+        return AgentReport(ERROR, self._judge(message, context) or self._unknown(message))
 
     def _unknown(self, message: str) -> Outcome:
         return self.outcome("local_error", "error", message)
@@ -194,12 +194,12 @@ class Gemini(Agent):
                 return found if (found.wait_ms or 0) >= LONG_MS else replace(found, wait_ms=None)
         return None
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         if end.exit_code is None:
             return None
         return self._object(end, context) or self._report(end, context)
 
-    def _object(self, end: End, context: Context) -> Outcome | None:
+    def _object(self, end: AgentEnd, context: Context) -> Outcome | None:
         """The one object of `--output-format json`, at the end of stderr."""
         start = end.raw_err.rfind("\n{\n")
         found = decode(end.raw_err[start + 1 :].strip(), _Record) if start >= 0 or end.raw_err.startswith("{") else None
@@ -213,7 +213,7 @@ class Gemini(Agent):
             return self.by_status("gemini", code, message, context)
         return None
 
-    def _report(self, end: End, context: Context) -> Outcome | None:
+    def _report(self, end: AgentEnd, context: Context) -> Outcome | None:
         for index in range(len(end.err) - 1, -1, -1):
             line = end.err[index]
             if report := re.match(_REPORT, line):
@@ -234,12 +234,12 @@ def _kind_of(status: str | None, text: str) -> str:
     return "rate_limited" if re.search(said, text, re.IGNORECASE) else "server_error"
 
 
-def _member(line: bytes) -> Report | None:
+def _member(line: bytes) -> AgentReport | None:
     """A member of the one object, by its two spaces: what is deeper, or inside a string, has more or is escaped."""
     if line.startswith(b'  "response": "'):
-        return ACTIVE if len(line.rstrip(b"\r,")) > len(b'  "response": ""') else Report()
+        return ACTIVE if len(line.rstrip(b"\r,")) > len(b'  "response": ""') else AgentReport()
     if line.startswith(b'  "session_id": "'):
-        return Report(session=session_id(line.rstrip(b'",\r')[17:].decode("ascii", "replace")))
+        return AgentReport(session=session_id(line.rstrip(b'",\r')[17:].decode("ascii", "replace")))
     return None
 
 

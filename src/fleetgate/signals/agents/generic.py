@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from fleetgate.signals.agents.agent import Agent, Context, End
+from fleetgate.signals.agents.agent import Agent, AgentEnd, Context
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _LITELLM = r"litellm\.(?:exceptions\.)?RateLimitError: .* - (.*)"
 class Generic(Agent):
     name = "generic"
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         for line in reversed(end.err[-_LAST_LINES:]):
             if len(line) > _LINE_CHARS:
                 continue
@@ -65,7 +65,7 @@ class Generic(Agent):
         return None
 
 
-class Silent(Agent):
+class UnreadAgent(Agent):
     """Not read: only its exit code counts."""
 
     name = "none"
@@ -86,4 +86,4 @@ def _as_json(body: str) -> str:
 
 
 AGENT = Generic()
-NONE = Silent()
+NONE = UnreadAgent()

@@ -23,9 +23,9 @@ from fleetgate.signals.agents.agent import (
     REMAINS,
     RETRY,
     Agent,
+    AgentEnd,
+    AgentReport,
     Context,
-    End,
-    Report,
     decode,
     session_id,
     text_of,
@@ -155,29 +155,29 @@ class OpenCode(Agent):
         at = list(args).index("run") + 1
         return [*args[:at], "--session", session, "--continue", *args[at:]]
 
-    def record(self, line: bytes, context: Context) -> Report | None:
+    def record(self, line: bytes, context: Context) -> AgentReport | None:
         kind = type_of(line)
         session = _session(line)
         if kind in _ACTIVITY:
-            return Report(REMAINS if kind == b"tool_use" and _failed(line) else ACTIVITY, None, session)
+            return AgentReport(REMAINS if kind == b"tool_use" and _failed(line) else ACTIVITY, None, session)
         if kind == b"session.status":
             return self._status(line, session, context)
         if kind != b"error":
-            return Report(session=session) if kind else None
+            return AgentReport(session=session) if kind else None
         found = decode(line, _ErrorRecord)
         error = found.error if found is not None and found.error is not None else _Error()
-        return Report(ERROR, self._judge(error, context), session)
+        return AgentReport(ERROR, self._judge(error, context), session)
 
-    def _status(self, line: bytes, session: str, context: Context) -> Report:
+    def _status(self, line: bytes, session: str, context: Context) -> AgentReport:
         """What it is doing: `retry` is a call that is being made again."""
         found = decode(line, _StatusRecord) or _StatusRecord()
         status = found.status or (found.properties.status if found.properties is not None else None)
         if status is None or status.type != "retry":
-            return Report(session=session)
+            return AgentReport(session=session)
         message = text_of(status.message)
         judged = self.by_rules(_REFUSED, message, context) or self.outcome("local_error", "retry", message)
         wait_ms = status.next - context.now_wall_ms() if isinstance(status.next, int) else 0
-        return Report(RETRY, replace(judged, wait_ms=wait_ms) if wait_ms > LONG_MS else judged, session)
+        return AgentReport(RETRY, replace(judged, wait_ms=wait_ms) if wait_ms > LONG_MS else judged, session)
 
     def _judge(self, error: _Error, context: Context) -> Outcome:
         data = error.data or _Data(error.message)
@@ -212,7 +212,7 @@ class OpenCode(Agent):
                 return self.by_rules(_REFUSED, re.sub(_WRAPPING, "", message, count=1), context)
         return None
 
-    def last_words(self, end: End, context: Context) -> Outcome | None:
+    def last_words(self, end: AgentEnd, context: Context) -> Outcome | None:
         if end.exit_code is None or not end.err:
             return None
         start, colon, message = end.err[-1].partition("Error: ")

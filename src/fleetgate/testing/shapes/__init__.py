@@ -6,14 +6,14 @@ of a request by the end of its path, so a base URL may carry any prefix.
 
 from __future__ import annotations
 
-from fleetgate.testing.shapes.anthropic import Anthropic
-from fleetgate.testing.shapes.base import BadCall, Call, Shape
-from fleetgate.testing.shapes.gemini import Gemini
+from fleetgate.testing.shapes.anthropic import AnthropicShape
+from fleetgate.testing.shapes.base import BadCall, ModelCall, Shape
+from fleetgate.testing.shapes.gemini import GeminiShape
 from fleetgate.testing.shapes.openai import OpenAIChat, OpenAIResponses
 
-__all__ = ["SHAPES", "BadCall", "Call", "Shape", "find"]
+__all__ = ["SHAPES", "BadCall", "ModelCall", "Shape", "find"]
 
-SHAPES: tuple[Shape, ...] = (Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini())
+SHAPES: tuple[Shape, ...] = (AnthropicShape(), OpenAIChat(), OpenAIResponses(), GeminiShape())
 
 
 def find(path: str) -> Shape | None:

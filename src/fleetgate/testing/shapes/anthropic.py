@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgate.testing.shapes.base import Call, Json, Shape, event
+from fleetgate.testing.shapes.base import Json, ModelCall, Shape, event
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -17,14 +17,14 @@ _ERROR_TYPES = {
 _INPUT_TOKENS = 12
 
 
-class Anthropic(Shape):
+class AnthropicShape(Shape):
     name = "anthropic"
     id_field = "request-id"
 
     def owns(self, path: str) -> bool:
         return path.endswith("/messages")
 
-    def whole(self, call: Call) -> Json:
+    def whole(self, call: ModelCall) -> Json:
         return {
             **self._message(call),
             "content": [{"type": "text", "text": call.text}],
@@ -32,17 +32,17 @@ class Anthropic(Shape):
             "usage": {"input_tokens": _INPUT_TOKENS, "output_tokens": len(call.texts)},
         }
 
-    def opening(self, call: Call) -> bytes:
+    def opening(self, call: ModelCall) -> bytes:
         block = {"type": "text", "text": ""}
         return event({"type": "message_start", "message": self._message(call)}, "message_start") + event(
             {"type": "content_block_start", "index": 0, "content_block": block}, "content_block_start"
         )
 
-    def piece(self, call: Call, index: int) -> bytes:
+    def piece(self, call: ModelCall, index: int) -> bytes:
         delta = {"type": "text_delta", "text": call.texts[index]}
         return event({"type": "content_block_delta", "index": 0, "delta": delta}, "content_block_delta")
 
-    def closing(self, call: Call) -> bytes:
+    def closing(self, call: ModelCall) -> bytes:
         delta = {
             "type": "message_delta",
             "delta": {"stop_reason": "end_turn", "stop_sequence": None},
@@ -58,13 +58,13 @@ class Anthropic(Shape):
         kind = _ERROR_TYPES.get(status, "api_error")
         return {"type": "error", "error": {"type": kind, "message": sentence}, "request_id": f"req_{id}"}
 
-    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+    def error_event(self, call: ModelCall, pieces: int, status: int, sentence: str) -> bytes:
         return event(self.error(status, sentence, call.id), "error")
 
     def refusal(self, model: str) -> str:
         return "Number of concurrent connections to the API exceeds your rate limit. Please try again later."
 
-    def _message(self, call: Call) -> Json:
+    def _message(self, call: ModelCall) -> Json:
         return {
             "id": f"msg_{call.id}",
             "type": "message",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from fleetgate.testing.server import Request
+from fleetgate.testing.server import SeenRequest
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ class BadCall(Exception):
     """A request on a model route that is no model call; its text is a sentence for the client."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class ModelCall(msgspec.Struct, frozen=True):
     """One model call as a shape read it. `texts` are the pieces in which the answer is streamed."""
 
     model: str
@@ -44,47 +44,47 @@ class Shape(ABC):
     @abstractmethod
     def owns(self, path: str) -> bool: ...
 
-    def read(self, request: Request, id: str, texts: tuple[str, ...]) -> Call:
+    def read(self, request: SeenRequest, id: str, texts: tuple[str, ...]) -> ModelCall:
         body = read_object(request)
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise BadCall("model: a model's name is needed")
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
-        return Call(model, id, body.get("stream") is True, texts, with_usage)
+        return ModelCall(model, id, body.get("stream") is True, texts, with_usage)
 
     @abstractmethod
-    def whole(self, call: Call) -> Json: ...
+    def whole(self, call: ModelCall) -> Json: ...
 
     @abstractmethod
-    def opening(self, call: Call) -> bytes:
+    def opening(self, call: ModelCall) -> bytes:
         """What a stream says before its first piece of text."""
 
     @abstractmethod
-    def piece(self, call: Call, index: int) -> bytes: ...
+    def piece(self, call: ModelCall, index: int) -> bytes: ...
 
     @abstractmethod
-    def closing(self, call: Call) -> bytes: ...
+    def closing(self, call: ModelCall) -> bytes: ...
 
     @abstractmethod
     def error(self, status: int, sentence: str, id: str, retry_after_s: float | None = None) -> Json: ...
 
     @abstractmethod
-    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+    def error_event(self, call: ModelCall, pieces: int, status: int, sentence: str) -> bytes:
         """The same error, inside a stream that began with 200 and has sent so many pieces."""
 
     @abstractmethod
     def refusal(self, model: str) -> str:
         """The sentence of a 429 for too many calls at once."""
 
-    def stream_type(self, call: Call) -> str:
+    def stream_type(self, call: ModelCall) -> str:
         return EVENT_STREAM
 
     def retry_fields(self, retry_after_s: float | None) -> list[tuple[str, str]]:
         return [] if retry_after_s is None else [("retry-after", seconds(retry_after_s))]
 
 
-def read_object(request: Request) -> Json:
+def read_object(request: SeenRequest) -> Json:
     try:
         body = request.json()
     except msgspec.DecodeError as error:

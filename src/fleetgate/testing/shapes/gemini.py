@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from fleetgate.testing.server import Request
-from fleetgate.testing.shapes.base import EVENT_STREAM, JSON, Call, Json, Shape, dump, event, read_object, seconds
+from fleetgate.testing.server import SeenRequest
+from fleetgate.testing.shapes.base import EVENT_STREAM, JSON, Json, ModelCall, Shape, dump, event, read_object, seconds
 
 _ROUTE = re.compile(r".*/models/(?P<model>[^/:]+):(?P<verb>generateContent|streamGenerateContent)")
 _STATUSES = {
@@ -24,31 +24,31 @@ _STATUSES = {
 _INPUT_TOKENS = 12
 
 
-class Gemini(Shape):
+class GeminiShape(Shape):
     name = "gemini"
 
     def owns(self, path: str) -> bool:
         return _ROUTE.fullmatch(path) is not None
 
-    def read(self, request: Request, id: str, texts: tuple[str, ...]) -> Call:
+    def read(self, request: SeenRequest, id: str, texts: tuple[str, ...]) -> ModelCall:
         read_object(request)
         route = _ROUTE.fullmatch(request.path)
         assert route is not None
         stream = route["verb"] == "streamGenerateContent"
-        return Call(route["model"], id, stream, texts, as_array=request.query.get("alt") != "sse")
+        return ModelCall(route["model"], id, stream, texts, as_array=request.query.get("alt") != "sse")
 
-    def whole(self, call: Call) -> Json:
+    def whole(self, call: ModelCall) -> Json:
         return self._answer(call, call.text, "STOP", len(call.texts))
 
-    def opening(self, call: Call) -> bytes:
+    def opening(self, call: ModelCall) -> bytes:
         return b"[" if call.as_array else b""
 
-    def piece(self, call: Call, index: int) -> bytes:
+    def piece(self, call: ModelCall, index: int) -> bytes:
         last = index == len(call.texts) - 1
         answer = self._answer(call, call.texts[index], "STOP" if last else None, index + 1)
         return self._element(answer, index) if call.as_array else event(answer)
 
-    def closing(self, call: Call) -> bytes:
+    def closing(self, call: ModelCall) -> bytes:
         if call.texts:
             return b"]" if call.as_array else b""
         answer = self._answer(call, "", "STOP", 0)
@@ -61,14 +61,14 @@ class Gemini(Shape):
             error["details"] = [retry]
         return {"error": error}
 
-    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+    def error_event(self, call: ModelCall, pieces: int, status: int, sentence: str) -> bytes:
         error = self.error(status, sentence, call.id)
         return self._element(error, pieces) + b"]" if call.as_array else event(error)
 
     def refusal(self, model: str) -> str:
         return f"Resource has been exhausted: too many requests to {model} at once."
 
-    def stream_type(self, call: Call) -> str:
+    def stream_type(self, call: ModelCall) -> str:
         return JSON if call.as_array else EVENT_STREAM
 
     def retry_fields(self, retry_after_s: float | None) -> list[tuple[str, str]]:
@@ -77,7 +77,7 @@ class Gemini(Shape):
     def _element(self, answer: Json, index: int) -> bytes:
         return (b",\r\n" if index else b"") + dump(answer)
 
-    def _answer(self, call: Call, text: str, finish: str | None, tokens: int) -> Json:
+    def _answer(self, call: ModelCall, text: str, finish: str | None, tokens: int) -> Json:
         candidate: Json = {"content": {"parts": [{"text": text}], "role": "model"}, "index": 0}
         if finish is not None:
             candidate["finishReason"] = finish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgate.testing.shapes.base import Call, Json, Shape, event
+from fleetgate.testing.shapes.base import Json, ModelCall, Shape, event
 
 _INPUT_TOKENS = 12
 _CREATED = 1_700_000_000
@@ -33,7 +33,7 @@ class OpenAIChat(_OpenAI):
     def owns(self, path: str) -> bool:
         return path.endswith("/chat/completions")
 
-    def whole(self, call: Call) -> Json:
+    def whole(self, call: ModelCall) -> Json:
         message = {"role": "assistant", "content": call.text, "refusal": None}
         return {
             "id": f"chatcmpl-{call.id}",
@@ -44,28 +44,28 @@ class OpenAIChat(_OpenAI):
             "usage": self._usage(call),
         }
 
-    def opening(self, call: Call) -> bytes:
+    def opening(self, call: ModelCall) -> bytes:
         return self._chunk(call, {"role": "assistant", "content": ""})
 
-    def piece(self, call: Call, index: int) -> bytes:
+    def piece(self, call: ModelCall, index: int) -> bytes:
         return self._chunk(call, {"content": call.texts[index]})
 
-    def closing(self, call: Call) -> bytes:
+    def closing(self, call: ModelCall) -> bytes:
         tail = event({**self._head(call), "choices": [], "usage": self._usage(call)}) if call.with_usage else b""
         return self._chunk(call, {}, "stop") + tail + b"data: [DONE]\n\n"
 
-    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+    def error_event(self, call: ModelCall, pieces: int, status: int, sentence: str) -> bytes:
         return event(self.error(status, sentence, call.id))
 
-    def _chunk(self, call: Call, delta: Json, finish: str | None = None) -> bytes:
+    def _chunk(self, call: ModelCall, delta: Json, finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event({**self._head(call), "choices": [choice]})
 
-    def _head(self, call: Call) -> Json:
+    def _head(self, call: ModelCall) -> Json:
         kind = "chat.completion.chunk"
         return {"id": f"chatcmpl-{call.id}", "object": kind, "created": _CREATED, "model": call.model}
 
-    def _usage(self, call: Call) -> Json:
+    def _usage(self, call: ModelCall) -> Json:
         out = len(call.texts)
         return {"prompt_tokens": _INPUT_TOKENS, "completion_tokens": out, "total_tokens": _INPUT_TOKENS + out}
 
@@ -76,7 +76,7 @@ class OpenAIResponses(_OpenAI):
     def owns(self, path: str) -> bool:
         return path.endswith("/responses")
 
-    def whole(self, call: Call) -> Json:
+    def whole(self, call: ModelCall) -> Json:
         out = len(call.texts)
         usage = {
             "input_tokens": _INPUT_TOKENS,
@@ -87,7 +87,7 @@ class OpenAIResponses(_OpenAI):
         }
         return {**self._response(call, "completed"), "output": [self._item(call, "completed")], "usage": usage}
 
-    def opening(self, call: Call) -> bytes:
+    def opening(self, call: ModelCall) -> bytes:
         part = {"type": "output_text", "text": "", "annotations": []}
         created = {"response": self._response(call, "in_progress")}
         added = {"output_index": 0, "item": {**self._item(call, "in_progress"), "content": []}}
@@ -99,11 +99,11 @@ class OpenAIResponses(_OpenAI):
             + self._event("response.content_part.added", 3, opened)
         )
 
-    def piece(self, call: Call, index: int) -> bytes:
+    def piece(self, call: ModelCall, index: int) -> bytes:
         data = {**self._place(call), "delta": call.texts[index]}
         return self._event("response.output_text.delta", 4 + index, data)
 
-    def closing(self, call: Call) -> bytes:
+    def closing(self, call: ModelCall) -> bytes:
         number = 4 + len(call.texts)
         part = {"type": "output_text", "text": call.text, "annotations": []}
         done = {"output_index": 0, "item": self._item(call, "completed")}
@@ -114,7 +114,7 @@ class OpenAIResponses(_OpenAI):
             + self._event("response.completed", number + 3, {"response": self.whole(call)})
         )
 
-    def error_event(self, call: Call, pieces: int, status: int, sentence: str) -> bytes:
+    def error_event(self, call: ModelCall, pieces: int, status: int, sentence: str) -> bytes:
         error = self.error(status, sentence, call.id)["error"]
         response = {
             "id": f"resp_{call.id}",
@@ -128,14 +128,14 @@ class OpenAIResponses(_OpenAI):
     def _event(self, kind: str, number: int, data: Json) -> bytes:
         return event({"type": kind, "sequence_number": number, **data}, kind)
 
-    def _place(self, call: Call) -> Json:
+    def _place(self, call: ModelCall) -> Json:
         return {"item_id": f"msg_{call.id}", "output_index": 0, "content_index": 0}
 
-    def _item(self, call: Call, status: str) -> Json:
+    def _item(self, call: ModelCall, status: str) -> Json:
         content = [{"type": "output_text", "text": call.text, "annotations": []}]
         return {"id": f"msg_{call.id}", "type": "message", "role": "assistant", "status": status, "content": content}
 
-    def _response(self, call: Call, status: str) -> Json:
+    def _response(self, call: ModelCall, status: str) -> Json:
         return {
             "id": f"resp_{call.id}",
             "object": "response",

@@ -22,9 +22,9 @@ from fleetgate.core.state.state import State
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_store, state_machine, unattended_ends
-from fleetgate.jobs.attempt import TAPS, Attempt, NotOurs
 from fleetgate.jobs.job_owner import Owners
 from fleetgate.jobs.retry_policy import HAND_BACK
+from fleetgate.jobs.worker.attempt import TAPS, Attempt, NotOurs
 from fleetgate.log.protocol import LogReplaced, StoreMoved
 from fleetgate.runner.child import CannotRun, Child
 

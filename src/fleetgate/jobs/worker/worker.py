@@ -25,7 +25,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import actions, unattended_ends
-from fleetgate.jobs.worker_process import Wants, WorkerProcess
+from fleetgate.jobs.worker.worker_process import Wants, WorkerProcess
 from fleetgate.log.protocol import LogReplaced, Position, StoreMoved
 from fleetgate.log.store_files import only_writer
 

@@ -22,20 +22,20 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import HeldCredential
 from fleetgate.gate.replica.replica import JOB_ENDS, Decided
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.jobs import job_record, job_store, state_machine, unattended_ends
+from fleetgate.jobs import job_record, job_store, state_machine
 from fleetgate.jobs.job_owner import Owners
 from fleetgate.jobs.job_record import WISHES, Job, JobSpec
-from fleetgate.jobs.output_files import Writer
+from fleetgate.jobs.output_files import OutputWriter
 from fleetgate.jobs.retry_policy import HAND_BACK, AttemptEnd, verdict
-from fleetgate.jobs.sealed_files import NotTrusted, unseal
+from fleetgate.jobs.sealed_files import OwnerUnproven, unseal
 from fleetgate.log.protocol import LogReplaced, SideWrite, StoreError
 from fleetgate.runner.agent_run import SILENCE_S, AgentRun
 from fleetgate.runner.child import CannotRun, Child
 from fleetgate.runner.early_stop import EarlyStop
 from fleetgate.runner.launch import environment_for, in_sandbox
 from fleetgate.runner.placeholders import filled_in
-from fleetgate.runner.session_resume import Session
-from fleetgate.runner.supervisor import End, supervise
+from fleetgate.runner.session_resume import SessionResume
+from fleetgate.runner.supervisor import ProcessEnd, supervise
 from fleetgate.signals.agents import agent_for, with_model
 
 TICK_S = 2.0
@@ -96,7 +96,7 @@ class Attempt:
         self._ticks = 0
         self._reloads = 0  # of the replica, when our lease was last seen in what it loaded
         self._wishes: Wishes | None = None
-        self._output = Writer(gate.folder, lease.id, gate.settings.jobs.output_bytes)
+        self._output = OutputWriter(gate.folder, lease.id, gate.settings.jobs.output_bytes)
 
     def wish(self, what: str, by: str = "") -> None:
         """End it early, for this reason."""
@@ -140,7 +140,7 @@ class Attempt:
         lease = self._lease
         try:
             spec = self.spec = self._proved_spec()
-        except NotTrusted as error:
+        except OwnerUnproven as error:
             self._begin("")
             self._cannot(_CANNOT_ENTER, str(error))
             return
@@ -150,13 +150,13 @@ class Attempt:
         agent = agent_for(command, spec.classify)
         session = None
         if spec.session:
-            session = Session(self._gate, lease, agent, fresh=False)
+            session = SessionResume(self._gate, lease, agent, fresh=False)
             command = session.resuming(command)
         credential = self._gate.credentials.used_for(lease.model)
         child = self._started(command)
         if child is None:
             return
-        watch = _Watch(self, command, session, credential)
+        watch = _JobRun(self, command, session, credential)
         self._wishes = Wishes(watch, spec.silence_ms)
         self.look_for_wishes()
         supervise(
@@ -177,7 +177,7 @@ class Attempt:
         spec = unseal(self._gate.folder, self.id, self._job, self._owners)
         model = self._lease.model
         if self._job.sealed and model not in (spec.models or ("",)):
-            raise NotTrusted(f"{model} is none of the models that it was submitted with: submit it again")
+            raise OwnerUnproven(f"{model} is none of the models that it was submitted with: submit it again")
         return spec
 
     def _command(self) -> list[str] | None:
@@ -241,7 +241,7 @@ class Attempt:
     def _begin(self, child: str) -> None:
         """Write down that it runs from now on, and as whom."""
         gate, job = self._gate, self._job
-        job.state = state_machine.follow(state_machine.QUEUED, "start")
+        job.state = state_machine.next_state(state_machine.QUEUED, "start")
         job.attempt += 1
         job.started_at, job.finished_at = time_ns() // 1_000_000, 0
         job.model = self._lease.model
@@ -288,7 +288,7 @@ class Attempt:
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
         found = verdict(job, ended, random())
-        commands = unattended_ends.follow(self.id, job, found, gate.now())
+        commands = state_machine.follow(self.id, job, found, gate.now())
         gone = [SideWrite(WISHES, self.id, None), SideWrite(JOB_ENDS, self.id, None)]
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
@@ -302,11 +302,11 @@ class Attempt:
         self._say(f"job {self.id} is {job.state}{f': {job.why}' if job.why else ''}{lost}")
 
 
-class _Watch(AgentRun):
+class _JobRun(AgentRun):
     """Watches a job's agent; its slot is given back together with what becomes of the job."""
 
     def __init__(
-        self, attempt: Attempt, command: list[str], session: Session | None, credential: HeldCredential
+        self, attempt: Attempt, command: list[str], session: SessionResume | None, credential: HeldCredential
     ) -> None:
         spec = attempt.spec
         super().__init__(
@@ -324,7 +324,7 @@ class _Watch(AgentRun):
         self._attempt = attempt
         self.holder = attempt._gate.me
 
-    def give_back(self, release: cmd.Release, end: End, side: list[SideWrite], *, durable: bool) -> None:
+    def give_back(self, release: cmd.Release, end: ProcessEnd, side: list[SideWrite], *, durable: bool) -> None:
         judged = self.outcome
         assert judged is not None
         ended = AttemptEnd(
