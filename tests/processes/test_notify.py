@@ -159,7 +159,7 @@ def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
     assert [line.split(":")[0] for line in run.out.splitlines()] == ["hook", "mail", "command"]
     assert "broken: $NOT_THERE is not set" in run.err
     assert hook.kinds == ["test"]
-    assert b"a test message of fleetgate" in Mail.got[0]
+    assert b"Test message from Fleetgate" in Mail.got[0]
     assert said.read_text().endswith("it works\n")
     one = fleet.start([*FLEETGATE, "notify", "test", "hook"])
     assert one.wait() == 0
