@@ -72,7 +72,7 @@ class Adapting(RuleBasedStateMachine):
 
     def _check_room(self, events: list[ev.Event], limits: dict[str, int]) -> None:
         """SPEC A1: nobody is let in above the limit, but for one probe at a time."""
-        held = self.engine.state.held
+        held = self.engine.state.lease_candidates
         entered = [held[event.id] for event in events if isinstance(event, ev.Granted) and event.id in held]
         for pool in [pool for candidate in entered for pool, _ in candidate.needs]:
             if pool.limiter.adaptive is not None:
@@ -202,7 +202,9 @@ class Adapting(RuleBasedStateMachine):
         assert len([call for call in undecided if call.epoch == belief.epoch]) <= 1
         assert not belief.unproven or belief.unproven in belief.calls
         assert set(belief.calls) == {
-            ident for ident, held in self.engine.state.held.items() if any(pool is self.pool for pool, _ in held.needs)
+            ident
+            for ident, held in self.engine.state.lease_candidates.items()
+            if any(pool is self.pool for pool, _ in held.needs)
         }
 
     @invariant()

@@ -305,7 +305,7 @@ class Gate(RuleBasedStateMachine):
     @rule(by=st.sampled_from(["p0", "p1", "me"]), host=st.sampled_from(HOSTS), number=st.integers(1, 3))
     def offer(self, by: str, host: str, number: int) -> None:
         """A worker offers to run the first jobs that there are."""
-        for ticket in self.engine.state.shelf.heads(self.now)[:number]:
+        for ticket in self.engine.state.waiting_jobs.heads(self.now)[:number]:
             expected = min(
                 (
                     each

@@ -168,7 +168,7 @@ def test_j2_a_job_that_waits_in_a_restored_line_is_adopted_from_there_and_runs_o
     assert (other.state.leases["j"].ticket.holder, other.state.leases["j"].ticket.confirm) == ("hand", False)
     assert other.do(of_job(lease)) == []
     other.wait(MINUTE)
-    assert not other.state.shelf.heads(other.now)
+    assert not other.state.waiting_jobs.heads(other.now)
     other.do(cmd.Release("j", holder="hand"))
     assert not other.state.leases
     assert not other.state.tickets

@@ -30,7 +30,7 @@ def _both(state: State) -> None:
 
 
 def _lost_slots(state: State) -> None:
-    del state.held["runs"]
+    del state.lease_candidates["runs"]
 
 
 def _wrong_key(state: State) -> None:
@@ -133,7 +133,7 @@ def test_one_without_a_model_who_could_enter_is_noticed_too():
 
 def test_a_line_that_was_not_looked_at_is_noticed():
     bench = gate()
-    bench.state.touch(bench.state.pools["agents host:h1"])
+    bench.state.recheck_pool(bench.state.pools["agents host:h1"])
     with pytest.raises(InternalError, match="the line was not looked at"):
         check_settled(bench.state, bench.now)
 

@@ -38,7 +38,7 @@ def position(bench: Bench, ident: str) -> int:
 
 
 def heads(bench: Bench) -> list[str]:
-    return [ticket.id for ticket in bench.state.shelf.heads(bench.now)]
+    return [ticket.id for ticket in bench.state.waiting_jobs.heads(bench.now)]
 
 
 def test_j2_a_job_asks_for_nothing_until_a_worker_offers_to_run_it():
@@ -258,12 +258,12 @@ def test_j3_a_job_that_failed_is_not_offered_before_its_pause_is_over():
     bench = Bench({"host": 1})
     submit(bench, "job", not_before=bench.now + MINUTE)
     assert (heads(bench), code(bench, "job")) == ([], "retry_pause")
-    assert bench.state.shelf.next_due() == bench.now + MINUTE
+    assert bench.state.waiting_jobs.next_due() == bench.now + MINUTE
     assert bench.do(cmd.Offer("job", HAND, "h1")) == []
     submit(bench, "gone", not_before=bench.now + MINUTE)
     bench.do(cmd.Cancel("gone"))
     bench.wait(MINUTE)
-    assert (heads(bench), bench.state.shelf.next_due()) == (["job"], None)
+    assert (heads(bench), bench.state.waiting_jobs.next_due()) == (["job"], None)
     assert offer(bench, "job") == "offered"
 
 

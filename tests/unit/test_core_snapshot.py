@@ -143,9 +143,9 @@ def test_j2_a_ticket_may_stand_in_the_queue_that_asks_for_nothing_yet():
     assert isinstance(queued, ev.Queued)
     state = State()
     state.apply(ev.Queued(replace(queued.ticket, away=True), queued.reason), START)
-    assert (len(state.tickets), state.fresh) == (1, {})
+    assert (len(state.tickets), state.changed_queues) == (1, {})
     state.apply(ev.Asked("b"), START)
-    assert len(state.fresh) == 1
+    assert len(state.changed_queues) == 1
     check_invariants(state)
 
 
@@ -242,7 +242,7 @@ def test_timers_of_leases_that_are_gone_are_forgotten():
     for n in range(5_000):
         engine.handle(cmd.Acquire(f"c{n}", spec, "p"), START)
         engine.handle(cmd.Release(f"c{n}"), START)
-    assert len(engine.timers.heap) + len(engine.timers._far) < 4_200
+    assert len(engine.deadlines.heap) + len(engine.deadlines._far) < 4_200
     assert engine.next_deadline() is None
 
 

@@ -62,7 +62,7 @@ class Deadlines:
         self._state = state
         self.heap: list[Timer] = []  # always the same list: whoever drives an engine may look at its first
         self._far: list[Timer] = []  # heap; its first is in the other one as well
-        self._turns: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
+        self._reviews: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
         self._standing: tuple[Callable[[int, str], bool], ...] = (  # by what the timer is for
             self._pool_stands,
             self._usage_stands,
@@ -71,7 +71,7 @@ class Deadlines:
             self._verdict_stands,
             self._acceptance_stands,
             self._opening_stands,
-            self._turn_stands,
+            self._review_stands,
             self._claim_stands,
             self._hold_stands,
             self._renewal_stands,
@@ -138,14 +138,14 @@ class Deadlines:
         if what == POOL:
             return self._state.pools[name].parking.first_ticket()
         if what == USAGE:
-            return self.who_can_ask(self._state.pools[name])
+            return self.first_asker(self._state.pools[name])
         if what == EXPIRY:
             return self._state.tickets[name]
-        return next((queue.first() for queue in self._state.standing.values()), None)
+        return next((queue.first() for queue in self._state.active_queues.values()), None)
 
-    def who_can_ask(self, pool: Pool) -> Ticket | None:
+    def first_asker(self, pool: Pool) -> Ticket | None:
         """The first in the queue whose process can ask a pool's provider."""
-        ident = next(iter(self._state.roster.askers.get(pool.account, ())), "")
+        ident = next(iter(self._state.ticket_index.askers.get(pool.account, ())), "")
         return self._state.tickets.get(ident)
 
     def watch_gates(self, now: int) -> None:
@@ -161,16 +161,16 @@ class Deadlines:
             if due:
                 self.push(due, USAGE, pool.key)
 
-    def await_turn(self, queue: Queue) -> None:
+    def await_review(self, queue: Queue) -> None:
         """See to it that somebody looks whether the head of a parked queue is overtaken: one timer for all heads."""
-        name = f"{queue.first().id} {queue.parking}"
-        queue.timer_at = queue.turn_at
-        self._turns[name] = (queue, queue.parking)
-        self.push(queue.turn_at, RESERVE, name)
+        name = f"{queue.first().id} {queue.parking_id}"
+        queue.timer_at = queue.review_at
+        self._reviews[name] = (queue, queue.parking_id)
+        self.push(queue.review_at, RESERVE, name)
 
-    def turn_of(self, name: str) -> Queue:
+    def queue_to_review(self, name: str) -> Queue:
         """The queue of such a timer, which has come due."""
-        return self._turns.pop(name)[0]
+        return self._reviews.pop(name)[0]
 
     def rearm(self) -> None:
         """Set all timers from the state, after a snapshot."""
@@ -187,7 +187,7 @@ class Deadlines:
                 far.append((lease.ticket.renew_by, RENEWAL, lease.id))
         if state.recovers_until > state.at:
             heap.append((state.recovers_until, OPENING, ""))
-        self._turns = {}
+        self._reviews = {}
         self._fill(heap, far)
         for pool in state.pools.values():
             pool.parking.timer_at = pool.usage_gate.timer_at = 0
@@ -241,15 +241,15 @@ class Deadlines:
     def _opening_stands(self, at: int, name: str) -> bool:
         return self._state.recovers_until == at
 
-    def _turn_stands(self, at: int, name: str) -> bool:
-        queue, parking = self._turns.get(name, (None, 0))
-        if queue is None or queue.parking != parking or not queue.waiting:
-            self._turns.pop(name, None)
+    def _review_stands(self, at: int, name: str) -> bool:
+        queue, parking = self._reviews.get(name, (None, 0))
+        if queue is None or queue.parking_id != parking or not queue.waiting:
+            self._reviews.pop(name, None)
             return False
-        if queue.turn_at > at == queue.timer_at:
-            del self._turns[name]
-            self.await_turn(queue)  # its head is another by now
-        return queue.turn_at == at
+        if queue.review_at > at == queue.timer_at:
+            del self._reviews[name]
+            self.await_review(queue)  # its head is another by now
+        return queue.review_at == at
 
     def _claim_stands(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)
@@ -283,10 +283,10 @@ class Deadlines:
         if ticket is not None and ticket.renew_by:
             self._push_far(ticket.renew_by, RENEWAL, ident)
         if len(self._far) > _MANY:
-            self._forget_the_gone()
+            self._drop_obsolete()
         if event.probes:
             self.push(at + VERDICT_MS, VERDICT, ident)
-        for pool, _ in self._state.held[ident].needs:
+        for pool, _ in self._state.lease_candidates[ident].needs:
             adapt = pool.limiter.adaptive
             if adapt is not None and adapt.belief.unproven == ident:
                 self._await_acceptance(pool)
@@ -301,9 +301,9 @@ class Deadlines:
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
         self._push_far(event.until, RENEWAL, event.id)
-        self._forget_the_gone()
+        self._drop_obsolete()
 
-    def _forget_the_gone(self) -> None:
+    def _drop_obsolete(self) -> None:
         """Leases come and go by the million: drop the timers of those that are gone now and then."""
         many = max(_MANY, 4 * (len(self._state.leases) + len(self._state.tickets)))
         if len(self._far) > many:
@@ -315,7 +315,7 @@ class Deadlines:
 
     def _remade(self, event: ev.Event, at: int) -> None:
         """Calls may count as accepted at another time where a rule has changed."""
-        for pool in self._state.remade:
+        for pool in self._state.changed_cap_pools:
             if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven:
                 self._await_acceptance(pool)
 
@@ -324,5 +324,5 @@ class Deadlines:
             self.push(*timer)
 
     def _backoff_ended(self, event: ev.BackoffEnded, at: int) -> None:
-        for ticket in self._state.resumed:
+        for ticket in self._state.resumed_tickets:
             self._push_far(ticket.expires_at, EXPIRY, ticket.id)

@@ -67,13 +67,13 @@ class Engine:
     def __init__(self, state: State | None = None, me: str = "", address: str = "") -> None:
         self.state = state = state or State()
         self.me = me
-        self.timers = Deadlines(state)
-        self._recorder = Recorder(state, self.timers)
+        self.deadlines = Deadlines(state)
+        self._recorder = Recorder(state, self.deadlines)
         record = self._recorder.record
         self._grants = Grants(state, record, me, address)
         self._reservations = Reservations(state, record)
-        self._admission = Admission(state, self.timers, self._grants, self._reservations)
-        self._usage_answers = UsageAnswerHandler(state, self.timers, self._admission, record)
+        self._admission = Admission(state, self.deadlines, self._grants, self._reservations)
+        self._usage_answers = UsageAnswerHandler(state, self.deadlines, self._admission, record)
         self._backoffs = BackoffHandler(state, record)
         self._rate_limits = RateLimitHandler(state, record, self._backoffs)
         self._leases = LeaseHandler(state, record, self._rate_limits, self._backoffs, self._usage_answers)
@@ -136,13 +136,13 @@ class Engine:
         state, recorder = self.state, self._recorder
         if now < state.at:
             raise InternalError(f"time went backwards: {now} after {state.at}")
-        if (state.fresh or state.dirty) and type(command) not in _MAY_COME_FIRST:
+        if (state.changed_queues or state.changed_pools) and type(command) not in _MAY_COME_FIRST:
             raise InternalError("the queue was not looked at: Tick comes before other commands")
         recorder.now = now
         events: list[ev.Event] = []
         recorder.events = events
         self._handlers[type(command)](command, now)
-        if state.fresh or state.dirty:
+        if state.changed_queues or state.changed_pools:
             self._admission.admit_waiting(now)
         return events
 
@@ -156,14 +156,14 @@ class Engine:
 
     def next_deadline(self) -> int | None:
         """When `Tick` next has something to do. Exact after `handle`; None: nothing will ever be due."""
-        timer = self.timers.first()
+        timer = self.deadlines.first()
         return timer[0] if timer is not None else None
 
     # Queries. They change nothing that is logged.
 
     def first_to_act(self) -> Ticket | None:
         """The ticket whose holder should act at the next deadline."""
-        return self.timers.first_to_act()
+        return self.deadlines.first_to_act()
 
     def fits(self, spec: Spec, now: int) -> bool:
         """Whether a request like this is certain to enter now."""
@@ -194,10 +194,10 @@ class Engine:
 
     def _tick(self, command: cmd.Tick, now: int) -> None:
         """Do what is due, in the order of the deadlines. Each effect is an ordinary event."""
-        state, timers = self.state, self.timers
+        state, deadlines = self.state, self.deadlines
         if state.backoffs:
             self._backoffs.ended_by_time(now)  # before a ticket is admitted to find out whether they are over
-        heap = timers.heap
+        heap = deadlines.heap
         while heap and heap[0][0] <= now:
             timer = heap[0]
             at, what, name = timer
@@ -206,13 +206,13 @@ class Engine:
                 pool = state.pools.get(name)
                 if pool is not None and pool.parking.timer_at == at:
                     pool.parking.timer_at = 0
-                    state.touch(pool)
-            elif timers.due(now) != timer:
+                    state.recheck_pool(pool)
+            elif deadlines.due(now) != timer:
                 continue  # it was obsolete
-            elif state.fresh or state.dirty:
+            elif state.changed_queues or state.changed_pools:
                 self._admission.admit_waiting(now)  # free slots are granted before anything is taken away
             else:
-                timers.pop()
+                deadlines.pop()
                 self._on_deadline[what](name, at, now)
 
     def _action_of_each_deadline(self) -> dict[int, Callable[[str, int, int], None]]:
@@ -234,7 +234,7 @@ class Engine:
         self._usage_answers.due(self.state.pools[name], now)
 
     def _probe_due(self, name: str, at: int, now: int) -> None:
-        self.state.probe_due(name)
+        self.state.recheck_backed_off(name)
 
     def _verdict_due(self, name: str, at: int, now: int) -> None:
         self._backoffs.probe_succeeded(name)
@@ -243,14 +243,14 @@ class Engine:
         self._rate_limits.accept_unproven(self.state.pools[name])
 
     def _opening_due(self, name: str, at: int, now: int) -> None:
-        self.state.look_at_all()
+        self.state.recheck_all()
 
     def _review_due(self, name: str, at: int, now: int) -> None:
-        queue = self.timers.turn_of(name)
+        queue = self.deadlines.queue_to_review(name)
         if at > self._replayed_to:
             self._reservations.review(queue.first(), now)
         else:
-            self.state.look_at(queue)
+            self.state.recheck_queue(queue)
 
     def _claim_overdue(self, name: str, at: int, now: int) -> None:
         self._recorder.record(ev.Returned(name))

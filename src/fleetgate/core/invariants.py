@@ -8,7 +8,7 @@ from __future__ import annotations
 from fleetgate.core.entities import Ticket
 from fleetgate.core.errors import InternalError
 from fleetgate.core.model_names import account_of
-from fleetgate.core.queue.ticket_index import Roster
+from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.state.state import State
 
 
@@ -17,7 +17,7 @@ def check_invariants(state: State) -> None:
     _check_ids(state)
     used: dict[str, int] = {}
     for ident, lease in state.leases.items():
-        for pool, _ in state.held[ident].needs:
+        for pool, _ in state.lease_candidates[ident].needs:
             _require(state.pools.get(pool.key) is pool, f"{ident} holds slots of {pool.id}, which is not there")
             used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.slots
     for key, pool in state.pools.items():
@@ -32,7 +32,7 @@ def check_invariants(state: State) -> None:
 def _check_ids(state: State) -> None:
     both = state.tickets.keys() & state.leases.keys()
     _require(not both, f"both in the queue and lent: {both}")
-    _require(state.held.keys() == state.leases.keys(), "slots are held without a lease, or a lease without slots")
+    _require(state.lease_candidates.keys() == state.leases.keys(), "slots without a lease, or a lease without slots")
     for key, ident in state.keys.items():
         ticket = _ticket(state, ident)
         _require(ticket is not None and ticket.key == key, f"the key {key!r} names {ident}, which does not have it")
@@ -84,15 +84,15 @@ def _check_line(state: State) -> None:
 def _check_indexes(state: State) -> None:
     """The indexes of tickets agree with the tickets themselves."""
     members: dict[object, dict[str, None]] = {}
-    roster = Roster()
+    roster = TicketIndex()
     for ticket in state.tickets.values():
         members.setdefault(ticket.spec, {})[ticket.id] = None
         roster.add(ticket)
     listed = {spec: queue.members for spec, queue in state.queues.items() if queue.members}
     _require(listed == members, "queues do not have the tickets that need the same")
     standing = {spec: queue for spec, queue in state.queues.items() if queue.waiting}
-    _require(state.standing == standing, "queues are taken for empty, or for others")
-    known = state.roster
+    _require(state.active_queues == standing, "queues are taken for empty, or for others")
+    known = state.ticket_index
     _require(known.processes == roster.processes, "tickets are not found by their process")
     _require(known.askers == roster.askers, "tickets are not found by the accounts that their process can ask")
     _require(known.aside == roster.aside, "tickets are not known to be set aside")
@@ -108,12 +108,12 @@ def _check_indexes(state: State) -> None:
 
 def check_settled(state: State, now: int) -> None:
     """Raise InternalError when somebody who could enter now is left standing. After `Engine.handle`."""
-    _require(not state.fresh and not state.dirty, "the line was not looked at")
+    _require(not state.changed_queues and not state.changed_pools, "the line was not looked at")
     for queue in state.queues.values():
         head = queue.head()
         if head is None:
             continue
-        for candidate in state.tried(queue, now):
+        for candidate in state.candidates_to_try(queue, now):
             slots = queue.spec.slots
             blocked = any(pool.blocks(slots, own, queue, now) for pool, own in candidate.needs)
             blocked = blocked or any(pool.awaits_answer(slots, queue, now) for pool in candidate.gates)

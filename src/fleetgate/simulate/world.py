@@ -201,8 +201,8 @@ class World:
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
         """To the end. `progress` is told now and then which part is done."""
-        agenda, timers, asks = self.agenda, self.engine.timers.heap, bool(self.asks)
-        due = self.engine.timers.due
+        agenda, timers, asks = self.agenda, self.engine.deadlines.heap, bool(self.asks)
+        due = self.engine.deadlines.due
         tick = cmd.Tick()
         taken = 0
         while True:

@@ -53,7 +53,7 @@ def shared_lease(gate: DirectGate, request: Request) -> Lease:
     spec = _spec(gate, request)
     if spec.slots > lease.ticket.spec.slots:
         raise BadRequest(f"--share-slot --slots {spec.slots}: the run {lease.id} has {lease.ticket.spec.slots}")
-    has = {pool.key for pool, _ in state.held[lease.id].needs}
+    has = {pool.key for pool, _ in state.lease_candidates[lease.id].needs}
     wanted = state.queue(spec).candidates
     for candidate in wanted:
         missing = [pool.id for pool, _ in candidate.needs if pool.key not in has and pool.limit < UNLIMITED]
@@ -119,7 +119,7 @@ def _outer(state: State) -> list[Lease]:
 def _shut(state: State, candidate: Candidate, spec: Spec, outer: list[Lease]) -> tuple[str, Lease] | None:
     """The pool in which the outer runs alone leave no room for this candidate, and one of them that is in it."""
     for pool, own in candidate.needs:
-        inside = [lease for lease in outer if any(each is pool for each, _ in state.held[lease.id].needs)]
+        inside = [lease for lease in outer if any(each is pool for each, _ in state.lease_candidates[lease.id].needs)]
         limit = pool.limiter.limit_for(own)
         taken = sum(lease.ticket.spec.slots for lease in inside)
         if inside and limit < UNLIMITED and limit - taken < spec.slots:

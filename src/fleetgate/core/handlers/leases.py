@@ -99,7 +99,7 @@ class LeaseHandler:
 
     def _failed(self, command: cmd.Release, lease: Lease, now: int) -> None:
         """What an outcome other than ok says of a pool or a model."""
-        held = self._state.held[command.id]
+        held = self._state.lease_candidates[command.id]
         if command.outcome not in CAUSES or held.name is None:
             return
         if lease.ticket.spec.kind != "requests":
@@ -128,7 +128,7 @@ class LeaseHandler:
     def lost(self, command: cmd.Lost, now: int) -> None:
         state = self._state
         gone, silent = set(command.processes), set(command.silent)
-        for ident in state.roster.of_processes(gone):
+        for ident in state.ticket_index.of_processes(gone):
             ticket = state.tickets[ident]
             if ticket.renew_ms:
                 continue  # its client may still be there, and come back through another process

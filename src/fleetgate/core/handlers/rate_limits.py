@@ -43,7 +43,7 @@ class RateLimitHandler:
         Where the provider says whom its limit is about, a pool that has other models too is left alone. A request
         that may use another model instead is not kept from it: the pool learns, and the model is backed off.
         """
-        state, held = self._state, self._state.held[lease.id]
+        state, held = self._state, self._state.lease_candidates[lease.id]
         if command.named:
             pool = blame.named(held, command.scope, command.family)
         else:
@@ -56,7 +56,7 @@ class RateLimitHandler:
 
     def use_up(self, command: cmd.UseUp, now: int) -> None:
         """Headers say that nothing is left for a while: no call is sent until then, before one is refused."""
-        held = self._state.held.get(command.id)
+        held = self._state.lease_candidates.get(command.id)
         first = None if held is None else blame.narrowest(held)
         if held is None or held.name is None or first is None:
             return
@@ -97,7 +97,7 @@ class RateLimitHandler:
         state = self._state
         if state.backoffs and self._probes(ident):
             return True
-        held = state.held.get(ident)
+        held = state.lease_candidates.get(ident)
         for pool, _ in held.needs if held is not None else ():
             if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven == ident:
                 return True
@@ -114,7 +114,7 @@ class RateLimitHandler:
 
     def active(self, command: cmd.Active, now: int) -> None:
         self._backoffs.probe_succeeded(command.id)
-        held = self._state.held.get(command.id)
+        held = self._state.lease_candidates.get(command.id)
         for pool, _ in held.needs if held is not None else ():
             if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven == command.id:
                 self.accept_unproven(pool)

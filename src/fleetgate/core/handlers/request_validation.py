@@ -45,7 +45,7 @@ class RequestValidator:
             for text, _ in spec.caps:
                 if not state.rules.counts(spec.kind, text):
                     self._record(ev.SelectorSeen(spec.kind, text))
-            if state.fresh or state.dirty:
+            if state.changed_queues or state.changed_pools:
                 self._admission.admit_waiting(now)
             queue = state.queue(spec)
             queue.valid = True

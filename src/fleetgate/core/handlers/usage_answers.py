@@ -35,7 +35,7 @@ class UsageAnswerHandler:
 
     def askers(self, now: int) -> list[Ticket]:
         """The tickets whose processes should ask them."""
-        return [ticket for pool in self.questions(now) if (ticket := self._deadlines.who_can_ask(pool)) is not None]
+        return [ticket for pool in self.questions(now) if (ticket := self._deadlines.first_asker(pool)) is not None]
 
     def ask(self, command: cmd.AskUsage, now: int) -> None:
         if any((pool.kind, pool.id) == (command.kind, command.pool) for pool in self.questions(now)):
@@ -54,7 +54,7 @@ class UsageAnswerHandler:
         if error == WITHDRAWN:
             return
         pool.usage_gate.room = UNLIMITED if count is None else max(pool.limiter.with_probe(now) - count, 0)
-        self._state.touch(pool)
+        self._state.recheck_pool(pool)
         self._admission.admit_waiting(now)
         pool.usage_gate.room = 0
 

@@ -66,7 +66,7 @@ def _by_name(state: State, kind: str, target: str) -> Pool | Model:
 
 def _by_lease(state: State, lease: Lease, target: str, now: int) -> Pool | Model | None:
     """What the holder of a lease means: one of its pools by name, else the narrowest, else its model."""
-    held = state.held[lease.id]
+    held = state.lease_candidates[lease.id]
     pools = {pool.id: pool for pool, _ in held.needs if _can_be_blamed(pool)}
     if target in pools:
         return pools[target]

@@ -35,7 +35,7 @@ class ParkingLot:
     def add(self, queue: Queue) -> None:
         project = queue.project
         _, order, arrival = rank = self._shares.rank(queue)
-        heappush(self.projects.setdefault(project, []), (order, arrival, queue.parking, queue))
+        heappush(self.projects.setdefault(project, []), (order, arrival, queue.parking_id, queue))
         if project not in self._ranks or rank < self._ranks[project]:
             self._ranks[project] = rank
             heappush(self._heap, (rank, project))
@@ -45,7 +45,7 @@ class ParkingLot:
         heap = self.projects.get(project)
         while heap:
             known, arrival, parking, queue = heap[0]
-            if queue.parking != parking:
+            if queue.parking_id != parking:
                 heappop(heap)
                 continue
             if len(heap) == 1:

@@ -4,9 +4,9 @@ Theory of operation
 ===================
 
 *State.* Tickets that need the same pools wait in one queue (core/queue/queue.py), and only its head can enter. A queue
-is in one of two places: on the to-do list, or *parked*. The to-do list is `state.fresh`, queues that have a new head or
-lost their place, and `state.dirty`, pools in which something changed. A parked queue is registered with one full pool
-for each of its candidates, its *obstacles*, and is not looked at until one of those pools changes.
+is in one of two places: on the to-do list, or *parked*. The to-do list is `state.changed_queues`, queues that have a
+new head or lost their place, and `state.changed_pools`, pools in which something changed. A parked queue is registered
+with one full pool for each of its candidates, its *obstacles*, and is not looked at until one of those pools changes.
 
 *Invariant.* Between two commands the to-do list is empty, and no head could enter. `check_settled`
 (core/invariants.py) verifies this after every step of the property tests.
@@ -74,8 +74,8 @@ class Admission:
         state = self._state
         slots = queue.slots
         obstacles: list[Obstacle] = []
-        plain = not queue.others and not state.backoffs and not state.draining and now >= state.recovers_until
-        for candidate in queue.usable if plain else state.tried(queue, now):
+        plain = not queue.has_fallback and not state.backoffs and not state.draining and now >= state.recovers_until
+        for candidate in queue.usable if plain else state.candidates_to_try(queue, now):
             for need in candidate.needs:
                 pool, own_limit = need
                 if pool is not open_pool and pool.opens_at(slots, own_limit, queue, now) > now:
@@ -99,9 +99,9 @@ class Admission:
     def admit_waiting(self, now: int) -> None:
         """Work off the to-do list: every head that can enter does, in order."""
         state = self._state
-        while state.fresh or state.dirty:
-            if not state.fresh and len(state.dirty) == 1:
-                (pool,) = state.dirty.values()
+        while state.changed_queues or state.changed_pools:
+            if not state.changed_queues and len(state.changed_pools) == 1:
+                (pool,) = state.changed_pools.values()
                 self._serve(pool, now)
             elif (queue := self._next(now)) is not None:
                 candidate, _ = self.choose(queue, now)
@@ -114,32 +114,32 @@ class Admission:
         queue = pool.first_admissible(now)
         if queue is not None:
             # `sole` is set when this pool is all that the queue needs; then there is nothing left to check.
-            candidate, obstacles = queue.sole, NO_OBSTACLES
+            candidate, obstacles = queue.sole_candidate, NO_OBSTACLES
             if candidate is None or state.backoffs or state.draining or now < state.recovers_until:
                 candidate, obstacles = self.choose(queue, now, pool if len(queue.candidates) == 1 else None)
             if candidate is None:
                 self._park(queue, obstacles, now)
                 return
-            parking, timer_at = queue.parking, queue.timer_at
+            parking, timer_at = queue.parking_id, queue.timer_at
             self._grants.grant(queue.first(), candidate, now)
-            if len(state.fresh) != 1 or len(state.dirty) != 1 or not queue.waiting:
+            if len(state.changed_queues) != 1 or len(state.changed_pools) != 1 or not queue.waiting:
                 return
-            if (queue.sole is None or state.backoffs) and not self._is_first_obstacle(pool, queue, now):
+            if (queue.sole_candidate is None or state.backoffs) and not self._is_first_obstacle(pool, queue, now):
                 return
             # The next head needs the same. If the pool has no more room, the queue stays parked as it was.
-            queue.parking, queue.timer_at = parking, timer_at
+            queue.parking_id, queue.timer_at = parking, timer_at
             if pool.first_admissible(now) is not None:
-                state.look_at(queue)
+                state.recheck_queue(queue)
                 return
-            state.fresh.clear()
+            state.changed_queues.clear()
             self._await_review(queue, queue.first(), now)
-        del state.dirty[pool.key]
+        del state.changed_pools[pool.key]
         if pool.parking.timer_at <= now or pool.parking.look_at < pool.parking.timer_at:
             self._watch(pool, pool.parking.look_at, now)
 
     def _is_first_obstacle(self, pool: Pool, queue: Queue, now: int) -> bool:
         """Whether a queue would be parked on this pool and no other, if the pool has no more room."""
-        if len(queue.usable) != 1 or queue.others or self._state.backoffs:
+        if len(queue.usable) != 1 or queue.has_fallback or self._state.backoffs:
             return False
         return queue.usable[0].needs[0][0] is pool or _first_obstacle(pool, queue, now) is pool
 
@@ -147,25 +147,25 @@ class Admission:
         """The queue whose head enters next; everything that cannot enter is parked on the way."""
         state = self._state
         best: Queue | None = None
-        if state.fresh:
-            for spec, queue in list(state.fresh.items()):
+        if state.changed_queues:
+            for spec, queue in list(state.changed_queues.items()):
                 if queue.head() is None:
-                    del state.fresh[spec]
+                    del state.changed_queues[spec]
                     continue
                 candidate, obstacles = self.choose(queue, now)
                 if candidate is None:
                     self._park(queue, obstacles, now)
-                    del state.fresh[spec]
+                    del state.changed_queues[spec]
                 elif best is None or _is_before(queue, best):
                     best = queue
-        for key, pool in list(state.dirty.items()):
+        for key, pool in list(state.changed_pools.items()):
             top = self._top(pool, now)
             if top is None:
-                del state.dirty[key]
+                del state.changed_pools[key]
                 self._watch(pool, pool.parking.look_at, now)
             elif best is None or _is_before(top, best):
                 best = top
-        if best is None or len(state.fresh) + len(state.dirty) == 1:
+        if best is None or len(state.changed_queues) + len(state.changed_pools) == 1:
             return best  # there is no other queue that it could have passed
         return self._oldest(best, now)
 
@@ -175,10 +175,10 @@ class Admission:
         Shares differ from pool to pool; they decide between projects and must not change the order within one.
         """
         project = best.project
-        for queue in self._state.fresh.values():
+        for queue in self._state.changed_queues.values():
             if queue.project == project and _is_before(queue, best):
                 best = queue
-        for pool in self._state.dirty.values():
+        for pool in self._state.changed_pools.values():
             top = self._top(pool, now, project)
             if top is not None and _is_before(top, best):
                 best = top
@@ -202,18 +202,18 @@ class Admission:
         if head.id in state.reserved:
             self._reservations.extend(queue, head, now)
         self._parkings += 1
-        queue.parking, queue.timer_at = self._parkings, 0
+        queue.parking_id, queue.timer_at = self._parkings, 0
         for pool, own in obstacles:
             pool.park(queue, own)
-            if pool.key not in state.dirty:  # else it is watched once it has been looked at
+            if pool.key not in state.changed_pools:  # else it is watched once it has been looked at
                 self._watch(pool, pool.changes_at(now), now)
         self._await_review(queue, head, now)
 
     def _await_review(self, queue: Queue, head: Ticket, now: int) -> None:
         """Check for overtaking at multiples of the head's waiting time: every replica then does so at the same time."""
-        queue.turn_at = due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
+        queue.review_at = due = now + RESERVE_AFTER_MS - (now - head.queued_at) % RESERVE_AFTER_MS
         if not now < queue.timer_at <= due:
-            self._deadlines.await_turn(queue)
+            self._deadlines.await_review(queue)
 
     def _watch(self, pool: Pool, due: int, now: int) -> None:
         """Set a deadline for when time alone frees something in a pool that queues are parked on."""

@@ -52,6 +52,6 @@ class Grants:
 
         A backoff of refused calls is tried out by calls only: an agent makes many.
         """
-        held = self._state.holding(candidate)
+        held = self._state.backoffs_on(candidate)
         agent = ticket.spec.kind == "agents"
         return tuple(sorted([backoff.key for backoff in held if not (agent and backoff.times)]))

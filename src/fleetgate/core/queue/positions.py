@@ -68,15 +68,15 @@ class QueueView:
     def __init__(self, state: State, now: int, near: Spec | None = None) -> None:
         self._now = now
         aside = _aside(state, now)
-        queues = dict(state.standing)
-        queues |= {spec: state.queue(spec) for spec in state.shelf.kinds(now)}
+        queues = dict(state.active_queues)
+        queues |= {spec: state.queue(spec) for spec in state.waiting_jobs.kinds(now)}
         if near is not None and near in queues:
             row = row_of(state, near, now)
             queues = {spec: queue for spec, queue in queues.items() if _may_be_in(row, queue)}
         self._stands: dict[Spec, _Stand] = {}
         for spec, queue in queues.items():
             number = _jobs_of(queue, aside)
-            self._stands[spec] = _Stand(state, queue, now, number, state.shelf.entries(spec) if number else [])
+            self._stands[spec] = _Stand(state, queue, now, number, state.waiting_jobs.entries(spec) if number else [])
         self._rows = {stand.row: stand for stand in self._stands.values()}  # one of those that have it
         self._sizes: dict[Row, int] = {}
         ordered = sorted((each for some in aside.values() for each in some), key=_age)
@@ -196,7 +196,7 @@ class _Stand:
             self.hold_ms = 0  # the oldest is first, whatever its project
         self._queue = queue
         self._entries = queue.entries()
-        self._shelf, self._jobs = state.shelf, jobs
+        self._shelf, self._jobs = state.waiting_jobs, jobs
 
     def is_in(self, row: Row) -> bool:
         """Whether its tickets stand in a row, wherever they have their position."""
@@ -251,7 +251,7 @@ def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> i
     """How many would enter a pool if only `blocks` gave way."""
     return sum(
         queue.waiting
-        for queue in state.standing.values()
+        for queue in state.active_queues.values()
         if pool in queue.pools and all(each.key in blocks for each in blocking(queue, now))
     )
 
@@ -259,7 +259,7 @@ def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> i
 def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
     """How many jobs that no worker offers to run would enter a pool if only `blocks` gave way."""
     aside = _aside(state, now)
-    queues = [state.queue(spec) for spec in state.shelf.kinds(now)]
+    queues = [state.queue(spec) for spec in state.waiting_jobs.kinds(now)]
     return sum(
         _jobs_of(queue, aside)
         for queue in queues
@@ -270,7 +270,7 @@ def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
 def _aside(state: State, now: int) -> dict[Spec, list[Ticket]]:
     """The tickets that have no part in the line now, by what they need."""
     found: dict[Spec, list[Ticket]] = {}
-    for ident in state.roster.aside:
+    for ident in state.ticket_index.aside:
         ticket = state.tickets[ident]
         if not _takes_part(ticket, now):
             found.setdefault(ticket.spec, []).append(ticket)

@@ -47,16 +47,16 @@ class Queue:
         "_tickets",
         "by_model",
         "candidates",
+        "has_fallback",
         "members",
-        "others",
-        "parking",
+        "parking_id",
         "pools",
         "project",
+        "review_at",
         "slots",
-        "sole",
+        "sole_candidate",
         "spec",
         "timer_at",
-        "turn_at",
         "usable",
         "valid",
         "waiting",
@@ -75,9 +75,9 @@ class Queue:
         self.members: dict[str, None] = {}  # all tickets that need this, also those that ask for nothing now
         self.waiting = 0  # tickets that ask
         self.bind(candidates, usable)
-        self.turn_at = 0  # when to look whether its head is being overtaken
+        self.review_at = 0  # when to look whether its head is being overtaken
         self.timer_at = 0  # a timer is set for then or earlier; 0: for this parking there is none
-        self.parking = 0  # number of the current parking; entries of an older one no longer stand
+        self.parking_id = 0  # number of the current parking; entries of an older one no longer stand
         self._heap: list[Place] = []  # its first is that of a ticket that asks
         self._tickets = tickets
 
@@ -89,10 +89,10 @@ class Queue:
         self.candidates = candidates
         self.usable = usable  # those to try: not backed off, and only the first unless any will do
         # Whether another may be used while something that the first needs is paused.
-        self.others = not self.spec.any and 0 < len(usable) < len(candidates)
+        self.has_fallback = not self.spec.any and 0 < len(usable) < len(candidates)
         # The one way in, where there is no other and it leads through one pool, and no gate.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
-        self.sole = candidates[0] if alone and not candidates[0].gates else None
+        self.sole_candidate = candidates[0] if alone and not candidates[0].gates else None
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
         self.valid = False  # the engine found nothing wrong with such requests
@@ -115,7 +115,7 @@ class Queue:
         self._heap.extend((ticket.order, ticket.arrival, ticket.id) for ticket in tickets)
         heapify(self._heap)
 
-    def removed(self, ticket: Ticket) -> bool:
+    def remove(self, ticket: Ticket) -> bool:
         """A ticket no longer asks; whether it was the head. Any other's place is dropped when it comes to the top."""
         heap = self._heap
         self.waiting -= 1
@@ -125,13 +125,13 @@ class Queue:
             self._tidy()
         elif was_head:
             heappop(heap)
-            while len(heap) > self.waiting and not self._stands(heap[0]):  # else there are no others
+            while len(heap) > self.waiting and not self._is_current(heap[0]):  # else there are no others
                 heappop(heap)
         return was_head
 
     def _tidy(self) -> None:
         """Drop all places at which nobody stands."""
-        self._heap = [place for place in self._heap if self._stands(place)]
+        self._heap = [place for place in self._heap if self._is_current(place)]
         heapify(self._heap)
 
     def head(self) -> Ticket | None:
@@ -151,7 +151,7 @@ class Queue:
             raise InternalError(f"{self!r} has no head")
         return self._heap[0]
 
-    def _stands(self, place: Place) -> bool:
+    def _is_current(self, place: Place) -> bool:
         """Whether a place is that of a ticket that asks."""
         order, arrival, ident = place
         ticket = self._tickets.get(ident)
@@ -169,7 +169,7 @@ class Queue:
             entry, index = heappop(ahead)
             for below in range(2 * index + 1, min(2 * index + 3, len(entries))):
                 heappush(ahead, (entries[below], below))
-            if entry != last and self._stands(entry):
+            if entry != last and self._is_current(entry):
                 yield self._tickets[entry[2]]
             last = entry
 

@@ -40,7 +40,7 @@ class Reservations:
             self._keep_only_full_pools(queue, ticket, now)
         else:
             self.extend(queue, ticket, now)
-        self._state.look_at(queue)
+        self._state.recheck_queue(queue)
 
     def extend(self, queue: Queue, head: Ticket, now: int) -> None:
         """Keep slots of one more pool for a ticket, the slowest first, once those kept so far are free."""

@@ -10,7 +10,7 @@ from fleetgate.core.entities import Ticket
 Ids = dict[str, None]  # in order of arrival here
 
 
-class Roster:
+class TicketIndex:
     """Indexes of the tickets of one state."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ _MOST_STALE = 64
 Entry = tuple[int, int, str]  # order, arrival, id
 
 
-class Shelf:
+class WaitingJobs:
     """The jobs of a state that nobody offers to run."""
 
     def __init__(self, tickets: dict[str, Ticket]) -> None:

@@ -43,13 +43,13 @@ class BackoffEvents:
     def _choose_again(self, key: str, at: int) -> None:
         """Those concerned may use other candidates than before; and while there is none, their time does not run."""
         state = self._state
-        state.resumed = []
+        state.resumed_tickets = []
         concerned = self._concerned(key)
         stalled = [not queue.usable for queue in concerned]
         state.choose_again(concerned)
         for queue, was_stalled in zip(concerned, stalled, strict=True):
             if queue.waiting:
-                state.look_at(queue)
+                state.recheck_queue(queue)
             if was_stalled != (not queue.usable):
                 self._time(queue, at)
         state.review_reservations(at)
@@ -59,7 +59,7 @@ class BackoffEvents:
         for ident in queue.members:
             ticket = state.tickets[ident] = self.timed(state.tickets[ident], at)
             if not ticket.stalled_at:
-                state.resumed.append(ticket)
+                state.resumed_tickets.append(ticket)
 
     def _concerned(self, key: str) -> list[Queue]:
         """The queues with a candidate that a backoff of this key holds back."""
@@ -84,7 +84,7 @@ class BackoffEvents:
     def look_at_concerned(self, key: str) -> None:
         for queue in self._concerned(key):
             if queue.waiting:
-                self._state.look_at(queue)
+                self._state.recheck_queue(queue)
 
     def chosen(self, event: ev.Chosen, at: int) -> None:
         self._state.chosen.setdefault(event.role, {})[event.model] = self._state.seq

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fleetgate.core.state.state import State
 
 
-class RuleEvents:
+class CapEvents:
     """Applied to one state."""
 
     def __init__(self, state: State) -> None:
@@ -76,8 +76,8 @@ class RuleEvents:
         changed = self._count_foreign()
         for pool in state.pools.values():
             if pool.host == event.host or (pool.kind == "agents" and pool.id in changed):
-                state.see(pool)
-                state.touch(pool)
+                state.apply_observations(pool)
+                state.recheck_pool(pool)
         state.review_reservations(at)
 
     def _count_foreign(self) -> set[str]:
@@ -133,7 +133,7 @@ class RuleEvents:
             touched |= {pool.key: pool for pool in queue.pools}
             self._count_out(queue, waited)
         for ident in leases:
-            touched |= {pool.key: pool for pool, _ in state.held[ident].needs}
+            touched |= {pool.key: pool for pool, _ in state.lease_candidates[ident].needs}
             self._count_lease(ident, -1)
         for pool in pools:
             self._follow(pool)
@@ -143,21 +143,21 @@ class RuleEvents:
             touched |= {pool.key: pool for pool in queue.pools}
             self._count_in(queue, waited)
             if queue.waiting:
-                state.look_at(queue)
+                state.recheck_queue(queue)
         for ident in leases:
             lease = state.leases[ident]
-            state.held[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
-            touched |= {pool.key: pool for pool, _ in state.held[ident].needs}
+            state.lease_candidates[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
+            touched |= {pool.key: pool for pool, _ in state.lease_candidates[ident].needs}
             self._count_lease(ident, 1)
         for name in self._count_foreign():
             if f"agents {name}" in state.pools:
                 touched[f"agents {name}"] = state.pools[f"agents {name}"]
-        state.remade = [pool for pool in touched.values() if state.pools.get(pool.key) is pool]
-        for pool in state.remade:
-            state.see(pool)
-            state.touch(pool)
-        self._know_calls(state.remade)
-        self._count_askers(state.remade)
+        state.changed_cap_pools = [pool for pool in touched.values() if state.pools.get(pool.key) is pool]
+        for pool in state.changed_cap_pools:
+            state.apply_observations(pool)
+            state.recheck_pool(pool)
+        self._know_calls(state.changed_cap_pools)
+        self._count_askers(state.changed_cap_pools)
         for ident, keys in kept.items():
             state.reserve(state.tickets[ident], keys)
         state.review_reservations(state.at)
@@ -208,13 +208,13 @@ class RuleEvents:
         """How many stand at these pools whose process can ask for the usage of the pool's account."""
         state = self._state
         for pool in pools:
-            idents = state.roster.askers.get(pool.account, ())
+            idents = state.ticket_index.askers.get(pool.account, ())
             asking = [state.tickets[ident].spec for ident in idents] if pool.account else []
             number = sum(pool in state.queue(spec).pools for spec in asking)
             pool.usage_gate.recount(number, state.at)
 
     def _count_lease(self, ident: str, sign: int) -> None:
-        for pool, _ in self._state.held[ident].needs:
+        for pool, _ in self._state.lease_candidates[ident].needs:
             pool.used += sign * self._state.leases[ident].ticket.spec.slots
 
     def _follow(self, pool: Pool) -> None:
@@ -242,24 +242,24 @@ class RuleEvents:
     def attach(self) -> None:
         """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
         state = self._state
-        state.shelf.fill(state.at)
+        state.waiting_jobs.fill(state.at)
         self._count_foreign()
         for pool in state.pools.values():
-            state.see(pool)
+            state.apply_observations(pool)
         for ident, lease in state.leases.items():
-            state.held[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
+            state.lease_candidates[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
             self._count_lease(ident, 1)
         self._know_calls(list(state.pools.values()))
         by_spec: dict[Spec, list[Ticket]] = {}
         for ticket in state.tickets.values():
-            state.list_ticket(ticket)
+            state.index_ticket(ticket)
             if not ticket.away:
                 by_spec.setdefault(ticket.spec, []).append(ticket)
         for spec, tickets in by_spec.items():
-            queue = state.standing[spec] = state.queue(spec)
+            queue = state.active_queues[spec] = state.queue(spec)
             queue.fill(tickets)
             self._count_in(queue, {(pool.key, queue.project) for pool in queue.pools})
-            state.look_at(queue)
+            state.recheck_queue(queue)
         self._count_askers(list(state.pools.values()))
 
     def _know_calls(self, pools: list[Pool]) -> None:
@@ -268,7 +268,7 @@ class RuleEvents:
         live: dict[str, dict[str, int]] = {pool.key: {} for pool in pools if pool.limiter.adaptive is not None}
         if live:
             for ident, lease in state.leases.items():
-                for pool, _ in state.held[ident].needs:
+                for pool, _ in state.lease_candidates[ident].needs:
                     if pool.key in live:
                         live[pool.key][ident] = lease.ticket.spec.slots
         for key, calls in live.items():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _OfPool = ev.Paused | ev.Resumed | ev.Reduced | ev.Accepted | ev.Refused | ev.UsageAsked | ev.UsageAnswered
 
 
-class PoolEvents:
+class LimitEvents:
     """Applied to one state."""
 
     def __init__(self, state: State) -> None:
@@ -27,18 +27,18 @@ class PoolEvents:
         pool.pause_cause = event.cause
         if event.incident:
             pool.incident_seq = state.seq
-        state.touch(pool)
-        concerned = state.by_account.get(pool.account, {}) if pool.account else state.standing
+        state.recheck_pool(pool)
+        concerned = state.by_account.get(pool.account, {}) if pool.account else state.active_queues
         for queue in concerned.values():  # another candidate may be used meanwhile
-            if queue.others and queue.waiting and pool in queue.pools:
-                state.look_at(queue)
+            if queue.has_fallback and queue.waiting and pool in queue.pools:
+                state.recheck_queue(queue)
         state.review_reservations(at)
 
     def resumed(self, event: ev.Resumed, at: int) -> None:
         pool = self._pool_of(event)
         pool.paused_until = 0
         pool.pause_cause = ""
-        self._state.touch(pool)
+        self._state.recheck_pool(pool)
 
     def reduced(self, event: ev.Reduced, at: int) -> None:
         pool = self._pool_of(event)
@@ -53,14 +53,14 @@ class PoolEvents:
         assert pool.limiter.adaptive is not None, f"{pool.key} learns nothing"
         pool.limiter.adaptive.accepted(event.id, at)
         pool.refresh()
-        self._state.touch(pool)
+        self._state.recheck_pool(pool)
 
     def refused(self, event: ev.Refused, at: int) -> None:
         pool = self._pool_of(event)
         assert pool.limiter.adaptive is not None, f"{pool.key} learns nothing"
         pool.limiter.adaptive.refused(event.id, Verdict(event.why, event.level, event.limit, 0), at)
         pool.refresh()
-        self._state.touch(pool)
+        self._state.recheck_pool(pool)
         self._state.review_reservations(at)
 
     def _pool_of(self, event: _OfPool) -> Pool:

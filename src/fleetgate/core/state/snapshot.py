@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetgate.core.state.state import State
 
 
-def exported(state: State, now: int) -> Snapshot:
+def export_state(state: State, now: int) -> Snapshot:
     """What of a state cannot be derived, as of `now`."""
     return Snapshot(
         seq=state.seq,
@@ -54,8 +54,8 @@ def exported(state: State, now: int) -> Snapshot:
     )
 
 
-def fill(state: State, snapshot: Snapshot) -> None:
-    """Make a new state the one that exported this snapshot."""
+def restore_state(state: State, snapshot: Snapshot) -> None:
+    """Make a new state the one that export_state this snapshot."""
     state.seq, state.at = snapshot.seq, snapshot.at
     state.file_path, state.file_digest = snapshot.file_path, snapshot.file_digest
     state.file_modified, state.seniority_ms = snapshot.file_modified, snapshot.seniority_ms

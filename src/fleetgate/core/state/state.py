@@ -22,12 +22,12 @@ from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.pools.effective_caps import Need, Rules
 from fleetgate.core.pools.pool import Pool, Reservation
 from fleetgate.core.queue.queue import Candidate, Queue
-from fleetgate.core.queue.ticket_index import Roster
-from fleetgate.core.queue.waiting_jobs import Shelf
+from fleetgate.core.queue.ticket_index import TicketIndex
+from fleetgate.core.queue.waiting_jobs import WaitingJobs
 from fleetgate.core.state.backoff_events import BackoffEvents
-from fleetgate.core.state.cap_events import RuleEvents
-from fleetgate.core.state.limit_events import PoolEvents
-from fleetgate.core.state.snapshot import exported, fill
+from fleetgate.core.state.cap_events import CapEvents
+from fleetgate.core.state.limit_events import LimitEvents
+from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
 
 _MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
@@ -47,17 +47,17 @@ class State:
         self.seniority_ms: int | None = None
         self.tickets: dict[str, Ticket] = {}
         self.leases: dict[str, Lease] = {}
-        self.held: dict[str, Candidate] = {}  # what each lease takes slots of
+        self.lease_candidates: dict[str, Candidate] = {}  # what each lease takes slots of
         self.keys: dict[str, str] = {}  # idempotency key -> id
         self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
         self.pools: dict[str, Pool] = {}
         self.queues: dict[Spec, Queue] = {}
-        self.standing: dict[Spec, Queue] = {}  # those of them that are not empty
+        self.active_queues: dict[Spec, Queue] = {}  # those of them that are not empty
         self.by_account: dict[str, dict[Spec, Queue]] = {}  # those with a candidate of an account
-        self._queues_kept = 0  # how many there were when empty ones were last forgotten
-        self.roster = Roster()  # where to find tickets
-        self.resumed: list[Ticket] = []  # those whose time runs again, since a backoff ended
-        self.remade: list[Pool] = []  # those that a changed rule is about
+        self._queues_after_drop = 0  # how many there were when empty ones were last forgotten
+        self.ticket_index = TicketIndex()  # where to find tickets
+        self.resumed_tickets: list[Ticket] = []  # those whose time runs again, since a backoff ended
+        self.changed_cap_pools: list[Pool] = []  # those that a changed rule is about
         self.arrivals = 0
         self.front = 0  # the order given to the last ticket that was moved to the front
         self.holds: dict[str, int] = {}  # expected hold of a project, by "kind project"
@@ -71,12 +71,12 @@ class State:
         self.recovers_until = 0  # nobody enters until then
         self.recovers_since = 0  # the number of the event that said so
         self.gates: list[Pool] = []  # those whose provider is asked
-        self.shelf = Shelf(self.tickets)  # jobs that wait for a worker
-        self.fresh: dict[Spec, Queue] = {}
-        self.dirty: dict[str, Pool] = {}
-        rules = self._of_rules = RuleEvents(self)
-        backoffs = self._of_backoffs = BackoffEvents(self)
-        pools = PoolEvents(self)
+        self.waiting_jobs = WaitingJobs(self.tickets)  # jobs that wait for a worker
+        self.changed_queues: dict[Spec, Queue] = {}
+        self.changed_pools: dict[str, Pool] = {}
+        rules = self._cap_events = CapEvents(self)
+        backoffs = self._backoff_events = BackoffEvents(self)
+        pools = LimitEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event does
             ev.Queued: self._queued,
             ev.Deferred: _nothing,
@@ -90,14 +90,14 @@ class State:
             ev.Asked: self._asked,
             ev.Offered: self._offered,
             ev.Withdrawn: self._withdrawn,
-            ev.Held: self._was_held,
+            ev.Held: self._held_for_approval,
             ev.Approved: self._approved,
             ev.JobEnded: _nothing,
-            ev.Released: self._ended,
-            ev.Reclaimed: self._ended,
-            ev.Cancelled: self._left,
-            ev.Expired: self._left,
-            ev.Dropped: self._left,
+            ev.Released: self._lease_ended,
+            ev.Reclaimed: self._lease_ended,
+            ev.Cancelled: self._ticket_gone,
+            ev.Expired: self._ticket_gone,
+            ev.Dropped: self._ticket_gone,
             ev.Bumped: self._bumped,
             ev.Reserved: self._reserved,
             ev.RuleSet: rules.rule_set,
@@ -136,17 +136,17 @@ class State:
         return queue if queue is not None else self._new_queue(spec)
 
     def _new_queue(self, spec: Spec) -> Queue:
-        if len(self.queues) >= max(_MAX_QUEUES, 2 * self._queues_kept):
-            self._forget_queues()
+        if len(self.queues) >= max(_MAX_QUEUES, 2 * self._queues_after_drop):
+            self._drop_empty_queues()
         candidates = self.candidates(spec)
         queue = self.queues[spec] = Queue(spec, candidates, self.usable(spec, candidates), self.tickets)
         self._index(queue)
         return queue
 
-    def _forget_queues(self) -> None:
+    def _drop_empty_queues(self) -> None:
         """The empty ones."""
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
-        self._queues_kept = len(self.queues)
+        self._queues_after_drop = len(self.queues)
         self.by_account = {}
         for queue in self.queues.values():
             self._index(queue)
@@ -158,40 +158,40 @@ class State:
 
     def usable(self, spec: Spec, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
         """The candidates to try: not backed off, and only the first unless any will do."""
-        free = tuple(candidate for candidate in candidates if not self.holding(candidate))
+        free = tuple(candidate for candidate in candidates if not self.backoffs_on(candidate))
         return free if spec.any else free[:1]
 
-    def holding(self, candidate: Candidate) -> list[Backoff]:
+    def backoffs_on(self, candidate: Candidate) -> list[Backoff]:
         """The backoffs that hold a candidate back."""
         name = candidate.name
         if name is None or not self.backoffs:
             return []
         return [backoff for backoff in self.backoffs.values() if concerns(backoff.key, name)]
 
-    def tried(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
+    def candidates_to_try(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
         """The candidates that the head of a queue may enter with: those to probe with, then those in use."""
         if (self.draining or now < self.recovers_until) and self.is_closed(queue.spec, now):
             return ()
-        usable = self.in_use(queue, now)
+        usable = self.usable_now(queue, now)
         if not self.backoffs:
             return usable
         probes = [
             candidate
             for candidate in queue.candidates
-            if (held := self.holding(candidate)) and all(backoff.lets_probe(now) for backoff in held)
+            if (held := self.backoffs_on(candidate)) and all(backoff.lets_probe(now) for backoff in held)
         ]
         return (*probes, *usable)
 
-    def in_use(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
+    def usable_now(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
         """Those to try that are not backed off; after a first that is paused the next ones too, up to one that is not.
 
         The last of them is the one that a request would take.
         """
-        if not queue.others or not queue.usable[0].is_paused(now):
+        if not queue.has_fallback or not queue.usable[0].is_paused(now):
             return queue.usable
         found = []
         for candidate in queue.candidates:
-            if not self.holding(candidate):
+            if not self.backoffs_on(candidate):
                 found.append(candidate)
                 if not candidate.is_paused(now):
                     break
@@ -207,12 +207,12 @@ class State:
         pool = self.pools.get(key)
         if pool is None:
             pool = self.pools[key] = Pool(need)
-            self.see(pool)
+            self.apply_observations(pool)
             if need.cap.usage_gate:
                 self.gates.append(pool)
         return pool
 
-    def see(self, pool: Pool) -> None:
+    def apply_observations(self, pool: Pool) -> None:
         """What was observed of a pool's host and of foreign agents."""
         pool.limiter.auto_cap = self.auto_caps.get(pool.host, 1)
         pool.foreign = self.foreign_slots.get(pool.id, 0) if pool.kind == "agents" else 0
@@ -244,21 +244,21 @@ class State:
         """Keep a ticket, in place of what was known of it."""
         old = self.tickets.get(ticket.id)
         if old is not None:
-            self._unlist(old)
+            self._unindex_ticket(old)
         self.tickets[ticket.id] = ticket
-        self.list_ticket(ticket)
+        self.index_ticket(ticket)
 
-    def _take_out(self, ident: str) -> Ticket:
+    def _pop_ticket(self, ident: str) -> Ticket:
         ticket = self.tickets.pop(ident)
-        self._unlist(ticket)
+        self._unindex_ticket(ticket)
         return ticket
 
-    def list_ticket(self, ticket: Ticket) -> None:
-        self.roster.add(ticket)
+    def index_ticket(self, ticket: Ticket) -> None:
+        self.ticket_index.add(ticket)
         self.queue(ticket.spec).members[ticket.id] = None
 
-    def _unlist(self, ticket: Ticket) -> None:
-        self.roster.remove(ticket)
+    def _unindex_ticket(self, ticket: Ticket) -> None:
+        self.ticket_index.remove(ticket)
         del self.queues[ticket.spec].members[ticket.id]
 
     def _queued(self, event: ev.Queued, at: int) -> None:
@@ -268,11 +268,11 @@ class State:
         if ticket.key or ticket.session:
             self.take_keys(ticket)
         if not ticket.away:
-            self._stand(ticket)
+            self._join_queue(ticket)
         elif ticket.job:
-            self.shelf.put(ticket, at)
+            self.waiting_jobs.put(ticket, at)
 
-    def _stand(self, ticket: Ticket) -> None:
+    def _join_queue(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask."""
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         project, asks = queue.project, ticket.asks
@@ -281,33 +281,33 @@ class State:
             if asks and pool.account in asks:
                 pool.usage_gate.joined(self.at)
         if queue.push(ticket):
-            self.look_at(queue)
+            self.recheck_queue(queue)
         if queue.waiting == 1:
-            self.standing[queue.spec] = queue
+            self.active_queues[queue.spec] = queue
 
-    def _step_back(self, ticket: Ticket, queue: Queue | None = None) -> None:
+    def _leave_queue(self, ticket: Ticket, queue: Queue | None = None) -> None:
         """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
         if queue is None:
             queue = self.queue(ticket.spec)
-        if queue.removed(ticket):
-            self.look_at(queue)
+        if queue.remove(ticket):
+            self.recheck_queue(queue)
         if not queue.waiting:
-            del self.standing[queue.spec]
+            del self.active_queues[queue.spec]
         project, asks = queue.project, ticket.asks
         for pool in queue.pools:
             pool.shares.projects[project].waiting -= 1
             if asks and pool.account in asks:
                 pool.usage_gate.left()
                 if pool.cap.usage_gate and not pool.usage_gate.askers:
-                    self.touch(pool)  # nobody can ask any more: the others go by the slots that are free
+                    self.recheck_pool(pool)  # nobody can ask any more: the others go by the slots that are free
         if ticket.id in self.reserved:
             self.unreserve(ticket.id)
 
-    def _left(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
-        ticket = self._take_out(event.id)
-        self._forget_keys(ticket)
+    def _ticket_gone(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
+        ticket = self._pop_ticket(event.id)
+        self._drop_keys(ticket)
         if not ticket.away:
-            self._step_back(ticket)
+            self._leave_queue(ticket)
 
     def _bumped(self, event: ev.Bumped, at: int) -> None:
         old = self.tickets[event.id]
@@ -315,15 +315,15 @@ class State:
         new = replace(old, order=event.order, priority=event.priority)
         self.put(new)
         if not old.away:
-            self._step_back(old)
-            self._stand(new)
+            self._leave_queue(old)
+            self._join_queue(new)
         elif new.job:
-            self.shelf.put(new, at)
+            self.waiting_jobs.put(new, at)
 
     def _asked(self, event: ev.Asked, at: int) -> None:
         ticket = replace(self.tickets[event.id], away=False)
         self.put(ticket)
-        self._stand(ticket)
+        self._join_queue(ticket)
 
     # Jobs: nobody's until a worker offers to run them.
 
@@ -331,28 +331,28 @@ class State:
         old = self.tickets[event.id]
         spec = replace(old.spec, host=event.host)
         new = replace(old, away=False, spec=spec, holder=event.holder, wake=event.wake, asks=event.asks)
-        self._forget_keys(old)  # a session's key is one host's
+        self._drop_keys(old)  # a session's key is one host's
         self.take_keys(new)
         self.put(new)
-        self._stand(new)
+        self._join_queue(new)
 
     def _withdrawn(self, event: ev.Withdrawn, at: int) -> None:
-        self._lay_aside(self.tickets[event.id], at)
+        self._unassign(self.tickets[event.id], at)
 
-    def _was_held(self, event: ev.Held, at: int) -> None:
-        self._lay_aside(self.tickets[event.id], at, held=True)
+    def _held_for_approval(self, event: ev.Held, at: int) -> None:
+        self._unassign(self.tickets[event.id], at, held=True)
 
-    def _lay_aside(self, old: Ticket, at: int, *, held: bool = False) -> None:
-        new = replace(self._nobodys(old), held=held)
+    def _unassign(self, old: Ticket, at: int, *, held: bool = False) -> None:
+        new = replace(self._without_worker(old), held=held)
         self.put(new)
-        self._step_back(old)
-        self.shelf.put(new, at)
+        self._leave_queue(old)
+        self.waiting_jobs.put(new, at)
 
-    def _nobodys(self, old: Ticket) -> Ticket:
+    def _without_worker(self, old: Ticket) -> Ticket:
         """A job's ticket without the worker that spoke for it."""
         spec = replace(old.spec, host="") if old.any_host else old.spec
         new = replace(old, away=True, spec=spec, holder="", wake="", asks=())
-        self._forget_keys(old)
+        self._drop_keys(old)
         self.take_keys(new)
         return new
 
@@ -360,7 +360,7 @@ class State:
         ticket = replace(self.tickets[event.id], confirm=False, held=False)
         self.put(ticket)
         if ticket.away:
-            self.shelf.put(ticket, at)
+            self.waiting_jobs.put(ticket, at)
 
     def take_keys(self, ticket: Ticket) -> None:
         if ticket.key:
@@ -368,7 +368,7 @@ class State:
         if ticket.session:
             self.sessions[ticket.spec.host, ticket.session] = ticket.id
 
-    def _forget_keys(self, ticket: Ticket) -> None:
+    def _drop_keys(self, ticket: Ticket) -> None:
         if ticket.key and self.keys.get(ticket.key) == ticket.id:
             del self.keys[ticket.key]
         session = (ticket.spec.host, ticket.session)
@@ -380,16 +380,16 @@ class State:
     def _granted(self, event: ev.Granted, at: int) -> None:
         ident, model, charge_ms = event.id, event.model, event.charge_ms
         new = event.ticket
-        ticket = self._take_out(ident) if new is None else new
+        ticket = self._pop_ticket(ident) if new is None else new
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
-        candidate = self.held[ident] = queue.by_model[model]
+        candidate = self.lease_candidates[ident] = queue.by_model[model]
         self.leases[ident] = Lease(
             ticket, model, at, self.seq, event.claimed, "", charge_ms, event.ends_at, event.waited_ms
         )
         for pool, _ in candidate.needs:
             pool.grant_slots(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
         if new is None:
-            self._step_back(ticket, queue)
+            self._leave_queue(ticket, queue)
         else:
             self.take_keys(new)
             self.arrivals = max(self.arrivals, new.arrival)
@@ -406,7 +406,7 @@ class State:
 
     def _recovering(self, event: ev.Recovering, at: int) -> None:
         self.recovers_until, self.recovers_since = event.until, self.seq
-        self.look_at_all()
+        self.recheck_all()
 
     def _draining(self, event: ev.Draining, at: int) -> None:
         self.draining[event.host] = at
@@ -415,12 +415,12 @@ class State:
 
     def _drain_ended(self, event: ev.DrainEnded, at: int) -> None:
         del self.draining[event.host]
-        self.look_at_all()
+        self.recheck_all()
 
-    def look_at_all(self) -> None:
+    def recheck_all(self) -> None:
         """Somebody may enter, or no longer, for a reason that is no pool's."""
-        for queue in self.standing.values():
-            self.look_at(queue)
+        for queue in self.active_queues.values():
+            self.recheck_queue(queue)
 
     def _renewed(self, event: ev.Renewed, at: int) -> None:
         lease = self.leases.get(event.id)
@@ -433,51 +433,51 @@ class State:
 
     def _returned(self, event: ev.Returned, at: int) -> None:
         lease = self.leases.pop(event.id)
-        candidate = self.held.pop(event.id)
+        candidate = self.lease_candidates.pop(event.id)
         spec = lease.ticket.spec
-        self._of_backoffs.probe_over(event.id)
-        ticket = self._nobodys(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
-        ticket = self._of_backoffs.timed(ticket, at)
+        self._backoff_events.probe_over(event.id)
+        ticket = self._without_worker(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
+        ticket = self._backoff_events.timed(ticket, at)
         self.put(ticket)
         if ticket.job:
-            self.shelf.put(ticket, at)
+            self.waiting_jobs.put(ticket, at)
         for pool, _ in candidate.needs:
             pool.undo_grant(event.id, spec.slots, spec.project, -lease.charge_ms * spec.slots, at)
             pool.usage_gate.freed(at, 0)
-            self.touch(pool)
+            self.recheck_pool(pool)
 
-    def _ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
+    def _lease_ended(self, event: ev.Released | ev.Reclaimed, at: int) -> None:
         ident, held_ms = event.id, event.held_ms
         lease = self.leases.pop(ident)
         ticket = lease.ticket
         spec = ticket.spec
         if ticket.key or ticket.session:
-            self._forget_keys(ticket)
+            self._drop_keys(ticket)
         if self.backoffs:
-            self._of_backoffs.probe_over(ident)
+            self._backoff_events.probe_over(ident)
         slots, project = spec.slots, spec.project
         settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * slots
         outcome = event.outcome if type(event) is Released else "reclaimed"
-        candidate = self.held.pop(ident)
+        candidate = self.lease_candidates.pop(ident)
         for pool, _ in candidate.needs:
             pool.release_slots(ident, slots, project, settle_ms, held_ms, outcome, at)
             if (pool.parking.lots or pool.reservation is not None) and not pool.stays_full(at):
-                self.touch(pool)
+                self.recheck_pool(pool)
         holds, key = self.holds, candidate.hold_key
         known = holds.get(key)
         holds[key] = held_ms if known is None else known + (held_ms - known) // 8
 
     # The line's to-do list.
 
-    def look_at(self, queue: Queue) -> None:
-        queue.parking = queue.timer_at = 0  # wherever it was parked, it no longer is
-        self.fresh[queue.spec] = queue
+    def recheck_queue(self, queue: Queue) -> None:
+        queue.parking_id = queue.timer_at = 0  # wherever it was parked, it no longer is
+        self.changed_queues[queue.spec] = queue
 
-    def touch(self, pool: Pool) -> None:
+    def recheck_pool(self, pool: Pool) -> None:
         """Something changed in a pool: those who stand there are to be looked at."""
-        self.dirty[pool.key] = pool
+        self.changed_pools[pool.key] = pool
         if pool.reservation is not None:
-            self.look_at(pool.reservation.queue)
+            self.recheck_queue(pool.reservation.queue)
 
     def _reserved(self, event: ev.Reserved, at: int) -> None:
         self.reserve(self.tickets[event.id], event.pools)
@@ -495,7 +495,7 @@ class State:
         for key in self.reserved.pop(ident, ()):
             pool = self.pools[key]
             pool.reservation = None
-            self.touch(pool)
+            self.recheck_pool(pool)
 
     def review_reservations(self, at: int) -> None:
         """Keep nothing for those who could not take it: a pool that they need is paused or has become too small."""
@@ -507,31 +507,31 @@ class State:
 
     def rebuild(self) -> None:
         """The rules changed: work out again which pools everyone needs. Costs what there are queues and leases."""
-        self._of_rules.rebuild()
+        self._cap_events.rebuild()
 
     def choose_again(self, queues: list[Queue]) -> None:
         """Those who stand in these queues enter with what is usable of their candidates now."""
-        self._of_rules.choose_again(queues)
+        self._cap_events.choose_again(queues)
 
     def attach(self) -> None:
         """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
-        self._of_rules.attach()
+        self._cap_events.attach()
 
-    def probe_due(self, key: str) -> None:
+    def recheck_backed_off(self, key: str) -> None:
         """A backoff lets a probe through from now on."""
-        self._of_backoffs.look_at_concerned(key)
+        self._backoff_events.look_at_concerned(key)
 
     # Snapshots.
 
     def export(self, now: int | None = None) -> Snapshot:
         """The state as data, as of `now` (default: the last event). Equal states then export equal snapshots."""
-        return exported(self, self.at if now is None else now)
+        return export_state(self, self.at if now is None else now)
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> State:
-        """The state that exported this snapshot."""
+        """The state that export_state this snapshot."""
         state = cls()
-        fill(state, snapshot)
+        restore_state(state, snapshot)
         return state
 
 

@@ -144,7 +144,7 @@ def lease_views(state: State, now: int) -> list[LeaseView]:
     """Every lease, the oldest first."""
     leases = sorted(state.leases.values(), key=lambda lease: lease.granted_seq)
     return [
-        LeaseView(lease, [pool.id for pool, _ in state.held[lease.id].needs], now - lease.granted_at)
+        LeaseView(lease, [pool.id for pool, _ in state.lease_candidates[lease.id].needs], now - lease.granted_at)
         for lease in leases
     ]
 
@@ -163,7 +163,7 @@ def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
 def capacity(state: State, spec: Spec, now: int) -> Capacity:
     """SPEC A11: is it worth asking now? What a request made now would meet, by the candidate that it would take."""
     queue = state.queue(spec)
-    tried = state.tried(queue, now)
+    tried = state.candidates_to_try(queue, now)
     if not tried:  # every candidate is backed off, or the host is drained
         return _closed(state, queue, now)
     candidate = next((each for each in tried if not each.is_paused(now)), tried[0])

@@ -41,7 +41,7 @@ def reason_for(state: State, queue: Queue, now: int) -> Reason:
     """Why the head of this queue, or a newcomer behind it, does not enter now: by the candidate it prefers."""
     if (state.draining or now < state.recovers_until) and state.is_closed(queue.spec, now):
         return _closed(state, queue, now)
-    tried = queue.usable or state.tried(queue, now)
+    tried = queue.usable or state.candidates_to_try(queue, now)
     if not tried:
         return backed_off(state, queue, now)
     candidate, slots = tried[0], queue.slots
@@ -114,7 +114,7 @@ def _of_usage(pool: Pool, model: str) -> Reason:
 
 def backed_off(state: State, queue: Queue, now: int) -> Reason:
     """Every candidate is backed off: told by the one that comes back first, and by its longest backoff."""
-    held = [(max(state.holding(each), key=lambda backoff: backoff.probe_at), each) for each in queue.candidates]
+    held = [(max(state.backoffs_on(each), key=lambda backoff: backoff.probe_at), each) for each in queue.candidates]
     backoff, candidate = min(held, key=lambda pair: pair[0].probe_at)
     text = f"{candidate.model} is backed off: {backoff.reason}"
     if backoff.key != candidate.model:
@@ -129,9 +129,9 @@ def backed_off(state: State, queue: Queue, now: int) -> Reason:
 
 def needs_a_person(state: State, queue: Queue, now: int) -> bool:
     """Whether waiting is no use, because every candidate needs a login or a payment (rule R3)."""
-    if state.tried(queue, now):
+    if state.candidates_to_try(queue, now):
         return False
-    held = [state.holding(candidate) for candidate in queue.candidates]
+    held = [state.backoffs_on(candidate) for candidate in queue.candidates]
     return all(any(backoff.reason in NEEDS_A_PERSON for backoff in backoffs) for backoffs in held)
 
 
@@ -142,7 +142,7 @@ def opens_at(state: State, queue: Queue, now: int) -> int:
     """
     first = now
     for number, candidate in enumerate(queue.candidates):
-        held = state.holding(candidate)
+        held = state.backoffs_on(candidate)
         if any(backoff.reason in NEEDS_A_PERSON for backoff in held):
             return now
         moments = [backoff.probe_at for backoff in held]

@@ -157,7 +157,9 @@ class PendingRequests:
         known = self.held.keys() | self.waiting.keys()
         state = replica.state
         tickets = [lease.ticket for lease in state.leases.values()]
-        tickets += [state.tickets[ident] for ident in state.roster.processes.get(replica.me, ()) if ident not in known]
+        tickets += [
+            state.tickets[ident] for ident in state.ticket_index.processes.get(replica.me, ()) if ident not in known
+        ]
         for ticket in tickets:
             ours = ticket.holder == replica.me and ticket.wake == replica.address and not ticket.renew_ms
             if ours and ticket.id not in known:

@@ -89,7 +89,7 @@ def lost(state: State, judge: Callable[[str], bool] = _certainly) -> cmd.Lost | 
         if is_gone(lease.lives_with) and not (lease.child and _speaks(lease.ticket.holder)):
             gone.add(lease.lives_with)
     gone.update(pool.usage_gate.asked_by for pool in state.gates if is_gone(pool.usage_gate.asked_by))
-    for process, tickets in state.roster.processes.items():
+    for process, tickets in state.ticket_index.processes.items():
         if is_gone(process) and not all(state.tickets[ident].renew_ms for ident in tickets):
             gone.add(process)
     return cmd.Lost(tuple(sorted(gone))) if gone else None
@@ -163,5 +163,5 @@ class Observer:
 
         own = {lease.lives_with for lease in state.leases.values()}
         own.update(lease.ticket.holder for lease in state.leases.values())
-        own.update(state.roster.processes)
+        own.update(state.ticket_index.processes)
         return foreign_agents.tally(seen, own)

@@ -150,7 +150,7 @@ def _sites(state: State) -> Iterable[str]:
     for lease in list(state.leases.values()):
         yield process_identity.site_of(lease.ticket.holder)
         yield process_identity.site_of(lease.lives_with)
-    for process in list(state.roster.processes):
+    for process in list(state.ticket_index.processes):
         yield process_identity.site_of(process)
     for pool in list(state.gates):
         yield process_identity.site_of(pool.usage_gate.asked_by)

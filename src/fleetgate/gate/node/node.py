@@ -231,7 +231,7 @@ class Node:
         state = self._core.replica.state
         if any(process_identity.site_of(lease.lives_with) == self.site for lease in state.leases.values()):
             return True
-        return any(process_identity.site_of(process) == self.site for process in state.roster.processes)
+        return any(process_identity.site_of(process) == self.site for process in state.ticket_index.processes)
 
     def on_commit(self, seen: Sequence[ev.Event], made: Sequence[ev.Event]) -> None:
         """An agent that was called lost while its host was cut off is counted again."""
@@ -260,7 +260,9 @@ class Node:
             self._note(lease)
         unclaimed = [lease.ticket for lease in leases if not lease.claimed]
         here = [
-            ids for process, ids in state.roster.processes.items() if process_identity.site_of(process) == self.site
+            ids
+            for process, ids in state.ticket_index.processes.items()
+            if process_identity.site_of(process) == self.site
         ]
         waiting = [state.tickets[ident] for ids in here for ident in ids]
         local = [

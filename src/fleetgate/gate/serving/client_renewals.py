@@ -296,7 +296,7 @@ class ClientRenewals:
         gate = self._gate
         state = await gate.read()
         tickets = [lease.ticket for lease in state.leases.values()]
-        for own in state.roster.processes.values():
+        for own in state.ticket_index.processes.values():
             tickets += [state.tickets[ident] for ident in own.keys() - self._known.keys()]
         now = self._loop.time()
         commands = []

@@ -144,7 +144,7 @@ class ModelCalls:
                 named=outcome.named,
             )
         known = core.replica.loaded
-        if core.requests.waiting or core.commits.busy or known is None or known.state.standing:
+        if core.requests.waiting or core.commits.busy or known is None or known.state.active_queues:
             core.commits.put(command)
             return
         core.commits.put_later(command)
@@ -176,9 +176,9 @@ class ModelCalls:
         """The provider's headers say that nothing is left for so long: of whom, if that is known."""
         core = self._core
         known = core.replica.loaded
-        if known is None or core.commits.busy or ident not in known.state.held:
+        if known is None or core.commits.busy or ident not in known.state.lease_candidates:
             return
-        if narrowest(known.state.held[ident]) is not None:
+        if narrowest(known.state.lease_candidates[ident]) is not None:
             core.commits.put(cmd.UseUp(ident, wait_ms, scope, family))
 
     def run(self, ident: str) -> Run | None:
@@ -264,7 +264,7 @@ def _outlasting(core: GateCore, state: State, spec: Spec, wait_ms: int) -> NotIn
     queue = state.queue(spec)
     reason = reason_for(state, queue, core.now())
     candidate = queue.by_model.get(reason.model, queue.candidates[0])
-    held = max(state.holding(candidate), key=lambda backoff: backoff.probe_at, default=None)
+    held = max(state.backoffs_on(candidate), key=lambda backoff: backoff.probe_at, default=None)
     if held is None:
         return NotInTime(reason, wait_ms, outlasts=True)
     return NotInTime(reason, max(wait_ms, held.until - core.now()), outlasts=True, held=held.key)

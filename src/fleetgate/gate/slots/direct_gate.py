@@ -366,7 +366,7 @@ def backed_off_until(state: State, model: str) -> int:
 
 def has_other_candidate(state: State, lease: Lease) -> bool:
     """Whether another model than the lease's may be used now."""
-    usable = state.in_use(state.queue(lease.ticket.spec), state.at)
+    usable = state.usable_now(state.queue(lease.ticket.spec), state.at)
     if not usable:
         return False
     taken = usable[0] if lease.ticket.spec.any else usable[-1]

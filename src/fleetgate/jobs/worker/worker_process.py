@@ -151,7 +151,7 @@ class WorkerProcess:
     def _to_offer(self, state: State, tried: set[str]) -> Ticket | None:
         """The first job of a kind that we do not offer for yet; another hand may take it before us."""
         only = state.tickets.get(self._wants.only)
-        heads = state.shelf.heads(self.gate.now()) if not self._wants.only else [] if only is None else [only]
+        heads = state.waiting_jobs.heads(self.gate.now()) if not self._wants.only else [] if only is None else [only]
         kinds = set(self._offers.values())
         if len(kinds) >= _MOST_OFFERS:
             return None
@@ -185,7 +185,7 @@ class WorkerProcess:
         until = monotonic() + longest_s
         if self._alarm is not None:
             until = min(until, self._alarm)
-        due = self.gate.state.shelf.next_due()
+        due = self.gate.state.waiting_jobs.next_due()
         if due is not None:
             until = min(until, monotonic() + max(due - self.gate.now(), 1) / 1000)
         files = (self._life, -1 if self._mailbox is None else self._mailbox.fileno())
