@@ -164,7 +164,7 @@ def test_foreign_agents_count_also_while_the_lock_is_taken(cli: Cli, monkeypatch
     cli.configure("[[census]]\nmatch = 'an-agent (?P<model>x)'\n")
     cli("capacity", "-m", OPUS)  # the file is known
     monkeypatch.setattr(
-        "fleetgate.gate.liveness.dead_holders.Observer.observe",
+        "fleetgate.gate.liveness.host_observer.HostObserver.observe",
         lambda self, current, host: cmd.Observe(host, (("", 1),)),
     )
     cli.gate.log.lock()

@@ -42,6 +42,8 @@ from fleetgate.log.clock import boot_ms
 
 T = TypeVar("T")
 
+SHORT_TIMES = ("FLEETGATE_TEST_BEAT_S", "FLEETGATE_TEST_AWAY_S")
+SHORT_TIMES_FOLDER = Path(__file__).parents[1] / "short_times"
 PATIENCE_S = 60.0  # with what comes at once on a quiet machine
 
 FLEETGATE = [str(Path(sys.executable).with_name("fleetgate"))]
@@ -234,7 +236,10 @@ class Fleet:
         ours = ("FLEETGATE_", "AIDEVOPS_", "PYTHONDONTWRITEBYTECODE")
         base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         own = {"FLEETGATE_HOME": str(self.home), "FLEETGATE_CONFIG": str(self.config)}
-        return base | own | self._stored | dict(more or {})
+        env = base | own | self._stored | dict(more or {})
+        if any(name in env for name in SHORT_TIMES):
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SHORT_TIMES_FOLDER), env.get("PYTHONPATH")]))
+        return env
 
     def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
         """Start any program in this fleet's environment."""

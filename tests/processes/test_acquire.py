@@ -73,7 +73,7 @@ def test_l4_the_lease_of_a_shell_ends_when_the_shell_dies_and_a_waiter_in_anothe
     assert process_identity.pid_of(fleet.state.leases[heir].lives_with) == second.pid
     assert [(event.id, event.cause) for _, event in fleet.events_of(ev.Reclaimed)] == [(ident, "lost")]
     kill(second)
-    fleet.gate.look_around()
+    fleet.gate.run_checks()
     assert fleet.is_empty()
 
 
@@ -82,7 +82,7 @@ def test_l4_a_lease_outlives_the_fleetgate_that_asked_for_it(fleet: Fleet):
     owner = sleeper(fleet)
     asked = acquire(fleet, "--pid", str(owner.pid))
     assert asked.wait() == 0
-    fleet.gate.look_around()
+    fleet.gate.run_checks()
     assert list(fleet.state.leases) == [asked.out.strip()]
     assert acquire(fleet, "--no-wait").wait() == 75
 

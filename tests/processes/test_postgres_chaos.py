@@ -66,7 +66,7 @@ looked = 0.0
 while True:
     if monotonic() > looked + 1:  # as all who stay do: to the nodes of other hosts we are another one, that beats
         looked = monotonic()
-        insist(gate.look_around)
+        insist(gate.run_checks)
     ident = new_id()
     got = insist(lambda: gate.acquire(cmd.Acquire(ident, spec, gate.me, wait=False)))
     if isinstance(got, Lease):
@@ -306,7 +306,7 @@ def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
 
 def _is_empty(fleet: Fleet) -> bool:
     """What dead programs of this host held is taken back by whoever looks: they have no node."""
-    fleet.gate.look_around()
+    fleet.gate.run_checks()
     return fleet.is_empty()
 
 

@@ -51,13 +51,7 @@ def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None]
     tell = tell or note
     state = gate.replica.catch_up()
     loaded = gate.loaded
-    news = [*gate.news(), *gate.credentials.news(state)]
-    gone = gate.beats.lost(state) if reap else None
-    if gone is not None:
-        news.append(gone)
-    seen = gate.surroundings.observe(gate.replica.catch_up, gate.host)
-    if seen is not None and (seen.room is not None or seen.foreign != state.foreign.get(gate.host, ())):
-        news.append(seen)
+    news = [*gate.news(), *gate.observations(dead=reap)]
     due = gate.replica.due
     if not news and (due is None or gate.now() - due < _OVERDUE_MS):
         return state

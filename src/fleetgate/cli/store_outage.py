@@ -6,14 +6,13 @@ that it is starting. A wrong address, name or password fails at once (log/postgr
 
 from __future__ import annotations
 
-import os
 import select
 from time import monotonic
 
 from fleetgate.cli.run.wait_progress import say
 from fleetgate.log.protocol import StoreAway, StoreError
 
-_RESTART_S = float(os.environ.get("FLEETGATE_TEST_AWAY_S") or 10)  # less only in tests
+_RESTART_S = 10.0
 _STARTING_S = 6 * _RESTART_S  # for a server that reports it is starting: after a crash it first reads its own log
 _AGAIN_S = 0.3
 

@@ -44,11 +44,8 @@ def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[DispatchAnswer]:
     """What would become of each candidate, in order. Starts nothing, and writes nothing down."""
     now = gate.now()
     engine = Engine(State.restore(gate.read().export()))
-    for command in gate.census():
+    for command in gate.observations():
         engine.handle(command, now)
-    gone = gate.beats.lost(gate.state)
-    if gone is not None:
-        engine.handle(gone, now)
     engine.handle(cmd.Tick(), now)
     return [_answer(spec, lambda command: Decided(engine.handle(command, now))) for spec in specs]
 
@@ -85,7 +82,7 @@ def _first(hand: WorkerProcess, ident: str, spec: JobSpec, by: str, write_fd: in
 
         def ask(command: cmd.Acquire) -> Decided:
             command.holder, command.wake = gate.me, gate.replica.address
-            first = gate.before_deciding(command)
+            first = gate.commands_before(command)
             commands = [*first, command]
             return gate.decide(commands, durable=True, side=lambda decided: _rows(ident, job, decided[-1]))[-1]
 

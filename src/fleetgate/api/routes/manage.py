@@ -54,7 +54,7 @@ from fleetgate.core.pools.backoff import CAUSES, parse_key
 from fleetgate.core.pools.effective_caps import COOLDOWN_MS, Cap
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import pool_views, ticket_view
-from fleetgate.gate.liveness.dead_holders import free_memory
+from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.present import cap_listing
 from fleetgate.present.json.state import BackoffShape, backoff_json
 from fleetgate.present.log_time import LogTimes
@@ -178,7 +178,7 @@ async def _set(service: Service, state: State, rule: Rule) -> CapAnswer:
     was = _was(state.rules.caps.get(key))
     commands: list[cmd.Command] = [cmd.SetRule(rule)]
     if rule.auto:
-        commands.append(free_memory(service.gate.settings, state, service.gate.host))
+        commands.append(observe_memory(service.gate.settings, state, service.gate.host))
     events = await _change(service, *commands)
     state, _ = await service.look()
     line = next(each for each in cap_listing.lines(state, Environment()) if (each.kind, each.selector) == key)

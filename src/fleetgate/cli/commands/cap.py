@@ -37,7 +37,7 @@ from fleetgate.core.errors import BadRequest, NotFound
 from fleetgate.core.model_names import parse_selector, shown
 from fleetgate.core.pools.pool import Pool
 from fleetgate.core.state.state import State
-from fleetgate.gate.liveness.dead_holders import free_memory
+from fleetgate.gate.liveness.host_observer import observe_memory
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.present.cap_listing import VARIABLES, CapRow, cap_text, kind_set, lines, no_cap, quoted
 from fleetgate.present.name_lookup import check_selector, entered, kind_for, succeeded
@@ -116,7 +116,7 @@ def set_(
     reduced = [pool.id for pool in _pools(state, rule) if pool.limiter.is_reduced]
     commands: list[cmd.Command] = [cmd.SetRule(rule)]
     if rule.auto:
-        commands.append(free_memory(gate.settings, state, gate.host))
+        commands.append(observe_memory(gate.settings, state, gate.host))
     events = succeeded(gate.decide(commands, durable=True))
     line = next(
         line for line in lines(gate.state, Environment()) if (line.kind, line.selector) == (rule.kind, selector)

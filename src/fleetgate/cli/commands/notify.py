@@ -90,6 +90,6 @@ def run() -> int:
 def _look_after(gate: DirectGate) -> None:
     """As a worker does: without one, no process would notice that a ticket has expired or a worker has died."""
     if gate.turns.take():
-        gate.look_around()
+        gate.run_checks()
     gate.act_if_overdue()
     unattended_ends.see_to_ends(gate)

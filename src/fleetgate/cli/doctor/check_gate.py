@@ -139,9 +139,9 @@ class Inside:
         gate = self.gate
         if not gate.settings.census:
             return
-        observed = gate.surroundings.observe(gate.replica.catch_up, gate.host)
-        if gate.surroundings.trouble:
-            yield Finding("census", "warn", gate.surroundings.trouble, "fleetgate config show")
+        observed = gate.observer.observe(gate.replica.catch_up, gate.host)
+        if gate.observer.trouble:
+            yield Finding("census", "warn", gate.observer.trouble, "fleetgate config show")
             return
         foreign = observed.foreign if observed is not None else ()
         listed = ", ".join(

@@ -17,7 +17,7 @@ from fleetgate.core.views.pool_and_lease_views import ticket_view
 from fleetgate.core.views.wait_reasons import reason_for
 from fleetgate.gate.acquire_command import acquire_command
 from fleetgate.gate.library.lease_handles import Deferred, Leased, NotAdmitted, Since, checked, epoch_ms, number
-from fleetgate.gate.observation import before_deciding, would_be_refused
+from fleetgate.gate.observation import commands_first, would_be_refused
 from fleetgate.gate.slots.slot_gate import with_own_host_cap
 from fleetgate.log.clock import steady, wall_ms
 
@@ -138,14 +138,13 @@ class Acquisition:
     def commands_before(self, command: cmd.Acquire, news: Iterable[cmd.Command]) -> list[cmd.Command]:
         """What comes before a request, in the same transaction (gate/observation.py)."""
         core = self._core
-        return before_deciding(
+        return commands_first(
             core.known_state,
             core.host,
-            core.observer,
-            core.beats,
-            agents=command.spec.kind == "agents",
-            refused=would_be_refused(core.replica.engine, command, core.now()),
             news=news,
+            observer=core.observer if command.spec.kind == "agents" else None,
+            beats=core.beats,
+            is_refused=would_be_refused(core.replica.engine, command, core.now()),
         )
 
     def give_up_if_held(self, ident: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import FleetgateError
+from fleetgate.gate.observation import commands_first
 from fleetgate.gate.replica.replica import tend
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import Log, LogReplaced, Stored
@@ -60,14 +61,11 @@ class BackgroundTasks:
             if not core.log.is_shared:
                 core.catch_up()
             core.requests.compare_with_state()
-            gone = core.beats.lost(core.replica.state)
-            if gone is not None:
-                core.commits.put(gone)
-            observed = core.observer.observe(lambda: core.replica.state, core.host)
-            if observed is not None:
-                core.commits.put(observed)
-            for changed in core.credentials.news(core.replica.state):
-                core.commits.put(changed)
+            news = core.credentials.news(core.replica.state)
+            for command in commands_first(
+                lambda: core.replica.state, core.host, news=news, observer=core.observer, beats=core.beats
+            ):
+                core.commits.put(command)
             due = core.replica.due
             if core.requests.has_failed_releases or (due is not None and core.log.now() - due > _OVERDUE_MS):
                 core.commits.put(cmd.Tick())

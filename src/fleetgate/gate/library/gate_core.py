@@ -26,8 +26,8 @@ from fleetgate.gate.library.lease_handles import checked
 from fleetgate.gate.library.pending_requests import PendingRequests
 from fleetgate.gate.library.usage_answers import UsageAnswers
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.liveness.dead_holders import Observer, first_look
 from fleetgate.gate.liveness.host_beats import HostBeats
+from fleetgate.gate.liveness.host_observer import HostObserver, first_look
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage, UsageCallable
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
@@ -78,7 +78,7 @@ class GateCore:
         self.replica.listens = True
         self.replica.hands_over = log.is_shared
         self.usage = Usage(self.settings, usage)
-        self.observer = Observer(self.settings, folder)
+        self.observer = HostObserver(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)
         self.beats = HostBeats(log, folder)
         if log.is_shared:
@@ -374,7 +374,7 @@ class GateCore:
         self.loaded, self.settings = loaded, loaded.settings
         self.usage = Usage(self.settings, None)
         self.credentials = Credentials(self.settings, self.replica)
-        self.observer = Observer(self.settings, self.folder)
+        self.observer = HostObserver(self.settings, self.folder)
         self.acquisition.forget_specs()
         if not self.log.is_shared:
             await self.send(load_file(loaded), durable=True)

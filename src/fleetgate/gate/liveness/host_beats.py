@@ -17,7 +17,8 @@ from fleetgate.core import commands as cmd
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.liveness.dead_holders import Turns, lost
+from fleetgate.gate.liveness.dead_holders import lost
+from fleetgate.gate.liveness.turns import Turns
 from fleetgate.log.host_beats import BEAT_S, GAP_MS
 from fleetgate.log.protocol import Log
 
@@ -39,7 +40,7 @@ class HostBeats:
         self._hear_at = 0.0
         self._silent: frozenset[str] | None = None  # as a thread has found it, for a loop that must not wait
 
-    def see_to_it(self, state: State) -> None:
+    def beat_if_due(self, state: State) -> None:
         """Beat, if it is time and anybody is there to hear it."""
         if self.is_due(state):
             self.beat()

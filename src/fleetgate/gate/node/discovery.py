@@ -20,7 +20,7 @@ from fleetgate.gate.wakeup import mailbox
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fleetgate.core.errors import FleetgateError
-    from fleetgate.gate.liveness.dead_holders import Turns
+    from fleetgate.gate.liveness.turns import Turns
     from fleetgate.log.protocol import StoreError
 
 SUFFIX = ".node"
@@ -171,7 +171,7 @@ def ended(folder: str) -> None:
 
 
 def _starting(folder: str) -> Turns:
-    from fleetgate.gate.liveness.dead_holders import Turns
+    from fleetgate.gate.liveness.turns import Turns
 
     return Turns(f"{folder}/starting.{process_identity.site_mark(process_identity.this_site())}", _START_AGAIN_S)
 

@@ -96,7 +96,7 @@ class UsageQuestions:
         self._wanted = wanted  # the pools that the engine wants a question for
         self._answers: deque[cmd.AnswerUsage] = deque()  # filled by threads
 
-    def see_to_it(self) -> bool:
+    def ask_if_due(self) -> bool:
         """Tell the gate what was answered, and ask where that is wanted now; whether the gate was told something."""
         if not self._usage:
             return False

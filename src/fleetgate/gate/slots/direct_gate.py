@@ -23,9 +23,10 @@ from fleetgate.core.pools.backoff import concerns
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
 from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.liveness.dead_holders import Observer, Turns, first_look
 from fleetgate.gate.liveness.host_beats import HostBeats
-from fleetgate.gate.observation import before_deciding, would_be_refused
+from fleetgate.gate.liveness.host_observer import HostObserver, first_look
+from fleetgate.gate.liveness.turns import Turns
+from fleetgate.gate.observation import commands_first, would_be_refused
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Wanted
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
@@ -53,7 +54,7 @@ class DirectGate:
         self.host = process_identity.host_name()
         self.me = process_identity.this_process()
         self.replica = Replica(log, self.me, self._wake)
-        self.surroundings = Observer(self.settings, folder)
+        self.observer = HostObserver(self.settings, folder)
         self.credentials = Credentials(self.settings, self.replica)
         self.usage = Usage(self.settings)
         self.questions = UsageQuestions(self, self.usage, self._questions)
@@ -169,7 +170,7 @@ class DirectGate:
         """
         if self.log.is_shared:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
-        decided = self.decide([*self.before_deciding(command), command])[-1]
+        decided = self.decide([*self.commands_before(command), command])[-1]
         self.unapplied = self.caps_not_in_force()
         if decided.error is not None:
             raise decided.error
@@ -178,24 +179,26 @@ class DirectGate:
                 return event.reason
         return self.state.leases.get(command.id)
 
-    def before_deciding(self, command: cmd.Acquire) -> list[cmd.Command]:
+    def commands_before(self, command: cmd.Acquire) -> list[cmd.Command]:
         """What comes before a request, in the same transaction (gate/observation.py)."""
-        news = self.credentials.news(self.replica.catch_up())
-        refused = would_be_refused(self.replica.engine, command, self.now())
-        return before_deciding(
+        return commands_first(
             self.replica.catch_up,
             self.host,
-            self.surroundings,
-            self.beats,
-            agents=command.spec.kind == "agents",
-            refused=refused,
-            news=news,
+            news=self.credentials.news(self.replica.catch_up()),
+            observer=self.observer if command.spec.kind == "agents" else None,
+            beats=self.beats,
+            is_refused=would_be_refused(self.replica.engine, command, self.now()),
         )
 
-    def census(self) -> list[cmd.Command]:
-        """The same for one who decides on agents without a request of its own: only the foreign are looked at."""
-        observed = self.surroundings.observe(self.replica.catch_up, self.host)
-        return [observed] if observed is not None and self._tells_something(observed) else []
+    def commands_before_offer(self) -> list[cmd.Command]:
+        """The same for a worker that offers to run a job: it looks at foreign agents only."""
+        return commands_first(self.replica.catch_up, self.host, observer=self.observer)
+
+    def observations(self, *, dead: bool = True) -> list[cmd.Command]:
+        """The same without a request: everything that has changed; with `dead`, also the holders that have ended."""
+        news = self.credentials.news(self.replica.catch_up())
+        beats = self.beats if dead else None
+        return commands_first(self.replica.catch_up, self.host, news=news, observer=self.observer, beats=beats)
 
     def waiter(
         self,
@@ -241,22 +244,14 @@ class DirectGate:
         if head is not None and head.due is not None and self.log.now() - head.due > _OVERDUE_MS:
             self.decide([])
 
-    def look_around(self) -> None:
-        """What one of those who wait does every second (`turns`): the dead, the foreign, changed credentials."""
-        state = self.replica.catch_up()
-        self.beats.see_to_it(state)
-        commands: list[cmd.Command] = [*self.credentials.news(state)]
-        gone = self.beats.lost(state)
-        if gone is not None:
-            commands.append(gone)
-        commands += self.census()
+    def run_checks(self) -> None:
+        """What one of the waiting processes does every second (`turns`): beat, and look at what has changed."""
+        self.beats.beat_if_due(self.replica.catch_up())
+        commands = self.observations()
         if commands:
             self.decide(commands)
-        self.questions.see_to_it()
+        self.questions.ask_if_due()
         self.replica.announce_due()
-
-    def _tells_something(self, observed: cmd.Observe) -> bool:
-        return observed.room is not None or observed.foreign != self.state.foreign.get(self.host, ())
 
     def _questions(self) -> list[Wanted]:
         return [(pool.kind, pool.id, pool.account) for pool in self.replica.engine.questions(self.now())]
@@ -301,7 +296,7 @@ class DirectGate:
                     self._claim_again(lease)
                 elif self.replica.recovery.wanted:
                     self.replica.try_decide([])
-            self.beats.see_to_it(self.state)
+            self.beats.beat_if_due(self.state)
             if self.settings.on_cutoff == "end" and self.log.is_shared:
                 self.beats.hear()
         except StoreMoved:

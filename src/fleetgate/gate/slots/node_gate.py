@@ -481,7 +481,7 @@ class NodeWaiter:
         if not messages and monotonic() < self._next_look:
             return None
         self._next_look = monotonic() + LOOK_S  # also when it fails
-        self._questions.see_to_it()
+        self._questions.ask_if_due()
         answer = self._gate.look(self._id, granted=b"granted" in messages)
         if answer.lease is not None:
             return answer.lease

@@ -137,7 +137,7 @@ class Waiter:
             lease, ticket = self._gate.state.leases.get(self._id), self._gate.state.tickets.get(self._id)
         if lease is not None:
             return lease
-        if self._gate.questions.see_to_it():
+        if self._gate.questions.ask_if_due():
             return self._settled()
         self._arm_from_state()
         return None if ticket is not None else Left(self._why())
@@ -153,7 +153,7 @@ class Waiter:
         if self._gate.log.side_value(TOLD, self._id) is not None:
             return True
         if self._gate.turns.take():
-            self._gate.look_around()
+            self._gate.run_checks()
             return True
         head = self._gate.log.head()
         if (head.commit if head is not None else 0) < self._gate.replica.position.commit:

@@ -228,7 +228,7 @@ class Worker:
 
     def _look_after(self, gate: DirectGate) -> None:
         if gate.turns.take():
-            gate.look_around()
+            gate.run_checks()
         gate.act_if_overdue()  # the hands may all be busy
         self._end_orphans(gate)
         unattended_ends.see_to_ends(gate)

@@ -139,13 +139,13 @@ class WorkerProcess:
             tried.add(ticket.id)
             asks = gate.usage.accounts(ticket.spec.models)
             offer = cmd.Offer(ticket.id, gate.me, gate.host, gate.replica.address, asks)
-            gate.decide([*gate.census(), offer])
+            gate.decide([*gate.commands_before_offer(), offer])
             if self._still_offers(gate.state, ticket.id):
                 self._offers[ticket.id] = ticket.spec
             lease = self._granted(gate.state)
             if lease is not None:
                 return lease
-        gate.questions.see_to_it()
+        gate.questions.ask_if_due()
         return self._granted(gate.state)
 
     def _to_offer(self, state: State, tried: set[str]) -> Ticket | None:
@@ -220,7 +220,7 @@ class WorkerProcess:
             return
         self._next_poll = now + POLL_S
         if gate.turns.take():
-            gate.look_around()
+            gate.run_checks()
             unattended_ends.see_to_ends(gate)
         gate.act_if_overdue()
 
