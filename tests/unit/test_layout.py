@@ -14,28 +14,24 @@ PACKAGE = ROOT / "src" / "fleetgate"
 
 # Words that end in "ing" and are things all the same.
 NOUNS = {"string", "thing", "setting", "settings", "ring", "spring", "finding", "listing", "encoding"}
-NOUNS |= {"testing", "serving", "tuning"}
+NOUNS |= {"testing", "serving", "tuning", "parking"}
 
 MOST_LINES = 450  # of a file
 MOST_FILES = 15  # of a folder
 
 # What is left of the old layout, at most how many for each folder (or file). What is not listed has none.
-PRIVATE_ACCESSES = {"cli": 1, "gate": 124, "jobs": 3, "log": 4, "runner": 1, "sync.py": 2}
+PRIVATE_ACCESSES = {"cli": 1, "gate": 1, "jobs": 3, "runner": 1}
 LONG_FILES = {
     "config/schema.py": 535,
-    "core/limits/adaptive.py": 600,
-    "core/pools/pool.py": 600,
-    "core/state/state.py": 600,
-    "gate/library/gate.py": 600,
-    "gate/slots/node_gate.py": 600,
-    "log/postgres/log.py": 650,
-    "log/sqlite/log.py": 600,
-    "runner/supervisor.py": 600,
+    "core/state/state.py": 560,
+    "gate/slots/node_gate.py": 520,
+    "log/postgres/log.py": 470,
+    "runner/supervisor.py": 500,
 }
-FULL_FOLDERS = {"cli": 20, "cli/commands": 60, "jobs": 20, "proxy": 22, "testing": 20}  # one file for each command
-GERUNDS = {"Draining", "Managing", "Recovering", "Waiting", "managing"}
-CLASSES_DEFINED_TWICE = 45
-WITHOUT_DOCSTRING = 30
+FULL_FOLDERS = {"cli/commands": 60, "proxy": 19}  # one file for each command
+GERUNDS = {"Draining", "Recovering", "Waiting"}  # two are stored events
+CLASSES_DEFINED_TWICE = 15
+WITHOUT_DOCSTRING = 0
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Leases over HTTP: acquire, renew, release."""

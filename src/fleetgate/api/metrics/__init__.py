@@ -1,0 +1,1 @@
+"""Prometheus metrics, and the time series of the dashboard's charts."""

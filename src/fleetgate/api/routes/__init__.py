@@ -1,0 +1,1 @@
+"""Routes that read and change the gate, health checks, and the dashboard's files."""

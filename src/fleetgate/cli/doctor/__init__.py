@@ -1,0 +1,1 @@
+"""`fleetgate doctor`: checks of the store, the gate and the providers."""

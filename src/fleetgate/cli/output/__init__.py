@@ -1,0 +1,1 @@
+"""Tables and pages of text for a terminal."""

@@ -1,0 +1,1 @@
+"""Pools and what belongs to them: effective caps, backoffs, the usage gate, and blame for a rate limit."""

@@ -1,0 +1,1 @@
+"""The queue: tickets in order, admission, reservations and positions."""

@@ -1,0 +1,1 @@
+"""The state, what each event does to it, and its snapshots."""

@@ -1,0 +1,1 @@
+"""Liveness: process identity, dead holders, host beats, foreign agents and free memory."""

@@ -1,0 +1,1 @@
+"""What belongs to a provider account: credentials, login files, and questions about usage."""

@@ -1,0 +1,1 @@
+"""A replica of the state that decides in transactions on the log."""

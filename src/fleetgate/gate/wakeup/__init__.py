@@ -1,0 +1,1 @@
+"""Wake-ups of waiting processes, on this host and on others."""

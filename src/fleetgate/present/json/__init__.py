@@ -1,0 +1,1 @@
+"""State, listings and jobs as JSON."""
