@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from time import monotonic
+from typing import Any
 
 import pytest
 
 import fleetgate
 from fleetgate.core import events as ev
 from fleetgate.gate.library import background_tasks
+from fleetgate.gate.library.background_tasks import BackgroundTasks
 from fleetgate.gate.replica import replica
-from fleetgate.log.sqlite.log import SqliteLog
+from fleetgate.log.sqlite.upkeep import Upkeep
 from tests.library.helpers import (
     CODER,
     PATIENCE_S,
@@ -155,7 +157,18 @@ async def test_Q2_whoever_looks_while_somebody_else_has_the_lock_waits_and_sees_
 
 
 async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work = threading.Event()
+    write = BackgroundTasks._write_snapshot
+
+    def noted(*arguments: Any) -> None:
+        at_work.set()
+        try:
+            write(*arguments)
+        finally:
+            at_work.clear()
+
     monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
+    monkeypatch.setattr(BackgroundTasks, "_write_snapshot", noted)
     monkeypatch.setattr(replica, "_SNAPSHOT_EVERY", 1)
     gate, log = witnessed(sqlite)
     with LockHolder(rival(log)) as held:
@@ -173,7 +186,7 @@ async def test_Q2_upkeep_does_not_stop_the_loop_for_a_lock_either(sqlite: str, m
         async with gate.lease(CODER):
             pass
         with holder as held:
-            await until(lambda: gate._core.commits.busy)
+            await until(at_work.is_set)
             began = monotonic()
             await asyncio.sleep(0.05)
             slept = monotonic() - began
@@ -187,13 +200,13 @@ async def test_decisions_do_not_wait_for_upkeep_that_waits_for_the_disk(
 ) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    def slow_disk(log: SqliteLog) -> None:
+    def slow_disk(upkeep: Upkeep) -> None:
         begun.set()
         assert go.wait(PATIENCE_S)
 
     monkeypatch.setattr(background_tasks, "UPKEEP_S", 0.01)
     monkeypatch.setattr(replica, "_SNAPSHOT_EVERY", 1)
-    monkeypatch.setattr(SqliteLog, "_checkpoint", slow_disk)
+    monkeypatch.setattr(Upkeep, "_checkpoint", slow_disk)
     async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0, on_429="step")
         await until(begun.is_set)

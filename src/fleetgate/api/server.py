@@ -69,6 +69,7 @@ def serve(
     on_ready: Callable[[], None] | None = None,
     go_after: Callable[[StoreMoved], None] | None = None,
     workers_trouble: Callable[[], str] = str,
+    announce: Callable[[str], None] | None = None,
 ) -> int:
     """Run until a signal says stop; the exit code. `on_ready` is called once everything is open.
 
@@ -87,7 +88,7 @@ def serve(
         while True:
             try:
                 return uvloop.run(
-                    _run(sock, access, loaded, environment, folder, beside, jobs, on_ready, workers_trouble)
+                    _run(sock, access, loaded, environment, folder, beside, jobs, on_ready, workers_trouble, announce)
                 )
             except StoreMoved as moved:
                 if go_after is None:
@@ -108,6 +109,7 @@ async def _run(
     jobs: BlockingJobs | None,
     on_ready: Callable[[], None] | None,
     workers_trouble: Callable[[], str],
+    announce: Callable[[str], None] | None,
 ) -> int:
     url = store_url()
     core = GateCore(open_log(url), loaded, local_folder(url))
@@ -131,7 +133,9 @@ async def _run(
         host, port = sock.getsockname()[:2]
         write_address(folder, Address(service.url, host, port, gate.me, service.started_at))
         try:
-            _say(f"fleetgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)"))
+            (announce or _say)(
+                f"fleetgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)")
+            )
             if on_ready is not None:
                 on_ready()
             await server.serve(sockets=[sock.dup()])  # which closes it

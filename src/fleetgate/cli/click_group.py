@@ -106,7 +106,8 @@ class LazyGroup(click.Group):
     no_args_is_help=True,
 )
 @click.version_option(package_name="fleetgate", prog_name="fleetgate")
-def group() -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show warnings about the store and the node on stderr.")
+def group(verbose: bool) -> None:
     """Admission control for fleets of AI agents: caps, one visible queue, slots that cannot leak.
 
     \b
@@ -114,6 +115,10 @@ def group() -> None:
     fleetgate queue          what is waiting, and why
     fleetgate cap set 'anthropic/claude-opus-*' 4
     """
+    if verbose:
+        from fleetgate.cli.log_output import log_to_stderr
+
+        log_to_stderr()
 
 
 def dispatch(argv: list[str]) -> int:

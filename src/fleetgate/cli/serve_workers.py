@@ -32,9 +32,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Crew:
     """Started and stopped by the main thread; a thread of its own waits for the worker."""
 
-    def __init__(self, number: int, users: tuple[str, ...], say: Callable[[str], None]) -> None:
+    def __init__(self, number: int, options: tuple[str, ...], say: Callable[[str], None]) -> None:
         self._number = number
-        self._users = [f"--user={user}" for user in users]
+        self._options = options  # of `fleetgate worker`
         self._say = say
         self._stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,7 +98,7 @@ class Crew:
 
     def _run_worker(self) -> str:
         """Start the worker, and stay until it has ended: why it has."""
-        command = python_command("fleetgate", "worker", "-n", str(self._number), "--with-stdin", *self._users)
+        command = python_command("fleetgate", "worker", "-n", str(self._number), "--with-stdin", *self._options)
         pipe = subprocess.PIPE
         try:
             # Its own session: a Ctrl-C at the service's terminal is for the service, which tells it.

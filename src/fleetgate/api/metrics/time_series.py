@@ -92,8 +92,10 @@ class Series:
                 await self.take()
                 if self._taken % COARSE_EVERY == 0:
                     await asyncio.to_thread(self._write, self._kept())
-            except FleetgateError:
-                pass  # the store is in trouble: a gap
+            except FleetgateError as error:
+                self._gate.core.outage.failed("samples", error)  # the series has a gap
+            else:
+                self._gate.core.outage.worked("samples")
             await asyncio.sleep(STEP_S)
 
     def load(self) -> None:

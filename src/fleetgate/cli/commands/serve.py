@@ -6,8 +6,8 @@ import gc
 
 import click
 
+from fleetgate.cli.log_output import log_format_option, log_to_stderr
 from fleetgate.cli.open_gate import go_after, load_config
-from fleetgate.cli.run.wait_progress import say
 from fleetgate.cli.serve_workers import Crew
 from fleetgate.config.file import Loaded
 from fleetgate.config.install_hint import install_command
@@ -32,7 +32,8 @@ class NotInstalled(FleetgateError):
 @click.option("--workers", type=click.IntRange(0, 1000), default=0, metavar="N", help="Also run jobs, up to N at once.")
 @click.option("--user", "users", metavar="NAME", multiple=True, help="With --workers: whose jobs (default: your own).")
 @click.option("--new-token", is_flag=True, help="Create a new token; the old one and all browser sessions end.")
-def command(host: str, port: int, workers: int, users: tuple[str, ...], new_token: bool) -> int:
+@log_format_option
+def command(host: str, port: int, workers: int, users: tuple[str, ...], new_token: bool, log_format: str) -> int:
     """Serve the HTTP API, the event stream, the metrics, the proxy and the dashboard until you stop it.
 
     It runs alongside your agents, on the same store; stopping it never stops one. On loopback, its own user and root
@@ -47,6 +48,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
 
     Exit codes: 0 when stopped (TERM, INT); 69 when the port is in use or the store unreachable; 64 usage; 78 config.
     """
+    say = log_to_stderr(log_format)
     gc.disable()  # until it serves: what is loaded now is never garbage
     try:
         from fleetgate.api.server import Options, serve
@@ -58,7 +60,9 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
     loaded = load_config()
     for user in users:
         uid_of(user)  # raises if there is no such user
-    crew = Crew(workers, users, say) if workers else None
+    crew = (
+        Crew(workers, (*(f"--user={user}" for user in users), f"--log-format={log_format}"), say) if workers else None
+    )
     try:
         return serve(
             Options(host, port, new_token),
@@ -74,6 +78,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
             crew.start if crew is not None else None,
             go_after,
             crew.trouble if crew is not None else str,
+            say if log_format == "json" else None,
         )
     finally:
         if crew is not None:

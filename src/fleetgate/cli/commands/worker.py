@@ -7,9 +7,9 @@ import os
 import click
 
 from fleetgate.cli.completion_values import complete_model, complete_project
+from fleetgate.cli.log_output import log_format_option, log_to_stderr
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import whole_number
-from fleetgate.cli.run.wait_progress import say
 from fleetgate.config.environment import Environment
 from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest
@@ -40,6 +40,7 @@ _MOST = 1000
 @click.option("--user", "users", metavar="NAME", multiple=True, help="Jobs of these users (default: your own).")
 @click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
 @click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as whoever started it has.")
+@log_format_option
 def command(
     hands: str | None,
     projects: tuple[str, ...],
@@ -47,6 +48,7 @@ def command(
     users: tuple[str, ...],
     now: bool,
     with_stdin: bool,
+    log_format: str,
 ) -> int:
     """Run the jobs that `fleetgate submit` left, each in its own process under a lease, as everyone else in the queue.
 
@@ -57,6 +59,7 @@ def command(
     fleetgate worker
     fleetgate worker -n 8 --project blue --models 'anthropic/*'
     """
+    say = log_to_stderr(log_format)
     number = whole_number("-n", hands) if hands is not None else _HANDS
     if not number or number > _MOST:
         raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")

@@ -48,8 +48,12 @@ class BackgroundTasks:
             if core.log.is_shared:
                 try:
                     await core.commits.catch_up_in_thread()
-                except (FleetgateError, LogReplaced):
-                    continue  # the store is in trouble
+                except FleetgateError as error:
+                    core.outage.failed("reads", error)
+                    continue
+                except LogReplaced:
+                    continue
+                core.outage.worked("reads")
             self.run_checks()
 
     def run_checks(self) -> None:
@@ -69,8 +73,8 @@ class BackgroundTasks:
             due = core.replica.due
             if core.requests.has_failed_releases or (due is not None and core.log.now() - due > _OVERDUE_MS):
                 core.commits.put(cmd.Tick())
-        except (FleetgateError, OSError):
-            return  # the store is in trouble: requests get that error; the poll goes on
+        except (FleetgateError, OSError) as error:
+            core.outage.failed("reads", error)  # requests get that error; the poll goes on
 
     async def _upkeep(self) -> None:
         """Snapshots and pruning; and the release of leases in our name that no request here has."""
@@ -98,8 +102,12 @@ class BackgroundTasks:
         due = await read
         try:
             await core.loop.run_in_executor(None, self._write_snapshot, connect, due)
-        except (FleetgateError, LogReplaced, OSError):
-            return  # the store is in trouble, or the log was replaced: next time
+        except LogReplaced:
+            return  # next time
+        except (FleetgateError, OSError) as error:
+            core.outage.failed("upkeep", error)
+        else:
+            core.outage.worked("upkeep")
 
     def _read_due_snapshot(self) -> Stored | None:
         replica = self._core.replica
@@ -123,15 +131,20 @@ class BackgroundTasks:
 
     def _after_upkeep(self, done: asyncio.Future[object]) -> None:
         core = self._core
-        done.exception()  # the store is in trouble, or the log was replaced: next time
+        failed = done.exception()
         if core.closed:
             return
+        if isinstance(failed, FleetgateError | OSError):
+            core.outage.failed("reads", failed)
+        elif failed is None:
+            core.outage.worked("reads")
         try:
             if core.log.is_shared:
                 core.after_commit()  # the thread has read it
             else:
                 core.catch_up()
-        except FleetgateError:
+        except FleetgateError as error:
+            core.outage.failed("reads", error)
             return
         core.requests.release_unknown_leases()
 
@@ -144,26 +157,33 @@ class BackgroundTasks:
                 if core.log.is_shared:
                     await self._exchange_beats()
                 elif not core.commits.busy and core.beats.is_due(core.replica.state):
-                    core.commits.run_in_thread(core.beats.beat, _collect)
-            except (FleetgateError, OSError):
-                continue  # the store is in trouble
+                    core.commits.run_in_thread(core.beats.beat, self._after_beat)
+            except (FleetgateError, OSError) as error:
+                core.outage.failed("beats", error)
 
     async def _exchange_beats(self) -> None:
         """Write our beat and read those of other hosts; on a second connection while the first waits for the lock."""
         core = self._core
         if core.commits.busy:
             await core.read_in_thread(self._exchange_on)
+            core.outage.worked("beats")
             return
         done = asyncio.Event()
-        core.commits.run_in_thread(lambda: self._exchange_on(core.log), lambda future: _collect(future, done))
+
+        def after(future: asyncio.Future[object]) -> None:
+            self._after_beat(future)
+            done.set()
+
+        core.commits.run_in_thread(lambda: self._exchange_on(core.log), after)
         await done.wait()
+
+    def _after_beat(self, future: asyncio.Future[object]) -> None:
+        error = future.exception()  # the next beat is soon
+        if isinstance(error, FleetgateError | OSError):
+            self._core.outage.failed("beats", error)
+        elif error is None:
+            self._core.outage.worked("beats")
 
     def _exchange_on(self, log: Log) -> None:
         engine = self._core.replica.loaded
         self._core.beats.look_up(log, engine.state if engine is not None else None)
-
-
-def _collect(future: asyncio.Future[object], done: asyncio.Event | None = None) -> None:
-    future.exception()  # if it failed: the next beat is soon
-    if done is not None:
-        done.set()

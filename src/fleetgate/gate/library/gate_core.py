@@ -28,6 +28,7 @@ from fleetgate.gate.library.usage_answers import UsageAnswers
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.liveness.host_beats import HostBeats
 from fleetgate.gate.liveness.host_observer import HostObserver, first_look
+from fleetgate.gate.outage_log import OutageLog
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage, UsageCallable
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
@@ -87,6 +88,7 @@ class GateCore:
         self.requests = PendingRequests(self.replica, self.commits, lambda: self.closed)
         self.acquisition = Acquisition(self)
         self.background = BackgroundTasks(self)
+        self.outage = OutageLog()
         self.changed = asyncio.Event()  # set, and replaced, when something was committed
         self.closed = False
         self.loop: asyncio.AbstractEventLoop
@@ -182,6 +184,7 @@ class GateCore:
     def _start_closing(self) -> None:
         waiting = self.requests.give_up_all()
         self.closed = True
+        self.outage.stop()
         for task in self.tasks:
             task.cancel()
         self._usage_answers.cancel()
@@ -235,6 +238,7 @@ class GateCore:
     def catch_up(self) -> None:
         """Read what other processes committed. Not while a thread works on the log."""
         self.replica.catch_up()
+        self.outage.worked("reads")
         self.after_commit()
 
     async def read_log(self, read: Callable[[Log], T]) -> T:
@@ -276,6 +280,7 @@ class GateCore:
                 self.requests.answer_refusal(command, one)
             elif future is not None and not future.done():
                 future.set_result(one)
+        self.outage.worked("commits")
         self.requests.retry_releases()
         self.after_commit()
 
@@ -301,8 +306,8 @@ class GateCore:
             self._known_reloads = replica.reloads
             try:
                 self.requests.compare_with_state()
-            except FleetgateError:
-                pass  # the poll does it again
+            except FleetgateError as error:
+                self.outage.failed("reads", error)  # the poll does it again
         if replica.recovery.wanted and not self.closed:
             self.commits.schedule()
         if self.usage and self.requests.waiting and not self.closed:
@@ -354,8 +359,8 @@ class GateCore:
             return
         try:
             self.catch_up()
-        except FleetgateError:
-            pass  # the poll tries again
+        except FleetgateError as error:
+            self.outage.failed("reads", error)  # the poll tries again
 
     def _send_wake_up(self, wake: Wake) -> None:
         if mailbox.send(wake.address, wake.message) is False:

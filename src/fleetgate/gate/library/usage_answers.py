@@ -42,7 +42,7 @@ class UsageAnswers:
                 count, error = await core.usage.answer(account)
                 self._under_way.discard((kind, pool))
                 await core.commits.post(cmd.AnswerUsage(kind, pool, core.me, count, error))
-        except Exception:
-            return  # the store is in trouble, and waiting requests get that error
+        except Exception as error:
+            core.outage.failed("commits", error)  # waiting requests get that error
         finally:
             self._under_way.discard((kind, pool))

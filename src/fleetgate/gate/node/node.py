@@ -302,5 +302,7 @@ class Node:
                 others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
                 if others or self.serves_anybody():
                     self._core.background.run_checks()
-            except (FleetgateError, OSError):
-                continue  # the store is in trouble: those who ask are told
+            except (FleetgateError, OSError) as error:
+                self._core.outage.failed("node", error)  # requests get that error
+            else:
+                self._core.outage.worked("node")

@@ -6,8 +6,6 @@ import asyncio
 import os
 import resource
 import signal
-import sys
-from time import gmtime, strftime
 
 from fleetgate.config.file import Loaded
 from fleetgate.config.paths import store_url
@@ -16,6 +14,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery
 from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import Listener
+from fleetgate.gate.outage_log import logger
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreError
 from fleetgate.log.store_files import make_folder
@@ -101,6 +100,5 @@ def _allow_many_files() -> None:
 
 
 def say(text: str) -> None:
-    """A line for whoever reads node.log."""
-    sys.stderr.write(f"{strftime('%Y-%m-%dT%H:%M:%SZ', gmtime())} fleetgate {os.getpid()}: {text}\n")
-    sys.stderr.flush()
+    """Write a line to the logger, which `fleetgate node` shows on stderr or in node.log."""
+    logger().info("%s", text)

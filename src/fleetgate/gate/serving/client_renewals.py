@@ -257,13 +257,16 @@ class ClientRenewals:
     # Judging.
 
     async def _sweep_on(self) -> None:
+        outage = self._gate.core.outage
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
                 await self._sweep()
                 await self._take_over()
-            except FleetgateError:
-                continue  # the store is in trouble: judge when it works again
+            except FleetgateError as error:
+                outage.failed("renewals", error)  # no client is judged until the store works again
+            else:
+                outage.worked("renewals")
 
     async def _sweep(self) -> None:
         """Give up what clients left behind."""

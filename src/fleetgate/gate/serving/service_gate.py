@@ -164,8 +164,9 @@ class ServiceGate:
                 await self.core.read_state()
                 if not self.core.commits.busy:
                     break  # else a thread works on the log, and the checks would do nothing
-        except (FleetgateError, OSError):
-            return  # the store is in trouble: requests get that error
+        except (FleetgateError, OSError) as error:
+            self.core.outage.failed("reads", error)  # requests get that error
+            return
         self.core.background.run_checks()
 
     def count_batches(self, count: Callable[[int], None]) -> None:
