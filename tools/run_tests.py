@@ -28,13 +28,13 @@ from pathlib import Path
 from threading import Thread
 
 CORE = ("tests/golden", "tests/unit/test_core_*.py")
-# The tests of each lane, as patterns below tests/; one more lane runs all other tests.
+# The tests of each lane, as patterns below tests/, without those of an earlier lane; a last lane runs all other tests.
 LANES = {
-    "processes": ("processes/test_run*.py", "processes/test_jobs_*.py", "processes/test_[st]*.py"),
-    "hosts": ("processes/*.py",),
-    "service": ("api",),
-    "security": ("security",),
-    "proxy": ("proxy", "library"),
+    "runs": ("processes/test_run_*.py", "processes/test_[st]*.py"),
+    "service": ("api", "processes/test_jobs*.py"),
+    "security": ("security", "library", "processes/test_runner_*.py"),
+    "proxy": ("proxy",),
+    "hosts": ("processes",),
 }
 AFTER_CORE = ("processes/test_[a-i]*.py",)
 # These run on the core as it is installed, compiled where there is a C compiler; all other tests run the sources.

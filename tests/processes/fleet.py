@@ -320,11 +320,12 @@ class Fleet:
 
     def until(self, thing: Callable[[], T], within_s: float = PATIENCE_S, what: str = "") -> T:
         """Look until `thing()` is true, and return it."""
-        deadline = time.monotonic() + within_s
+        began = time.monotonic()
         while not (found := thing()):
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - began
+            if waited_s > within_s:
                 raise AssertionError(f"not within {within_s} s: {what or thing}\n{self.dump()}")
-            time.sleep(0.01)
+            time.sleep(0.01 if waited_s < 1 else 0.03)  # a look costs processor time, which the others need
         return found
 
     def dump(self) -> str:

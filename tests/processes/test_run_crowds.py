@@ -19,7 +19,7 @@ from tests.timed import within
 
 pytestmark = pytest.mark.processes
 
-CROWD = int(os.environ.get("FLEETGATE_TEST_CROWD", "60"))
+CROWD = int(os.environ.get("FLEETGATE_TEST_CROWD", "40"))
 SLOTS = 2
 
 # Waits in the queue for a model call's slot, as a script of Fleetgate's own would, and says when it got it.
