@@ -25,7 +25,7 @@ SLOTS = 2
 # Waits in the queue for a model call's slot, as a script of Fleetgate's own would, and says when it got it.
 CALLER = """
 import sys
-from fleetgate.cli.run.acquire_slot import ask, read_request
+from fleetgate.cli.run.acquire_slot import acquire_slot, read_request
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.run.run_options import RunOptions
 from fleetgate.config.environment import Environment
@@ -36,7 +36,7 @@ from fleetgate.log.clock import boot_ms
 loaded = load_config()
 gate = open_gate(loaded)
 request = read_request(RunOptions(["caller"], model="umans/coder", quiet=True), Environment.read(), loaded, "requests")
-asked = ask(gate, request)
+asked = acquire_slot(gate, request)
 assert isinstance(asked.lease, Lease), asked.lease
 print(boot_ms(), flush=True)
 if sys.argv[1] == "hold":
