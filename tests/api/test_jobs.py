@@ -123,7 +123,7 @@ def test_j4_j5_cancel_retry_and_approve_over_http(fresh: Served):
         answer = fresh.ok("POST", f"/v1/jobs/{runs}/cancel")
         assert answer["ending"] or answer["state"] == "cancelled", "it ends within a moment"
         job = until(fresh, runs, "cancelled")
-        assert job["why"] == "cancelled by HTTP client 127.0.0.1 while it ran"
+        assert job["why"] == "cancelled by HTTP client 127.0.0.1 while it was running"
         fresh.ok("POST", f"/v1/jobs/{waits}/retry")
         until(fresh, waits, "succeeded")
     assert fresh.request("POST", "/v1/jobs/nothere/retry").status == 404

@@ -1,4 +1,4 @@
-"""What a person wants of a job: cancel it, approve it, run it anew, forget it (SPEC J4, J5)."""
+"""What users can do with a job: cancel, approve, retry, clean (rules J4, J5)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _AGAIN_S = 0.05
 
 
 def cancel(gate: DirectGate, ident: str, by: str) -> str:
-    """Cancel a job; what came of it: `cancelled`, or `ending` for one that runs and is being ended."""
+    """Cancel a job. Returns `cancelled`, or `ending` for a running job that is being stopped."""
     until = monotonic() + _BETWEEN_S
     while True:
         try:
             return _cancel(gate, ident, by)
-        except NotFound:  # it has left the queue, and does not run yet: that is soon over
+        except NotFound:  # it has left the queue and is about to start: try again soon
             if ident not in gate.replica.catch_up().leases or monotonic() > until:
                 raise
         sleep(_AGAIN_S)
@@ -49,7 +49,7 @@ def _cancel(gate: DirectGate, ident: str, by: str) -> str:
 
     def rows(decided: list[Decided]) -> list[SideWrite]:
         if decided[0].error is not None:
-            raise decided[0].error  # it was let in, or left, since we looked
+            raise decided[0].error  # it started, or left, in between
         return [job_record.write(ident, job), SideWrite(JOB_ENDS, ident, None)]
 
     gate.decide([cmd.Cancel(ident, by), *commands], durable=True, side=rows)
@@ -57,23 +57,23 @@ def _cancel(gate: DirectGate, ident: str, by: str) -> str:
 
 
 def approve(gate: DirectGate, ident: str, by: str) -> None:
-    """Let a job run that was submitted with --confirm."""
+    """Approve a job that was submitted with --confirm."""
     now = job_store.view(gate, ident).state
     if now not in (state_machine.QUEUED, state_machine.HELD):
-        raise NotNow(f"job {ident} does not wait: it is {now}")
+        raise NotNow(f"job {ident} is not waiting: it is {now}")
     gate.one(cmd.Approve(ident, by), durable=True)
     ring(gate)
 
 
 def retry(gate: DirectGate, ident: str) -> None:
-    """Run a job anew that has ended, with all its retries; it waits in the queue behind those who are there."""
+    """Run a finished job again, with all its retries. It waits at the end of the queue."""
     unattended_ends.see_to_ends(gate)
     job = job_store.view(gate, ident).job
     if job.state not in state_machine.FINAL:
-        raise NotNow(f"job {ident} has not ended: it is {job_store.view(gate, ident).state}")
+        raise NotNow(f"job {ident} has not finished: it is {job_store.view(gate, ident).state}")
     job.state = state_machine.next_state(job.state, "retry")
     job.failures = job.limits = job.losses = 0
-    job.since, job.finished_at, job.why = gate.now(), 0, "run anew"
+    job.since, job.finished_at, job.why = gate.now(), 0, "run again"
     job.exit_code = job.signal = None
     job.outcome = ""
 
@@ -82,18 +82,18 @@ def retry(gate: DirectGate, ident: str) -> None:
         if asked.error is not None:
             raise asked.error
         if ident not in gate.state.tickets:
-            raise NotNow(f"job {ident} cannot run anew now: another has its key or its session")
+            raise NotNow(f"job {ident} cannot run again now: another job has its key or its session")
         job.since = gate.state.tickets[ident].since
         return [job_record.write(ident, job)]
 
     command = job_record.acquire_command(ident, job)
-    command.since = None  # as of a new one
+    command.since = None  # like a new one
     gate.decide([command], durable=True, side=rows)
     ring(gate)
 
 
 def clean(gate: DirectGate, before_ms: int) -> list[str]:
-    """Forget jobs that ended before a moment (wall time), with what they printed."""
+    """Delete jobs that finished before a time (wall time), and their output."""
     unattended_ends.see_to_ends(gate)
     jobs = job_store.every(gate.log)
     old = [ident for ident, job in jobs.items() if job.state in state_machine.FINAL and job.finished_at < before_ms]
@@ -102,7 +102,7 @@ def clean(gate: DirectGate, before_ms: int) -> list[str]:
 
         def rows(_: list[Decided], some: list[str] = some) -> list[SideWrite]:
             kept = {ident for ident in some if ident in gate.state.tickets or ident in gate.state.leases}
-            return [job_record.forget(ident) for ident in some if ident not in kept]  # one may run anew since
+            return [job_record.forget(ident) for ident in some if ident not in kept]  # one may be running again
 
         gate.decide([], side=rows)
     for ident in old:

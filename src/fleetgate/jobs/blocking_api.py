@@ -1,7 +1,7 @@
-"""Jobs for a service: what the commands do, for one that lives on and whose every answer is a shape.
+"""The job commands for a service: a gate that stays open, and JSON shapes as answers.
 
-It has a gate of its own, and blocks: a service calls it in threads. Calls wait for each other, but those for output,
-which only read files.
+Every call blocks, so a service makes them in threads. Calls wait for each other, except those for output, which only
+read files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BlockingJobs:
         return self._opened
 
     def use(self, loaded: Loaded) -> None:
-        """Go by a config file that was read anew."""
+        """Use the settings of a config file that was read again."""
         with self._lock:
             self._loaded = loaded
             self._close()

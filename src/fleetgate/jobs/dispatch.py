@@ -1,7 +1,7 @@
-"""Start what fits now, and tell of the rest why it does not (SPEC J6).
+"""Start the candidates that fit now, and report why the others do not (rule J6).
 
-Each candidate is asked for as a request that will not wait. What fits is a job from then on, run by a hand of its own
-that stays with it until it has ended; what does not is deferred, at no cost, to be offered again next time.
+Each candidate is an acquire request that does not wait. One that fits becomes a job, run by a worker process of its own
+until it has finished. One that does not fit is deferred at no cost; offer it again next time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fleetgate.log.protocol import SideWrite
 
 
 class DispatchAnswer(Struct, omit_defaults=True):
-    """What became of a candidate: started with a model, deferred for a reason, or wrong."""
+    """The result for one candidate: started with a model, deferred for a reason, or invalid."""
 
     id: str = ""
     model: str = ""
@@ -41,7 +41,7 @@ class DispatchAnswer(Struct, omit_defaults=True):
 
 
 def rehearse(gate: DirectGate, specs: list[JobSpec]) -> list[DispatchAnswer]:
-    """What would become of each candidate, in order. Starts nothing, and writes nothing down."""
+    """The result for each candidate, in order, without starting or recording anything."""
     now = gate.now()
     engine = Engine(State.restore(gate.read().export()))
     for command in gate.observations():
@@ -60,7 +60,7 @@ def start(open_gate: OpenGate, spec: JobSpec, by: str) -> DispatchAnswer:
             wants = Wants(only=new_id())
             start_hand(open_gate, wants, None, None, lambda hand: _first(hand, wants.only, spec, by, write_fd))
         finally:
-            os._exit(0)  # the hand is nobody's child
+            os._exit(0)  # so the worker process has no parent that waits for it
     os.close(write_fd)
     os.waitpid(pid, 0)
     with os.fdopen(read_fd, "rb") as file:

@@ -1,4 +1,4 @@
-"""A job as it is now in the shape that programs are told it in (present/json/jobs.py)."""
+"""A job as it is now, as JSON (present/json/jobs.py)."""
 
 from __future__ import annotations
 

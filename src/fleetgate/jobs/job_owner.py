@@ -1,9 +1,10 @@
-"""Whose a job is, by user, and how that is proved.
+"""The user that a job belongs to, and the proof of it.
 
-A worker runs only jobs of the users it was told, by default its own. In a state folder that only one user can write to,
-all rows are that user's. In one that several can write to, a row proves nothing: any of them can write any row. There
-the submitter keeps the job's specification in a file that only the submitter can read and write (sealed.py), and the
-kernel says who that is. On PostgreSQL there is no such proof: who can write to the database decides what workers run.
+A worker runs only jobs of the users it was given, by default its own. In a state folder that only one user can write
+to, all rows belong to that user. Where several users can write, a row proves nothing: any of them can write any row.
+There the submitter keeps the job's specification in a file that only the submitter can read and write
+(sealed_files.py), and the kernel knows its owner. PostgreSQL has no such proof: everyone who can write to the database
+decides what workers run.
 """
 
 from __future__ import annotations

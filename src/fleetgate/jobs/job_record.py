@@ -1,7 +1,7 @@
-"""What is kept of a job, beside the log. Fields are only ever added, with defaults: old rows stay readable.
+"""The row of a job, beside the log. Fields are only ever added, with defaults: old rows stay readable.
 
-No environment is kept but what `--env` names: the rest is the worker's, with its keys. Times are wall time in ms,
-except where it says otherwise.
+Only the environment that `--env` names is kept: the rest, with its keys, is the worker's. Times are wall time in ms,
+unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetgate.log.protocol import SideWrite
 from fleetgate.signals.redaction import readable, shown_command
 
 JOBS = "jobs"
-WISHES = "job_wishes"  # what somebody wants of a job that runs, until its worker has seen it
+WISHES = "job_wishes"  # requests for running jobs, until their worker has seen them
 
 RETRIES = 3
 
@@ -121,8 +121,8 @@ class Job(Struct, omit_defaults=True):
     exit_code: int | None = None
     signal: int | None = None
     outcome: str = ""
-    why: str = ""  # what became of it, in one sentence
-    sealed: bool = False  # what is run is in a file of its submitter (sealed.py), and `spec` is only to be shown
+    why: str = ""  # the result, in one sentence
+    sealed: bool = False  # the command is in a file of its submitter (sealed_files.py); `spec` is only for display
 
     @property
     def title(self) -> str:
@@ -130,7 +130,7 @@ class Job(Struct, omit_defaults=True):
 
 
 class JobRequest(Struct):
-    """What somebody wants of a job that runs."""
+    """A request for a running job."""
 
     what: str  # cancel
     by: str = ""
@@ -178,7 +178,7 @@ def forget(ident: str) -> SideWrite:
 
 
 def read(ident: str, value: bytes) -> Job:
-    """A row; an error that names it where it cannot be read."""
+    """Decode a row. Raises FleetgateError with the job's id if it cannot be read."""
     try:
         return msgspec.json.decode(value, type=Job)
     except msgspec.MsgspecError as error:

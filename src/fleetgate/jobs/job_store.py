@@ -1,4 +1,4 @@
-"""The rows of jobs, and a job as it is now: its row, its ticket or lease, and an end that nobody has seen to yet."""
+"""Jobs as they are now: rows, tickets and leases together, and ends that were not handled yet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JobView(Struct):
     reason: Reason | None = None
     estimate_ms: tuple[int, int] | None = None
     child: str = ""  # the process that runs it
-    ending: bool = False  # somebody has cancelled it while it runs
+    ending: bool = False  # it was cancelled while it was running
     of: int = 0  # how many have a position for `pool`
     pool: str = ""
 
@@ -60,7 +60,7 @@ def every(log: Log) -> dict[str, Job]:
 
 
 def ends(log: Log) -> dict[str, LeftAs]:
-    """Ends that came when no worker was by, and that nobody has seen to."""
+    """Ends of jobs without a worker that were not handled yet."""
     return {ident: _decode_end(value) for ident, value in log.side_items(JOB_ENDS)}
 
 
@@ -122,7 +122,7 @@ class _BriefSpec(Struct):
 
 
 class _Brief(Struct):
-    """Of a row, what it is listed by: there may be a hundred thousand, of which one page is told."""
+    """The part of a row that listings need: there may be a hundred thousand rows, and one page is shown."""
 
     spec: _BriefSpec
     state: str
@@ -165,7 +165,7 @@ def listing(gate: DirectGate, wanted: JobSelection, offset: int = 0, limit: int 
         elif now in state_machine.FINAL:
             ended.append((-(row.finished_at or row.submitted_at), ident))
         else:
-            adrift.append(ident)  # it will be in the queue as soon as somebody sees to its end
+            adrift.append(ident)  # it returns to the queue when its end is handled
 
     def is_listed(ticket: Ticket) -> bool:
         if not every_one:

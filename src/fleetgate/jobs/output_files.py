@@ -1,14 +1,14 @@
-"""What a job printed: one series of files for each job, over all its attempts, in the state folder.
+"""The output of a job: one series of files for each job, over all its attempts, in the state folder.
 
-Each line of a file is `<wall time in ms> <mark><text>`. The mark tells what it is: `o` stdout, `e` stderr, `h` a note
-of ours; a capital letter means that the job's own line goes on in the next record of the same stream (it printed no
-newline yet). So what was printed can be put together again byte for byte, whatever bytes they were.
+Each line of a file is `<wall time in ms> <mark><text>`. The mark is `o` for stdout, `e` for stderr, `h` for a note from
+Fleetgate; a capital letter means that the job's own line continues in the next record of the same stream (it printed no
+newline yet). So the output can be put together again byte for byte, whatever bytes it has.
 
-A file that is full becomes `.1`, `.1` becomes `.2`, and the oldest is dropped: a job that prints without end fills no
-disk. Writing never raises: a disk that is full costs output, not the job.
+A full file becomes `.1`, `.1` becomes `.2`, and the oldest is dropped: a job that prints without end does not fill the
+disk. Writing never raises: a full disk costs output, not the job.
 
 Each file begins with its number (mark `f`), one more than that of the file before it. So a place in the output is a
-number and an offset, `3-8192`, and stays the same however often the files were renamed since.
+number and an offset, `3-8192`, and stays valid when files are renamed.
 """
 
 from __future__ import annotations

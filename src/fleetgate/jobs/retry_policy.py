@@ -1,6 +1,6 @@
-"""What a job's end means (SPEC J3): done, back in the queue at no cost, tried again after a pause, or failed.
+"""The meaning of a job's end (rule J3): done, back in the queue at no cost, retried after a pause, or failed.
 
-Pure: what happened goes in, the edge that the job follows comes out.
+Pure: the end of an attempt goes in, the edge that the job follows comes out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AttemptEnd(NamedTuple):
 def verdict(job: Job, ended: AttemptEnd, chance: float) -> JobVerdict:
     """What is to become of a job. `chance` is from 0 to 1, for the jitter."""
     if ended.ended_because == CANCEL:
-        return JobVerdict("cancel", f"cancelled by {ended.by or 'somebody'} while it ran")
+        return JobVerdict("cancel", f"cancelled by {ended.by or 'a user'} while it was running")
     if ended.ended_because == HAND_BACK:
         return JobVerdict("hand_back", "its worker was stopped")
     if ended.outcome == OK:

@@ -25,7 +25,7 @@ _LARGEST = 16 << 20
 
 
 class OwnerUnproven(FleetgateError):
-    """A job that must not be run: whose it is cannot be proved."""
+    """A job that must not be run: its owner cannot be proved."""
 
 
 class Sealed(Struct):
@@ -36,7 +36,7 @@ class Sealed(Struct):
 
 
 def seal(folder: str, ident: str, job: Job) -> Job:
-    """Write the specification of a new job to a file of its own; the row that goes with it."""
+    """Write the specification of a new job to a file of its own. Returns the row that goes with it."""
     place = f"{folder}/jobs"
     make_inner_folder(place)
     fd = os.open(_path(folder, ident), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,6 +1,6 @@
-"""A job's specification, from the options of `submit`, a line of a batch, a candidate of `dispatch` or a body of HTTP.
+"""The parser of job specifications: options of `submit`, lines of a batch, candidates of `dispatch`, bodies over HTTP.
 
-All say the same things by the same names and are checked by the same rules.
+All use the same names and follow the same rules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_LINE = 1 << 20
 class SpecParser:
     """What a specification is read with: where we are, and what the environment and the config file say.
 
-    `here` is where a job runs that says nothing of it: the current folder, unless somebody else's is meant.
+    `here` is the folder of a job that names none: the current folder, unless the job is for another user.
     """
 
     def __init__(self, host: str, loaded: Loaded | None, here: str = "") -> None:

@@ -1,6 +1,7 @@
 """The states of a job and every edge between them. docs/jobs.md draws this table; a test compares the two.
 
-A job is in exactly one state. Final states are left only by `retry`, which a person asks for.
+A job is in exactly one state. `follow` is the one place where it changes. Final states are left only by `retry`, which
+a person asks for.
 """
 
 from __future__ import annotations

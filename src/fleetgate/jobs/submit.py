@@ -1,6 +1,6 @@
-"""From specifications to places in the queue (SPEC J1, A10). Many are submitted in one transaction, all or none.
+"""Submission of jobs: from specifications to places in the queue (rules J1, A10), many in one transaction, all or none.
 
-The commit is on disk before anybody is told an id.
+The commit is on disk before an id is returned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TAKEN_UP_S = 0.3
 
 
 class SubmissionRefused(FleetgateError):
-    """A job that cannot be submitted now: its key or its session is somebody else's."""
+    """A job that cannot be submitted now: another request has its key or its session."""
 
     exit_code = 75
 
@@ -45,7 +45,7 @@ class Submitted(Struct):
 
 
 def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: int | None = None) -> list[Submitted]:
-    """Put jobs in the queue, all or none. Raises what is wrong with the first that cannot be."""
+    """Put jobs in the queue, all or none. Raises the error of the first that is refused."""
     unattended_ends.see_to_ends(gate)
     began = gate.now() if since is None else since
     named = [name_owner(spec, gate.folder, shared_log=gate.log.is_shared) for spec in specs]
@@ -78,7 +78,7 @@ def submit(gate: DirectGate, specs: Sequence[JobSpec], *, by: str = "", since: i
         kept = {one.id for one in submitted}
         for command, job in zip(asked, jobs, strict=True):
             if job.sealed and command.id not in kept:
-                remove(gate.folder, command.id)  # it was refused, or is there already
+                remove(gate.folder, command.id)  # it was refused, or exists already
     ring(gate)
     return submitted
 
@@ -94,12 +94,12 @@ def _with_key(gate: DirectGate, job: Job, reason: Reason) -> str:
 
 
 def ring(gate: DirectGate) -> int:
-    """Tell the hands on this machine that there is a job; how many were there. A hint: they also look by themselves."""
+    """Wake the worker processes of this machine for a new job. Returns how many there are; they also poll."""
     return sum(mailbox.send(address, b"job") is True for address in mailbox.hands(gate.folder))
 
 
 def taken_up(gate: DirectGate, ident: str, most_s: float = TAKEN_UP_S) -> None:
-    """If hands are there, wait a moment for one to take a job up: who asks at once would be told that nobody is."""
+    """Wait a moment for a worker to pick the job up, if there is one, so that `status` does not report none."""
     until = monotonic() + most_s
     while mailbox.hands(gate.folder) and monotonic() < until:
         ticket = gate.replica.catch_up().tickets.get(ident)

@@ -1,8 +1,8 @@
-"""Ends of jobs that came when no worker was by: a ticket expired, a worker died, somebody took a slot back.
+"""Ends of jobs without a worker: a ticket expired, a worker died, a slot was taken back.
 
-Whoever decided that may know nothing of jobs; it left a row in the same transaction (gate/replica/replica.py). Every
-command that has to do with jobs, and every worker once a second, sees to such rows: each exactly once, in one
-transaction with what follows from it.
+The process that decided that may know nothing about jobs; it left a row in the same transaction
+(gate/replica/replica.py). Every job command, and every worker once a second, handles these rows: each exactly once,
+in one transaction with what follows from it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from fleetgate.log.protocol import SideWrite
 _AT_ONCE = 200
 
 
-class _SeenTo(Exception):
-    """Somebody else was quicker."""
+class _HandledElsewhere(Exception):
+    """Another process has handled it."""
 
 
 def see_to_ends(gate: DirectGate) -> int:
-    """Give every job its due that ended when nobody was by; how many there were."""
+    """Handle every end of a job without a worker. Returns how many there were."""
     seen = 0
     while found := list(job_store.ends(gate.log).items())[:_AT_ONCE]:
         for ident, end in found:
             try:
                 _see_to(gate, ident, end)
                 seen += 1
-            except _SeenTo:
+            except _HandledElsewhere:
                 continue
     return seen
 
@@ -45,13 +45,13 @@ def _see_to(gate: DirectGate, ident: str, end: LeftAs) -> None:
     commands: list[cmd.Command] = []
     if job is not None and job.state not in state_machine.FINAL:
         wish = job_store.wish(log, ident)
-        verdict = _verdict(job, end, cancelled_by="" if wish is None else wish.by or "somebody")
+        verdict = _verdict(job, end, cancelled_by="" if wish is None else wish.by or "a user")
         commands = state_machine.follow(ident, job, verdict, gate.now())
         over.append(job_record.write(ident, job))
 
     def rows(_: list[Decided]) -> list[SideWrite]:
         if (log.side_value(JOB_ENDS, ident), log.side_value(job_record.JOBS, ident)) != before:
-            raise _SeenTo
+            raise _HandledElsewhere
         return over
 
     if before[0] is not None:
@@ -64,7 +64,7 @@ def _verdict(job: Job, end: LeftAs, cancelled_by: str) -> JobVerdict:
     if isinstance(end, ev.Cancelled):
         return JobVerdict("cancel", job_store.why_left(end))
     if cancelled_by:
-        return JobVerdict("cancel", f"cancelled by {cancelled_by} while it ran")
+        return JobVerdict("cancel", f"cancelled by {cancelled_by} while it was running")
     if end.cause == "forced":
-        return JobVerdict("fail", f"its slot was taken back by {end.by or 'somebody'}")
+        return JobVerdict("fail", f"its slot was taken back by {end.by or 'a user'}")
     return retry_policy.lost(job)

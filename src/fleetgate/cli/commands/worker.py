@@ -15,7 +15,7 @@ from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.job_owner import uid_of
-from fleetgate.jobs.worker.worker import Worker, WorkerFolder
+from fleetgate.jobs.worker.worker import Worker, SideProcess
 from fleetgate.jobs.worker.worker_process import Wants
 from fleetgate.log.protocol import Position
 from fleetgate.notify.config_watch import NotifyFile
@@ -83,7 +83,7 @@ def command(
         worker = os.getppid()
         Notifier(opened(), say, file.targets).run(until=lambda: os.getppid() != worker, begins=begins)
 
-    beside = WorkerFolder(tell, lambda: bool(file.targets()))
+    beside = SideProcess(tell, lambda: bool(file.targets()))
     on_hands = _tell_hands if with_stdin else None
     return Worker(opened, number, wants, say, now=now, beside=beside, ends_with=ends_with, on_hands=on_hands).run()
 

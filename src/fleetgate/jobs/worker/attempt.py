@@ -1,8 +1,8 @@
-"""One attempt of a job under its lease: start it, stay with it, judge its end, and say what follows from it.
+"""One attempt of a job under its lease: its start, its supervision, the verdict on its end, and what follows from it.
 
-The same runner as `fleetgate run`: the child waits until its pid is committed, together with the row that says that the
-job runs. Its end, and what becomes of the job, are one transaction too. If the lease was taken from us meanwhile,
-nothing is written: somebody else decides about the job then. If it is the log that lost it
+The runner is that of `fleetgate run`: the child waits until its pid is committed, together with the row that makes the
+job `running`. The end of the attempt and the job's next state are one transaction too. If another process has taken the
+lease meanwhile, nothing is written: that process decides about the job. If the log itself lost the lease
 (gate/replica/lost_log_recovery.py), it is claimed again, with the row.
 """
 
@@ -46,11 +46,11 @@ _USAGE = 64
 
 
 class NotOurs(Exception):
-    """The lease is somebody else's by now, or nobody's."""
+    """The lease belongs to another process now, or is gone."""
 
 
 class Wishes(EarlyStop):
-    """Ends a job early: as runner/early_stop.py says of known agents, and when somebody wishes it."""
+    """Stops a job early: when its agent hangs (runner/early_stop.py), and when a user or the worker requests it."""
 
     __slots__ = ("wish",)
 
@@ -73,7 +73,7 @@ class Wishes(EarlyStop):
 
 
 class Attempt:
-    """One attempt. `say` is how the worker's owner is told."""
+    """One attempt. `say` prints a line for the user of the worker."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Attempt:
         owners: Owners | None = None,
     ) -> None:
         self.id = lease.id
-        self.by = ""  # who wished its end
+        self.by = ""  # the user who requested its end
         self._gate = gate
         self._lease = lease
         self._job = job
         self._owners = owners or Owners((), gate.folder, shared_log=gate.log.is_shared)
-        self.spec = job.spec  # what is run, once that is known to be its owner's
+        self.spec = job.spec  # replaced by the owner's own, once that is proved
         self._say = say
         self._spare = spare
         self._ticks = 0
@@ -104,7 +104,7 @@ class Attempt:
             self._wishes.wish, self.by = what, by
 
     def look_for_wishes(self) -> None:
-        """Whether somebody has cancelled it, or has taken its slot back."""
+        """Look whether the job was cancelled, or its slot taken back."""
         try:
             found = job_store.wish(self._gate.log, self.id)
             self._gate.replica.catch_up()
@@ -119,18 +119,18 @@ class Attempt:
             self.wish(found.what, found.by)
 
     def _say_again(self) -> None:
-        """The log was loaded anew, and may have lost that the job runs: then its lease was just claimed again."""
+        """Claim the lease again with the row: the log was reloaded, and may have lost both."""
 
         def rows(decided: list[Decided]) -> list[SideWrite]:
             if decided[0].error is not None:
-                return []  # it is not ours any more
+                return []  # it is no longer ours
             return [SideWrite(JOB_ENDS, self.id, None), job_record.write(self.id, self._job)]
 
         self._gate.decide([cmd.Claim(self.id, self._lease.child, self._gate.me)], side=rows)
         self._reloads = self._gate.replica.reloads
 
     def run(self, fd: int | None, on_readable: Callable[[], None]) -> None:
-        """The whole of it. `fd` is where wishes may come from, `on_readable` reads them. Raises NotOurs."""
+        """The whole attempt. Requests arrive at `fd`, and `on_readable` reads them. Raises NotOurs."""
         try:
             self._run(fd, on_readable)
         finally:
@@ -173,15 +173,15 @@ class Attempt:
         )
 
     def _proved_spec(self) -> JobSpec:
-        """The job's own specification. Also the model is checked, which becomes part of the command."""
+        """The job's specification, proved. The model is checked too, since it becomes part of the command."""
         spec = unseal(self._gate.folder, self.id, self._job, self._owners)
         model = self._lease.model
         if self._job.sealed and model not in (spec.models or ("",)):
-            raise OwnerUnproven(f"{model} is none of the models that it was submitted with: submit it again")
+            raise OwnerUnproven(f"it was not submitted with the model {model}: submit it again")
         return spec
 
     def _command(self) -> list[str] | None:
-        """What is run, with the model of the slot; None where that cannot be, which was then written down."""
+        """The command with the model of the slot; None if there is none, which is then recorded."""
         spec, model = self.spec, self._lease.model
         command = filled_in(spec.words_to_run(), model)
         if not model:
@@ -198,7 +198,7 @@ class Attempt:
         return command
 
     def _started(self, command: list[str]) -> Child | None:
-        """The child, running, with its row and its lease; None when it cannot be run, which was then written down."""
+        """The running child, with its row and its lease; None if it cannot be run, which is then recorded."""
         gate, lease, job = self._gate, self._lease, self._job
         env = environment_for(lease, self.spec.variables_to_set())
         env |= {"FLEETGATE_JOB": lease.id, "FLEETGATE_ATTEMPT": str(job.attempt + 1)}
@@ -227,7 +227,7 @@ class Attempt:
         return child
 
     def _child(self, command: list[str], env: dict[str, str]) -> Child:
-        """One that waits: the spare, if it is still there."""
+        """A child that waits for its command: the spare one, if it is still alive."""
         spare = self._spare
         if spare is None or not spare.lives():
             return Child.prepare(command, env, own_group=True, taps=TAPS)
@@ -239,7 +239,7 @@ class Attempt:
         return spare
 
     def _begin(self, child: str) -> None:
-        """Write down that it runs from now on, and as whom."""
+        """Record that the attempt is running, and in which process."""
         gate, job = self._gate, self._job
         job.state = state_machine.next_state(state_machine.QUEUED, "start")
         job.attempt += 1
@@ -283,7 +283,7 @@ class Attempt:
             self.wish(HAND_BACK)  # cut off from the store: another host runs it again
 
     def settle(self, release: cmd.Release, ended: AttemptEnd, side: list[SideWrite]) -> None:
-        """The attempt is over: give the slot back, and move the job along, in one transaction."""
+        """Release the slot and move the job to its next state, in one transaction."""
         gate, job = self._gate, self._job
         job.finished_at = time_ns() // 1_000_000
         job.exit_code, job.signal, job.outcome = ended.exit_code, ended.signal, ended.outcome
@@ -303,7 +303,7 @@ class Attempt:
 
 
 class _JobRun(AgentRun):
-    """Watches a job's agent; its slot is given back together with what becomes of the job."""
+    """The agent of a job. Its slot is released together with the job's next state."""
 
     def __init__(
         self, attempt: Attempt, command: list[str], session: SessionResume | None, credential: HeldCredential

@@ -1,11 +1,11 @@
-"""A worker: as many hands as it was given, and somebody who looks after them.
+"""A worker: the processes that run jobs, and the loop that supervises them.
 
-Each hand is a process of its own, as the runner stays with one child at a time and a killed hand must take nothing
-with it but its own job. The worker itself runs nothing: it starts hands anew that died, ends agents whose hand was
-killed, sees to jobs that ended when nobody was by, and forgets old ones.
+Each worker process runs one job at a time, so a process that is killed takes only its own job with it. The worker
+itself runs nothing: it restarts processes that died, ends agents whose process was killed, handles ends of jobs
+without a worker, and deletes old jobs.
 
-Stopping: the first SIGTERM or SIGINT lets the hands finish what they run; a second one, or `--now`, makes them hand
-their jobs back. If the worker itself is killed, its hands finish what they run and leave.
+Stopping: the first SIGTERM or SIGINT lets running jobs finish; a second one, or `--now`, requeues them. If the worker
+itself is killed, its processes finish their jobs and leave.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ OpenGate = Callable[[], DirectGate]
 Say = Callable[[str], None]
 
 
-class WorkerFolder(NamedTuple):
-    """Something else to be done in a process of its own, as long as the worker lives and it is wanted.
+class SideProcess(NamedTuple):
+    """Other work in a process of its own, while the worker lives and wants it.
 
-    `run` is the whole life of that process; it is told where the log was when the worker started, if it starts with it.
+    `run` is the whole life of that process. If it starts with the worker, it gets the log's position at that time.
     """
 
     run: Callable[[Position | None], None]
@@ -53,10 +53,10 @@ class WorkerFolder(NamedTuple):
 
 
 class Worker:
-    """`fleetgate worker`. With `now`, it hands jobs back when it is told to stop.
+    """`fleetgate worker`. With `now`, it requeues running jobs when it stops.
 
-    `ends_with` is a file whose end tells it to stop; -1: none does. `on_hands` is told how many hands there are, when
-    that changes.
+    It stops when `ends_with`, a file, ends (-1: no file). `on_hands` is called with the number of processes when that
+    changes.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Worker:
         say: Say,
         *,
         now: bool = False,
-        beside: WorkerFolder | None = None,
+        beside: SideProcess | None = None,
         ends_with: int = -1,
         on_hands: Callable[[int], None] | None = None,
     ) -> None:
@@ -88,10 +88,10 @@ class Worker:
         self._told_at = 0.0
         self._started_at = 0.0
         self._moved = False  # the gate was, to another store
-        self._termed: dict[int, float] = {}  # orphans that were told to end, and when
+        self._termed: dict[int, float] = {}  # orphans that got SIGTERM, and when
 
     def run(self) -> int:
-        """Until it is told to stop, and all hands have left."""
+        """Run until a signal stops it and all worker processes have left."""
         self._life = os.pipe()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -144,10 +144,10 @@ class Worker:
                 self._rest(wake_fd)
 
     def _end_with(self, moved: StoreMoved) -> None:
-        """There is nothing left to do here: whoever started us must say where the gate is now."""
+        """Stop: the user must start the worker again with the new store."""
         if not self._moved:
             self._moved = True
-            self._say(f"{moved}, and start the worker anew")
+            self._say(f"{moved}, and start the worker again")
             self._signals += 1
 
     def _rest(self, wake_fd: int) -> None:
@@ -229,12 +229,12 @@ class Worker:
     def _look_after(self, gate: DirectGate) -> None:
         if gate.turns.take():
             gate.run_checks()
-        gate.act_if_overdue()  # the hands may all be busy
+        gate.act_if_overdue()  # all worker processes may be busy
         self._end_orphans(gate)
         unattended_ends.see_to_ends(gate)
 
     def _end_orphans(self, gate: DirectGate) -> None:
-        """Agents whose hand was killed: nobody reads what they print or will know how they end."""
+        """End agents whose worker process was killed: their output and their end would be lost."""
         orphans = set()
         shared = bool(gate.folder) and only_writer(gate.folder) is None
         for lease in gate.replica.catch_up().leases.values():
@@ -246,7 +246,7 @@ class Worker:
             ):
                 continue
             if shared and not process_identity.has_variable(pid, f"FLEETGATE_JOB={lease.id}"):
-                continue  # the log can say what it likes: only a job's own process is ended
+                continue  # whatever the log contains, only a job's own process is ended
             orphans.add(pid)
             told_at = self._termed.setdefault(pid, monotonic())
             _signal_group(pid, signal.SIGKILL if monotonic() - told_at > _ORPHAN_S else signal.SIGTERM)
@@ -270,7 +270,7 @@ def start_hand(
     code = 70
     tell = say or _unheard
     try:
-        os.setsid()  # a Ctrl-C at the worker's terminal is not for its agents
+        os.setsid()  # so that Ctrl-C at the worker's terminal does not reach its agents
         if life is not None:
             os.close(life[1])
         signal.set_wakeup_fd(-1)
@@ -295,7 +295,7 @@ def start_hand(
 
 
 def start_beside(beside: Callable[[], None], say: Say, life_fd: int) -> int:
-    """Fork a process that does something else as long as the worker lives; its pid."""
+    """Fork a process for other work while the worker lives. Returns its pid."""
     worker = os.getpid()
     pid = os.fork()
     if pid:
@@ -317,7 +317,7 @@ def start_beside(beside: Callable[[], None], say: Say, life_fd: int) -> int:
 
 
 def _own_files(say: Say | None) -> Say:
-    """Nothing of the worker's files is the agents': what they print is read, and goes to files of its own."""
+    """Detach the worker's files: agents get none of them, and their output goes to files of its own."""
     errors = -1 if say is None else os.dup(2)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -337,7 +337,7 @@ def _own_files(say: Say | None) -> Say:
 
 
 def _unheard(text: str) -> None:
-    """Nobody is there to be told."""
+    """No output."""
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -356,4 +356,4 @@ def _drain(fd: int) -> None:
 
 
 def _nothing(number: int, frame: object) -> None:
-    """SIGCHLD is to wake us, and no more."""
+    """SIGCHLD only wakes the loop."""

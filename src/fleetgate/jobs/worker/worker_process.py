@@ -1,8 +1,8 @@
-"""One hand of a worker: offers to run jobs, waits until one is let in, runs it, and so on (SPEC J2).
+"""One process of a worker: it offers to run jobs, waits until one is admitted, runs it, and repeats (rule J2).
 
-A hand offers for the first job of each kind at once, as any of them may be let in first; when one is, the other offers
-are withdrawn, and a second grant that came in the same instant goes back to its place. While it runs a job it offers
-nothing. So a job asks for a slot only when somebody is there to run it.
+It offers for the first job of each kind at once, as any of them may be admitted first. When one is, the other offers
+are withdrawn, and a second grant of the same instant returns to its place. While it runs a job it offers nothing. So a
+job asks for a slot only when a process is ready to run it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WorkerProcess:
         self._life = life
         self._say = say
         self._attempt: Attempt | None = None
-        self._spare: Child | None = None  # forked while nobody waited
+        self._spare: Child | None = None  # forked while there was nothing to do
         self._mailbox = _mailbox(gate.folder)
         gate.replica.address = "" if self._mailbox is None else self._mailbox.address
         self._alarm: float | None = None
@@ -73,7 +73,7 @@ class WorkerProcess:
     # Waiting for a job.
 
     def work(self) -> None:
-        """Until the worker stops, or the one job that is wanted has ended."""
+        """Run jobs until the worker stops, or the one wanted job has finished."""
         while not self.finishing:
             try:
                 lease = self.next_lease()
@@ -92,14 +92,14 @@ class WorkerProcess:
         try:
             self._withdraw()
         except (FleetgateError, LogReplaced):
-            pass  # what is left goes with us
+            pass  # they end with this process
         if self._mailbox is not None:
             self._mailbox.close()
         if self._spare is not None and self._spare.lives():
             self._spare.abandon()
 
     def next_lease(self) -> Lease | None:
-        """The next job to run, let in and ours; None when the worker stops, or a moment has passed in vain."""
+        """The lease of the next job; None when the worker stops, or none was admitted in time."""
         gate = self.gate
         self._read_mail()
         self._look_for_the_worker()
@@ -116,20 +116,20 @@ class WorkerProcess:
         return None
 
     def _get_ready(self) -> None:
-        """Nobody waits for us: have a child at hand for when somebody does."""
+        """Fork a spare child while there is nothing else to do."""
         if self._spare is None or not self._spare.lives():
             self._spare = None
             try:
                 self._spare = Child.spare(own_group=True, taps=TAPS)
             except CannotRun:
-                pass  # the attempt says so, if it is still true then
+                pass  # the attempt reports it, if it still fails then
 
     def _granted(self, state: State) -> Lease | None:
         mine = [lease for lease in state.leases.values() if lease.ticket.job and lease.ticket.holder == self.gate.me]
         return min(mine, key=lambda lease: lease.granted_seq, default=None)
 
     def _offer(self, state: State) -> Lease | None:
-        """Offer for the first of each kind; the first that is let in."""
+        """Offer for the first job of each kind. Returns the first that is admitted."""
         gate = self.gate
         if gate.host in state.draining:
             return None
@@ -163,7 +163,7 @@ class WorkerProcess:
         return ticket is not None and ticket.holder == self.gate.me
 
     def _withdraw(self, but: str = "") -> None:
-        """Offer for nothing any more; whatever else was let in meanwhile goes back to its place."""
+        """Withdraw all offers; any other job that was admitted meanwhile returns to its place."""
         gate = self.gate
         state = gate.replica.catch_up()
         leases = [lease.id for lease in state.leases.values() if lease.ticket.job and lease.ticket.holder == gate.me]
@@ -181,7 +181,7 @@ class WorkerProcess:
     # Time and mail.
 
     def _rest(self, longest_s: float) -> None:
-        """Until somebody tells us something, or it is time to look."""
+        """Wait for a message, or until it is time to look."""
         until = monotonic() + longest_s
         if self._alarm is not None:
             until = min(until, self._alarm)
@@ -193,7 +193,7 @@ class WorkerProcess:
         select.select(fds, [], [], max(until - monotonic(), 0))
 
     def _look_for_the_worker(self) -> None:
-        """One that is gone, or stops, has closed its end: also those who have no mailbox hear of it."""
+        """Whether the worker has closed its end of the pipe: it stops, or is gone. Works without a mailbox."""
         if self._life >= 0 and select.select([self._life], [], [], 0)[0]:
             self.finishing = True
 
@@ -211,7 +211,7 @@ class WorkerProcess:
                 self._attempt.look_for_wishes()
 
     def _see_to_deadlines(self) -> None:
-        """As everyone who waits in the queue does: act on a deadline, look around, now and then."""
+        """Act on deadlines and look for dead holders now and then, like every waiting process."""
         now, gate = monotonic(), self.gate
         if self._alarm is not None and now >= self._alarm:
             self._alarm = None
@@ -230,7 +230,7 @@ class WorkerProcess:
         """Run the job of a lease that is ours, to the end of this attempt."""
         gate = self.gate
         job = job_store.find(gate.log, lease.id)
-        if job is None:  # its row is gone: nobody knows what to run
+        if job is None:  # its row is gone, and with it the command
             gate.decide([cmd.Release(lease.id, "local_error", evidence="no such job", holder=gate.me)])
             return
         spare, self._spare = self._spare, None
@@ -238,7 +238,7 @@ class WorkerProcess:
         try:
             self._attempt.run(None if self._mailbox is None else self._mailbox.fileno(), self._read_mail)
         except NotOurs:
-            self._say(f"job {lease.id} is not ours any more")
+            self._say(f"job {lease.id} is no longer ours")
         finally:
             self._attempt = None
             if spare is not None:
@@ -247,7 +247,7 @@ class WorkerProcess:
 
 
 def _mailbox(folder: str) -> mailbox.Mailbox | None:
-    """Where to be told; without one the poll must do."""
+    """A mailbox for messages; without one, polling must do."""
     try:
         place = f"{mailbox.runtime_folder(folder)}/{mailbox.HANDS}"
         try:
