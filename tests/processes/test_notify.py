@@ -102,7 +102,7 @@ def test_t1_a_flaky_webhook_gets_every_message_once_and_in_order(fleet: Fleet, h
     assert "nightly" in hook.got[0]["text"]
     assert hook.got[0]["detail"]["exit_code"] == 3
     assert "hook-secret" not in teller.err
-    assert "answered 500 (tried again)" in teller.err
+    assert "answered 500 (will retry)" in teller.err
 
 
 def test_t1_what_happens_while_nobody_tells_is_told_later_and_nothing_twice(fleet: Fleet, hook: Hook):

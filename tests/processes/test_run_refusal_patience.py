@@ -61,7 +61,7 @@ def test_an_agent_that_heals_holds_others_back_at_once_and_ends_well(fleet: Flee
     go.touch()
     assert run.wait() == 0, run
     assert told(fleet)["outcome"]["kind"] == "ok"
-    assert "calls again by itself" in run.err
+    assert "The agent retries" in run.err
 
 
 def test_an_agent_that_does_not_get_on_is_ended_when_its_patience_is_over(fleet: Fleet) -> None:

@@ -43,7 +43,7 @@ class Box:
         return self.again(text, now, kind, **said)
 
     def again(self, text: str, now: float, kind: str = "failed", **said: str) -> bool:
-        return self.target.tell(Message(kind, text, self._seq, **said), now)  # type: ignore[arg-type]
+        return self.target.offer(Message(kind, text, self._seq, **said), now)  # type: ignore[arg-type]
 
 
 def backed_off(reason: str, until: int = AT + 60_000, manual: bool = False) -> ev.BackedOff:
@@ -124,7 +124,7 @@ def test_t1_p4_of_a_learned_limit_only_what_people_should_know_is_told_once():
         before = len(box.got)
         commit = Commit(1, "c", AT, seq + len(events), None, list(events))
         for message in wanted(messages_of(commit, lambda ident: 3), TOLD_BY_DEFAULT):
-            assert box.target.tell(message, 0)
+            assert box.target.offer(message, 0)
         seq += len(events)
         return box.got[before:]
 
@@ -156,7 +156,10 @@ def test_t1_what_is_over_the_limit_of_an_hour_is_summed_up():
     assert box.got == ["m0", "m1"]
     assert not box.target.sum_up(HOUR_S - 1)
     assert box.target.sum_up(HOUR_S + 0.5)
-    assert box.got[2] == "not told in the last hour, as there was too much: 3 failed; fleetgate history --since 2"
+    assert (
+        box.got[2]
+        == "not sent in the last hour because of the limit per hour: 3 failed; see fleetgate history --since 2"
+    )
     assert not box.target.sum_up(2 * HOUR_S + 5)
 
 
@@ -167,7 +170,7 @@ def test_t1_a_message_that_was_not_taken_is_tried_again_after_growing_pauses_and
     first = box.target.retry_at
     assert not box.again("m", first)
     assert box.target.retry_at - first > first
-    assert box.troubles == ["box: down (tried again)"]
+    assert box.troubles == ["box: down (will retry)"]
     box.broken = False
     assert box.again("m", box.target.retry_at)
     assert box.again("m", box.target.retry_at), "seen to already"

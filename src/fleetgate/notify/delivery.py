@@ -1,7 +1,8 @@
-"""Reads the log and tells every target what it wants to know. One process at a time does so, whoever has the lock.
+"""Delivery of messages: it reads the log and sends each target the events it wants. One process at a time holds the
+lock.
 
-Telling takes no lock of the store and writes nothing to it: where each target is in the log is kept in a file beside
-it. A target that is new begins with what happens from then on.
+Delivery takes no lock of the store and writes nothing to it: the position of each target in the log is kept in a file
+beside it. A new target starts with the events from then on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fleetgate.present.log_time import LogTimes
 
 POLL_S = 1.0
 _AT_ONCE = 200  # commits
-_SAVE_EVERY = 500  # commits without a message, after which the place is written down all the same
+_SAVE_EVERY = 500  # commits without a message, after which the position is saved anyway
 
 Say = Callable[[str], None]
 
@@ -47,9 +48,9 @@ class Notifier:
         current: Callable[[], tuple[Notify, ...]] | None = None,
         upkeep: Callable[[], None] = lambda: None,
     ) -> None:
-        """`current` says whom to tell now; without it, those of the gate's own settings. `upkeep` is done each time."""
+        """`current` returns the targets; without it, those of the gate's settings. `upkeep` is called in each round."""
         if not gate.folder:
-            raise FleetgateError("a store in memory tells nobody")
+            raise FleetgateError("a store in memory has no notifications")
         self._gate = gate
         self._say = say
         self._path = f"{gate.folder}/notify.json"
@@ -60,7 +61,7 @@ class Notifier:
         self.targets: list[Target] = []
 
     def take_lock(self) -> bool:
-        """Whether it is us who tells; nobody else does then, as long as we live."""
+        """Take the lock for the life of this process. Returns whether we have it: then no other process delivers."""
         if self._lock < 0:
             self._lock = make_file(f"{self._gate.folder}/notify.lock", exclusive=False)
         try:
@@ -70,7 +71,7 @@ class Notifier:
         return True
 
     def open(self, begins: Position | None = None) -> None:
-        """Find out where everybody is. A target that is new starts at `begins`, or at the end of the log."""
+        """Load the position of each target. A new target starts at `begins`, or at the end of the log."""
         known = self._read().targets
         if begins is None:
             self._gate.replica.catch_up()
@@ -91,7 +92,7 @@ class Notifier:
         return lambda message: send(self.title(message), self.document(message))
 
     def run(self, until: Callable[[], bool] = lambda: False, begins: Position | None = None) -> None:
-        """Tell everybody what happens, until `until` says so."""
+        """Deliver messages until `until` returns true."""
         while not until():
             if self.take_lock():
                 break
@@ -112,16 +113,16 @@ class Notifier:
                 sleep(POLL_S)
 
     def step(self, now: float) -> bool:
-        """Go on a little with each target; whether there is more to do at once."""
+        """Deliver some messages to each target. Returns whether there is more to do at once."""
         busy = False
         for target in self.targets:
             if now >= target.retry_at:
-                busy = self._go_on(target, now) or busy
+                busy = self._deliver_next(target, now) or busy
             if target.sum_up(now):
                 self._save()
         return busy
 
-    def _go_on(self, target: Target, now: float) -> bool:
+    def _deliver_next(self, target: Target, now: float) -> bool:
         saved = target.saved
         try:
             commits = self._gate.log.read(Position(saved.commit, saved.id, saved.seq), _AT_ONCE)
@@ -129,11 +130,11 @@ class Notifier:
             self._gate.replica.catch_up()
             here = self._gate.replica.position
             saved.commit, saved.id, saved.seq, saved.done = here.commit, here.id, here.seq, here.seq
-            self._say(f"{target.config.name}: the log was replaced or pruned; going on with what happens from now on")
+            self._say(f"{target.config.name}: the log was replaced or pruned; continuing with new events")
             self._save()
             return False
         for commit in commits:
-            if not self._tell(target, commit, now):
+            if not self._deliver_commit(target, commit, now):
                 return False
             saved.commit, saved.id, saved.seq, saved.done = commit.number, commit.id, commit.seq, commit.seq
             self._unsaved += 1
@@ -141,13 +142,13 @@ class Notifier:
             self._save()
         return len(commits) == _AT_ONCE
 
-    def _tell(self, target: Target, commit: Commit, now: float) -> bool:
+    def _deliver_commit(self, target: Target, commit: Commit, now: float) -> bool:
         for message in wanted(messages_of(commit, self._position_of), target.config.events):
             before = len(target.saved.sent)
-            told = target.tell(message, now)
-            if len(target.saved.sent) != before or not told:
+            done = target.offer(message, now)
+            if len(target.saved.sent) != before or not done:
                 self._save()
-            if not told:
+            if not done:
                 return False
         return True
 
@@ -172,7 +173,7 @@ class Notifier:
             "detail": None if event is None else event_json(message.seq, message.at, event, moments),
         }
 
-    # Where everybody is.
+    # The positions of the targets.
 
     def _read(self) -> _SavedTargets:
         try:
@@ -181,7 +182,7 @@ class Notifier:
         except FileNotFoundError:
             return _SavedTargets()
         except msgspec.MsgspecError:
-            self._say(f"{self._path} cannot be read: beginning with what happens from now on")
+            self._say(f"{self._path} cannot be read: starting with new events")
             return _SavedTargets()
 
     def _save(self) -> None:

@@ -1,11 +1,11 @@
-"""From what happened to what people are told: which kind of message, and which incident it belongs to.
+"""Messages: which events become one, of which kind, and which incident they belong to.
 
-One incident is one message: a backoff that is extended, or reported by ten agents, opens one and is told once; its end
-closes it. A rate limit that also lowers a limit is told as the reduction alone, where that is wanted.
+One incident is one message: a backoff that is extended, or reported by ten agents, opens one and is sent once; its end
+closes it. A rate limit that also lowers a limit is sent as the reduction alone, if the target wants reductions.
 
-Where the limit is learned (`adapt`), being refused now and then is how it is found, and nobody's business. Told is
-that the limit is below the cap, once, until a call at the cap was accepted; that it has sunk below what had worked,
-once, until that works again; and that calls are refused though nothing else is in flight.
+Where the limit is learned (`adapt`), occasional refusals are how it is found, and no message is sent for them. Sent
+are: that the limit is below the cap, once, until a call at the cap was accepted; that it has sunk below a level that
+had worked, once, until that level works again; and that calls are refused though nothing else is in flight.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _PASSING_MS = 60_000
 
 
 class Message(Struct, omit_defaults=True):
-    """One thing to tell. `event` is what happened; None for our own words (a test, a summary)."""
+    """One message. `event` is None for messages of our own (a test, a summary)."""
 
     kind: str
     text: str
     seq: int = 0
     at: int = 0  # log time
     opens: str = ""  # the incident that it is the first of
-    closes: str = ""  # the incident that is over; told only where its beginning was
-    level: int = 0  # so many at once must be accepted for it to be over; of what closes: were accepted
+    closes: str = ""  # the incident that is over; sent only if its beginning was
+    level: int = 0  # calls at once that must be accepted to close it; of a closing message: that were
     pool: str = ""
     event: ev.Event | None = None
 
 
 def messages_of(commit: Commit, position_of: Callable[[str], int | None]) -> list[Message]:
-    """What is to be told of a commit, whoever wants it."""
+    """All messages of a commit, for any target."""
     first = commit.seq - len(commit.events) + 1
     found = []
     learning = {
@@ -56,15 +56,15 @@ def messages_of(commit: Commit, position_of: Callable[[str], int | None]) -> lis
 
 
 def wanted(messages: list[Message], kinds: tuple[str, ...]) -> list[Message]:
-    """Those of these kinds. What is not told still opens and closes incidents, so it is kept without a kind."""
+    """The messages of these kinds. Others still open and close incidents, so they are kept without a kind."""
     reduced = (
         {message.pool for message in messages if message.kind == "auto_reduced"} if "auto_reduced" in kinds else ()
     )
     kept = []
     for message in messages:
-        told = message.kind in kinds and not (message.kind == "rate_limited" and message.pool in reduced)
-        if told or message.opens or message.closes:
-            kept.append(message if told else _silent(message))
+        sent = message.kind in kinds and not (message.kind == "rate_limited" and message.pool in reduced)
+        if sent or message.opens or message.closes:
+            kept.append(message if sent else _silent(message))
     return kept
 
 
@@ -95,7 +95,7 @@ def _message(event: ev.Event, at: int, position_of: Callable[[str], int | None])
 def _queued(event: ev.Queued, at: int, position_of: Callable[[str], int | None]) -> Message | None:
     ticket = event.ticket
     if ticket.spec.kind != "agents" or (ticket.job and ticket.since < ticket.queued_at):
-        return None  # model calls come by the thousand, and a job that is back in the queue was told when it was new
+        return None  # model calls are too many, and a job that returns to the queue was reported when it was new
     position = position_of(ticket.id)
     where = "" if position is None else f", position {position}"
     return Message("queued", sentence(event, at) + where)
@@ -129,5 +129,5 @@ def _of_learning(event: ev.Event, at: int) -> Message | None:
     elif isinstance(event, ev.Accepted):
         return Message("recovered", sentence(event, at), closes=f"{event.kind} {event.pool}", level=event.level)
     elif isinstance(event, ev.RuleSet | ev.CapRemoved | ev.CapReset | ev.FileLoaded):
-        return Message("", "", closes=ANY, level=FOR_GOOD)  # what is true under the new rules is told anew
+        return Message("", "", closes=ANY, level=FOR_GOOD)  # incidents under the new rules are reported again
     return None

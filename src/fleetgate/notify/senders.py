@@ -1,4 +1,4 @@
-"""Ways to tell somebody: a webhook, Apprise, a command. Each raises NotSent with a reason that holds no secret."""
+"""Ways to send a message: webhook, Apprise, command. Each raises NotSent with a reason that holds no secret."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ SEND_S = 10.0
 COMMAND_S = 30.0
 
 Document = dict[str, object]
-Send = Callable[[str, Document], None]  # a title, and the message as programs are told it
+Send = Callable[[str, Document], None]  # a title, and the message as JSON
 
 
 class NotSent(FleetgateError):
-    """A message could not be delivered; it is tried again later."""
+    """A message could not be delivered; it is retried later."""
 
 
 def sender(target: Notify) -> Send:
-    """How this target is told. The URL in the environment is looked up anew for each message."""
+    """The function that sends to this target. A URL in the environment is looked up for each message."""
     send = partial(_command, list(target.command)) if target.command else partial(_by_url_of, target)
     return lambda title, document: send(printable(title), _clean(document))
 
 
 def _clean(document: Document) -> Document:
-    """Names and messages of agents are others' words: nothing in them may steer a terminal or turn text around."""
+    """Remove control characters: names and messages of agents may steer a terminal or reverse text."""
     return {**document, "text": printable_lines(str(document["text"]))}
 
 
@@ -40,7 +40,7 @@ def _encoded(document: Document) -> bytes:
 
 
 def way(target: Notify) -> str:
-    """How, for people, without what may be secret."""
+    """The way a target is reached, for users, without secrets."""
     if target.command:
         return f"command {target.command[0]}"
     return f"{target.url.partition('://')[0]} URL" if target.url else f"URL in ${target.url_env}"

@@ -1,8 +1,8 @@
-"""One target: where it is in the log, what it was told in the last hour, and what is open.
+"""One target: its position in the log, the messages of the last hour, and the open incidents.
 
-Rules: what is told is told in order; a message that could not be sent is tried again, and what comes after waits for
-it; what is over the limit of an hour is counted, and told as one summary when there is room again. `now` is an
-argument, in seconds of wall time.
+Rules: messages are sent in order; one that could not be sent is retried, and later ones wait for it; messages over the
+limit of an hour are counted, and sent as one summary when there is room again. `now` is an argument, in seconds of wall
+time.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from fleetgate.notify.senders import NotSent
 HOUR_S = 3600.0
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 300.0
-GIVE_UP_S = 6 * HOUR_S  # a message that nobody takes for so long is counted as left out
+GIVE_UP_S = 6 * HOUR_S  # a message that could not be sent for this long is counted as left out
 
 
 _UNTIL = " until "  # of a limit that was learned: the level at which it is over
 
 
 class Saved(Struct, omit_defaults=True):
-    """What is kept of a target between two starts."""
+    """The state of a target, saved between two starts."""
 
     commit: int = 0
     id: str = ""
     seq: int = 0
-    done: int = 0  # the last event that was seen to, within the next commit
+    done: int = 0  # the last event that was handled, within the next commit
     sent: list[float] = field(default_factory=list)  # when, in the last hour
-    open: list[str] = field(default_factory=list)  # incidents that were told
+    open: list[str] = field(default_factory=list)  # incidents that were reported
     left_out: dict[str, int] = field(default_factory=dict)  # by kind
     since: int = 0  # the first event that was left out
 
 
 class Target:
-    """One target. `deliver` sends a message or raises NotSent; `trouble` is told when that begins to fail."""
+    """One target. `deliver` sends a message or raises NotSent; `trouble` is called when that begins to fail."""
 
     def __init__(
         self, config: Notify, saved: Saved, deliver: Callable[[Message], None], trouble: Callable[[str], None]
@@ -54,8 +54,8 @@ class Target:
     def __repr__(self) -> str:
         return f"<Target {self.config.name} at {self.saved.seq}, {len(self.saved.sent)} sent in the last hour>"
 
-    def tell(self, message: Message, now: float) -> bool:
-        """See to one message; False: it could not be sent, and is to be tried again at `retry_at`."""
+    def offer(self, message: Message, now: float) -> bool:
+        """Handle one message. False: it could not be sent, and must be offered again at `retry_at`."""
         saved = self.saved
         if message.seq <= saved.done:
             return True
@@ -71,12 +71,13 @@ class Target:
         return True
 
     def sum_up(self, now: float) -> bool:
-        """Tell what was left out, once there is room; whether something was told."""
+        """Send a summary of the messages that were left out, once there is room. Returns whether it was sent."""
         saved = self.saved
         if not saved.left_out or self._full(now) or now < self.retry_at:
             return False
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(saved.left_out.items()))
-        text = f"not told in the last hour, as there was too much: {kinds}; fleetgate history --since {saved.since - 1}"
+        text = f"not sent in the last hour because of the limit per hour: {kinds}"
+        text += f"; see fleetgate history --since {saved.since - 1}"
         if not self._try(Message("summary", text), now):
             return False
         saved.left_out, saved.since = {}, 0
@@ -88,7 +89,7 @@ class Target:
         return not message.closes or bool(self._closed(message))
 
     def _closed(self, message: Message) -> list[str]:
-        """The incidents that are over with this."""
+        """The incidents that this message closes."""
         if not message.level:
             return [message.closes] if message.closes in self.saved.open else []
         return [known for known in self.saved.open if _is_over(known, message)]
@@ -118,7 +119,7 @@ class Target:
         except NotSent as error:
             if not self._failures:
                 self._failing_since = now
-                self._trouble(f"{self.config.name}: {error} (tried again)")
+                self._trouble(f"{self.config.name}: {error} (will retry)")
             self._failures += 1
             self.retry_at = now + min(FIRST_RETRY_S * 2 ** min(self._failures - 1, 10), LONGEST_RETRY_S)
             if now - self._failing_since < GIVE_UP_S:
@@ -136,7 +137,7 @@ def _incident(known: str) -> str:
 
 
 def _is_over(known: str, message: Message) -> bool:
-    """Whether an incident of a learned limit is over, now that so many at once were accepted."""
+    """Whether an incident of a learned limit is over, now that this many calls at once were accepted."""
     incident, until, level = known.partition(_UNTIL)
     pool = incident.partition(" ")[2]
     return bool(until) and message.closes in (pool, ANY) and int(level) <= message.level

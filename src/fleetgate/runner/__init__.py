@@ -1,14 +1,17 @@
-"""One process under a lease: started, watched, signalled, accounted for.
+"""One process under a lease: its start, its signals, its output and its end.
 
-| file | what it does |
+| file | what is in it |
 | --- | --- |
-| `child.py` | forks a child that waits for leave before it executes anything |
-| `supervise.py` | stays with it until it ends: signals, stops, deadlines |
-| `heard.py` | which signals came, and from whom |
-| `terminal.py` | whose turn it is at the terminal |
-| `tap.py` | passes piped output on, byte for byte, and shows it on the way |
-| `ending.py` | when an agent that hangs is to be ended |
+| `child.py` | a forked child that waits for permission before it executes anything |
+| `supervisor.py` | supervision of the child until it ends: signals, stops, deadlines |
+| `signal_listener.py` | the signals that arrived, and their senders |
+| `terminal_foreground.py` | the terminal's foreground group |
+| `output_tap.py` | piped output, passed on byte for byte and shown to a reader |
+| `agent_run.py` | an agent under a lease: its output, its outcome, the release of its slot |
+| `early_stop.py`, `refusal_patience.py` | when an agent that hangs or is refused is ended |
+| `session_resume.py` | the agent's own session, resumed and remembered |
+| `launch.py`, `placeholders.py` | the agent's command and environment |
 
-All of this is on the way of every `fleetgate run`, so it imports next to nothing: `_signal`, which the interpreter
-has loaded anyway, instead of `signal`, and ctypes only once the child runs.
+All of this is on the path of every `fleetgate run`, so it imports next to nothing: `_signal`, which the interpreter
+has loaded anyway, instead of `signal`, and ctypes only once the child is running.
 """

@@ -1,7 +1,7 @@
-"""Watching an agent under a lease: its output is read on the way, its end is judged and reported (SPEC R4, R5).
+"""An agent that runs under a lease: its output is read, its end is classified and reported (rules R4, R5).
 
-Loaded when the agent runs already. A terminal is never read: then only the exit code speaks, and the files that some
-agents keep of their sessions.
+This module is loaded after the agent was started. A terminal is never read: then only the exit code counts, and the
+files that some agents keep of their sessions.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SILENCE_S = 20 * 60.0
 CUT_OFF = "cut_off"
 _FOLLOW_S = 30.0
 _STARTING_MS = 1000  # the agent was started a little before it is watched
-_QUIET_MS = 5_000  # an agent that printed nothing for so long may be waiting for one of its calls
-_TELL_AGAIN_S = 5.0  # of refusals in a row, the gate is told so often
+_QUIET_MS = 5_000  # an agent that printed nothing for this long may be waiting for one of its calls
+_TELL_AGAIN_S = 5.0  # how often refusals in a row are reported to the gate
 _TROUBLE = (FleetgateError, LogReplaced, OSError)  # with the store
 _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
 
 
 class AgentRun:
-    """One agent that runs, from its start to its release. `say` is how a person is told something."""
+    """One running agent, from its start to its release. `say` prints a line for the user."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class AgentRun:
         follow: Callable[[StoreMoved], SlotGate] | None = None,
         proxied: bool = False,
     ) -> None:
-        self._credential = credential  # as it was when the agent was started: it may log in again meanwhile
+        self._credential = credential  # when the agent was started: it may log in again meanwhile
         self.outcome: Outcome | None = None
         self._say = say
         self._gate = gate
@@ -71,8 +71,8 @@ class AgentRun:
         self._agent = agent_for(argv, classify)
         self._since_wall_ms = time_ns() // 1_000_000 - _STARTING_MS
         self._by_files = False  # what the agent wrote down decided
-        self.interrupted = False  # it was told to end, and exited 0 without having finished
-        self._left = False  # it was on a terminal, and ended well: whoever sat there left it
+        self.interrupted = False  # it got a signal to end, and exited 0 before it had finished
+        self._left = False  # it was on a terminal, and ended well: its user left it
         self.reader = Reader(self._agent, argv, lambda: time_ns() // 1_000_000) if read else None
         self.ending: EarlyStop | None = None
         self.patience: Patience | None = None
@@ -131,7 +131,7 @@ class AgentRun:
             return
 
     def _report_activity(self) -> None:
-        """The first thing that a probe does tells those who wait for its verdict (SPEC B2)."""
+        """Report the first activity of a probe: other agents wait for its verdict (rule B2)."""
         if self._probes and self.reader is not None and self.reader.activity:
             try:
                 self._probes = not self._gate.try_decide([cmd.Active(self._lease.id)])
@@ -139,7 +139,7 @@ class AgentRun:
                 self._probes = False  # the verdict comes with time as well, and trying again would cost the output
 
     def hold_back_others(self) -> None:
-        """An agent that was refused and calls again by itself keeps its slot; others need not meet the same limit."""
+        """Report a refusal: the agent retries and keeps its slot, and others need not hit the same limit."""
         reader = self.reader
         if reader is None or reader.seen == self._read_until:
             return
@@ -154,7 +154,7 @@ class AgentRun:
         held_back.keeps, held_back.holder = True, self.holder
         try:
             if not self._gate.try_decide([held_back]):
-                return  # there is another time
+                return  # try again later
         except _TROUBLE:
             return
         self._told_at, self._read_until = now, reader.seen
@@ -166,7 +166,7 @@ class AgentRun:
         try:
             refusal = reader.refusal
         except Exception:
-            return None  # what cannot be read says nothing: see runner/early_stop.py
+            return None  # output that cannot be read decides nothing: see runner/early_stop.py
         if refusal is None or not refusal.again or refusal.outcome.kind not in LIMITS:
             return None
         # A login may be healed by the agent itself, and for what lasts longer the agent is ended: its end tells.
@@ -176,8 +176,8 @@ class AgentRun:
     def _tell_refusal(self, refused: Outcome) -> None:
         what = f"{self._lease.model or 'the agent'}: {refused.kind}: {refused.evidence or refused.rule}"
         after = format_duration(int(self._patience_s * 1000))
-        ends = f"; without progress it is ended after {after}" if self.patience is not None else ""
-        self._say(f"{what}. The agent calls again by itself, and others wait meanwhile{ends}")
+        ends = f"; it is ended after {after} without progress" if self.patience is not None else ""
+        self._say(f"{what}. The agent retries; others wait meanwhile{ends}")
 
     def _has_other_candidate(self) -> bool:
         """Whether this agent could run on another model at once."""
@@ -200,13 +200,13 @@ class AgentRun:
             self.ending.stood_still((now - before) * 1000)
 
     def lingers(self) -> None:
-        """The agent that we end is dead, and others of its group are not: as long, its slot lives with us (SPEC R5)."""
+        """Tie the slot to this process while members of the dead agent's group are alive (rule R5)."""
         if self._tied:
             return
         try:
             self._tied = self._gate.try_decide([cmd.Claim(self._lease.id, self._gate.me)])
         except _TROUBLE:
-            pass  # there is another time
+            pass  # try again later
 
     # Its end.
 
@@ -231,10 +231,12 @@ class AgentRun:
                 self._gate = self._follow(moved)
                 self.give_back(release, end, side, durable=durable)
         except StoreError as error:  # the agent has run, and its code is what counts
-            self._say(f"its slot will be found free by whoever asks next, as now {error}")
+            self._say(
+                f"could not record that the agent finished: {error}. Its slot is freed automatically when the store is back"
+            )
 
     def _could_tell(self, release: cmd.Release) -> bool:
-        """Whether the store is there after all: who was ended for the want of it does not wait for it."""
+        """Whether the store is reachable after all. An agent that was ended because it was not does not wait for it."""
         try:
             return self._gate.try_decide([release])
         except _TROUBLE:
@@ -256,7 +258,7 @@ class AgentRun:
         return judged
 
     def _was_broken_off(self, judged: Outcome) -> bool:
-        """Whether an agent that was told to end, and that reports success, had not finished."""
+        """Whether an agent that got a signal to end, and reports success, had not finished."""
         assert self.reader is not None
         no_limit = judged.kind in ("ok", LOCAL_ERROR)
         return no_limit and (judged.evidence == "no_activity" or self.reader.unfinished)
@@ -288,7 +290,7 @@ class AgentRun:
 
     @property
     def stale_session(self) -> bool:
-        """Whether it was to resume a session that is gone, and so has not even begun (SPEC R9)."""
+        """Whether the session that it should resume is gone, so that it did not even start (rule R9)."""
         return self._session is not None and self._session.stale
 
     @property
@@ -303,13 +305,13 @@ class AgentRun:
 
     @property
     def worth_another(self) -> bool:
-        """Whether it was refused before it did anything, so that the next candidate may do (SPEC B5)."""
+        """Whether it was refused before any activity, so that the next candidate may work (rule B5)."""
         active = self._by_files if self.reader is None else self.reader.activity
         return self.outcome is not None and self.outcome.kind in _NEXT_CANDIDATE and not active
 
     @property
     def facts(self) -> dict[str, object]:
-        """For the status file (SPEC O6)."""
+        """For the status file (rule O6)."""
         judged = self.outcome
         if judged is None:
             return {}

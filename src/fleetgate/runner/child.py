@@ -1,20 +1,20 @@
-"""A child that waits for leave before it executes anything.
+"""A child that waits for permission before it executes anything.
 
 The wrapper forks, commits the child's pid to the log, and only then lets it go: one byte through a pipe whose
-other end nobody else has. If the wrapper is killed before that byte, the child reads the end of the pipe and
+other end no other process has. If the wrapper is killed before that byte, the child reads the end of the pipe and
 leaves; if after, it runs on. So no agent ever runs whose pid is not committed, and no committed slot is kept by
-anything but a live process (SPEC L2).
+anything but a live process (rule L2).
 
-The rule: what the child executes finds everything as if the wrapper had not been there: argv, environment,
-files, signal mask, what is ignored and what is not. Only the process group may differ, when asked for, and stdout
-and stderr may be pipes of ours, when they are to be read on the way (`tap.py`); a terminal never is.
+The rule: the program finds everything as if the wrapper had not been there: argv, environment, files, signal mask,
+which signals are ignored and which are not. Only the process group may differ, on request, and stdout and stderr may
+be pipes of ours, when they are to be read (`output_tap.py`); a terminal never is.
 
-A child may also be forked as a spare, before it is known what it will execute: the fork of a process that knows of a
-hundred thousand tickets takes ten milliseconds, which are better spent while nobody waits for it.
+A child may also be forked as a spare, before its command is known: the fork of a process that holds a hundred thousand
+tickets takes ten milliseconds, which are better spent while nothing waits for it.
 
-Everything that can be prepared is prepared before the fork, which must happen in a process with one thread. In
-between fork and exec nothing is imported, nothing collected and nothing cleaned up: what the wrapper has open
-(a database) must not be closed properly by a copy of it.
+Everything that can be prepared is prepared before the fork, which must happen in a process with one thread. Between
+fork and exec nothing is imported, nothing collected and nothing cleaned up: a copy must not close properly what the
+wrapper has open (a database).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Command:
 
     @classmethod
     def received(cls, fd: int) -> Command | None:
-        """What a spare was told, in the folder that it was told; None when whoever told it died in between."""
+        """The command of a spare child, in its folder; None if the process that sends it died in between."""
         size = _exactly(fd, 8)
         data = b"" if size is None else _exactly(fd, int.from_bytes(size, "little"))
         if not data:

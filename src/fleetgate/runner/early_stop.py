@@ -1,17 +1,17 @@
-"""When an agent is to be ended before it ends by itself (SPEC R5), and whether it is really gone.
+"""When an agent is ended early (rule R5), and whether its group is really gone.
 
 | why | when |
 | --- | --- |
 | `rate_limited` | it was refused, and its patience is over (`runner/refusal_patience.py`) |
-| `rate_limited` | without patience: it said so in its first 30 s, and has done nothing since |
+| `rate_limited` | without patience: it reported that in its first 30 s, and has done nothing since |
 | `no_record` | not one record came within 3 min of its start |
-| `silent` | it wrote nothing at all for 20 min, or what `--silence` says |
+| `silent` | it wrote nothing at all for 20 min, or as long as `--silence` allows |
 
-`EarlyStop` only says so; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the
+`EarlyStop` only decides; `supervise` acts. Time is an argument, and is the agent's own: it stands still while the
 machine sleeps, while the agent is stopped, while it waits for the reader of its output, and, until its first record,
 while it waits for a processor. No agent is ended for a silence that it did not cause.
 
-The rule: where nothing can be known, nobody is ended. If the one who reads the records fails, only silence counts.
+The rule: when in doubt, no agent is ended. If the reader of the records fails, only silence counts.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class EarlyStop:
             self._patience.stood_still(for_ms)
 
     def records_unread(self) -> None:
-        """From here on nobody reads the records."""
+        """Records are not read from here on."""
         self._early_until, self._record_by, self._look_at = -_NEVER, _NEVER, _NEVER
         self._patience, self._patient_until = None, _NEVER
 
@@ -180,7 +180,7 @@ def group_lives(group: int) -> bool:
         pids = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return True
-    # In a container often nobody reaps orphans: the group exists for ever.
+    # In a container often no process reaps orphans, and the group exists for ever.
     return any(_is_living_member(pid, group) for pid in pids) if str(os.getpid()) in pids else True
 
 

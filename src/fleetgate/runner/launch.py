@@ -1,4 +1,4 @@
-"""What an agent is started with, for `fleetgate run` and for jobs alike: its command, and its environment."""
+"""The command and the environment of an agent, the same for `fleetgate run` and for jobs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def environment_for(lease: Lease, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of this process, those that were asked for, and what the agent should know of its lease."""
+    """The variables of this process, those in `more`, and the agent's model and lease."""
     return {**os.environ, **(more or {}), "FLEETGATE_MODEL": lease.model, "FLEETGATE_LEASE": lease.id}
 
 
 def in_sandbox(command: Sequence[str], lease: Lease, settings: Settings, environment: Environment) -> list[str]:
-    """The command behind the one that the config puts before every agent's, if it does."""
+    """The command with the configured wrapper (`[run] wrap`) before it, if there is one and it is not switched off."""
     wrap = [] if environment.sandbox_disabled else list(settings.wrap)
     return [*filled_in(wrap, lease.model), *command]

@@ -1,19 +1,19 @@
-"""Between a child and where its output goes: passed on byte for byte, and shown to somebody on the way (SPEC R2).
+"""The output of a child: passed on byte for byte to its destination, and shown to a reader (rule R2).
 
-The child writes to a pipe of ours. We read what is there, pass it on at once, show it, and only then read again: what
-is in hand is all that is ever kept, so a slow reader behind us slows the child down as it would without us.
+The child writes to a pipe of ours. We read what is there, pass it on at once, show it, and only then read again: no
+more than one piece is ever kept, so a slow reader behind us slows the child down as it would without us.
 
 Rules:
 - Nothing is lost, added, changed or put in another order. stdout and stderr that are one file (`2>&1`) share one
   pipe: two would mix up what the child wrote first.
-- Nothing here waits, except `finish`. O_NONBLOCK belongs to an open file, and stdout's is shared with strangers who
-  do not expect it; so a pipe is opened anew through /proc, for a flag of our own, and a socket is told with each
+- Nothing here waits, except `finish`. O_NONBLOCK belongs to an open file, and stdout's is shared with other processes
+  that do not expect it; so a pipe is opened again through /proc, for a flag of our own, and a socket is told with each
   message. Where neither can be done we ask before each write whether there is room, and write no more than that
-  promises; there a stranger who fills the pipe in between can still hold us up. Files never make one wait.
+  promises; there another process that fills the pipe in between can still hold us up. Files never block.
 - Lines of up to PIPE_BUF (4 KB) stay whole where several agents write to one pipe, as a pipe promises to each of them.
-- When nobody takes the output any more, our end is closed, and the child's next write fails as it would without us.
+- When no process takes the output any more, our end is closed, and the child's next write fails as it would without us.
   An error that a pipe cannot tell (a full disk) ends the same way, and is remembered.
-- Whoever is shown the output cannot spoil it: an exception switches the showing off, and is remembered.
+- The reader cannot spoil the output: an exception of the reader ends the reading, and is remembered.
 
 After the child's end everything it wrote is in the pipe, and is read. Descendants that it leaves behind may hold the
 pipe open: what they write is passed on until they have been silent for 0.2 s, for 1 s at most; after that their output
@@ -129,7 +129,7 @@ class OutputTap:
     def close(self) -> None:
         self.stop_reading()
         if self._hand:
-            self.not_passed = TimeoutError(errno.ETIMEDOUT, "whoever reads the output has stopped reading")
+            self.not_passed = TimeoutError(errno.ETIMEDOUT, "the reader of the output has stopped reading")
             self._hand = b""
         self._outlet.close()
 
@@ -281,7 +281,7 @@ class _Asked(_Output):
 
 
 class _Pipe(_Output):
-    """A pipe, opened anew. Pieces that it takes whole or not at all, so that other writers do not split our lines."""
+    """A pipe, opened again. It takes pieces whole or not at all, so that other writers do not split our lines."""
 
     __slots__ = ("tells_when_over",)
 

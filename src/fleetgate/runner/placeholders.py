@@ -1,4 +1,4 @@
-"""`{model}` and its parts in an agent's arguments (SPEC R1)."""
+"""`{model}` and its parts in an agent's arguments (rule R1)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""How long an agent that was refused may go on calling by itself before it is ended.
+"""The patience with an agent that was refused and retries: how long it may go on before it is ended.
 
-Many agents meet a rate limit and heal: they wait, call again, and get on. So an agent that says it will call again is
-left alone for a while, and every step that it gets on gives it all of that time again. An agent that does not get on
-is ended, as its slot is better used by another.
+Many agents hit a rate limit and recover: they wait, call again, and continue. So an agent that reports that it will
+call again is left alone for a while, and every step of progress gives it all of that time again. An agent without
+progress is ended, as its slot is better used by another.
 
 | the agent | and the refusal | it is ended |
 | --- | --- | --- |
 | has done nothing yet | a rate limit or overload, over within its patience, and it calls again | after its patience |
-| has done nothing yet | a login that was refused, and it calls again | after 3 s: it may get a new token by itself |
+| has done nothing yet | a login that was refused, and it calls again | after 3 s: it may get a new token |
 | has done nothing yet | any other limit, or it does not call again, or another candidate is free | at once |
 | has worked | any, and it calls again | after its patience |
 """

@@ -1,7 +1,7 @@
-"""An agent's session, resumed and remembered: `--session KEY` of `run` and `submit` (SPEC R9).
+"""An agent's session, resumed and remembered: `--session KEY` of `run` and `submit` (rule R9).
 
-What is resumed is what the last run with this key said its session was, on the same host, by the same agent, with the
-same provider and account. A session that is no longer there is forgotten, and the agent started once more without it.
+The session is the one that the last run with this key reported, on the same host, by the same agent, with the same
+provider and account. A session that no longer exists is forgotten, and the agent is started once more without it.
 """
 
 from __future__ import annotations

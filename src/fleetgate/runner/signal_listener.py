@@ -1,9 +1,9 @@
-"""Which signals came, and from whom, as something that can be waited for together with other files.
+"""The signals that arrived, with their senders, as a file that a loop can wait for together with others.
 
 A terminal sends Ctrl-C to everyone in its foreground, a person's `kill -INT` reaches the wrapper alone; the
 first must not be passed on to a child in the same group and the second must. Only the sender tells them apart.
 
-Two ways, one face (`fd` to wait on, `read()`, `close()`), so that one poll() serves Linux and macOS:
+Two implementations, one interface (`fd` to wait on, `read()`, `close()`), so that one poll() serves Linux and macOS:
 
 - `WithSenders`, a signalfd: each signal with its sender. Linux only. Python has no signalfd, so ctypes is
   imported, 3 ms; the child runs by then, and it is used only where the sender matters, with a terminal.
@@ -45,7 +45,7 @@ LISTENED = (*FORWARDED, signal.SIGCHLD)
 # Sent to a whole group when a member uses the terminal out of turn. Blocked and never handled: with a handler the
 # system would repeat the write, and with it the signal, for ever.
 OUT_OF_TURN = (signal.SIGTTIN, signal.SIGTTOU)
-# Blocked and forgotten. SIGPIPE: whoever reads the wrapper's output may leave before the child does.
+# Blocked and forgotten. SIGPIPE: the reader of the wrapper's output may leave before the child does.
 _DISCARDED = (*OUT_OF_TURN, signal.SIGPIPE)
 _HELD = (*LISTENED, *_DISCARDED)
 

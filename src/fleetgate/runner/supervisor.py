@@ -1,21 +1,21 @@
-"""Stays with a child until it ends.
+"""Supervision of a child until it ends: signals, stops, deadlines, its output.
 
 Without a terminal the child has a process group of its own, and gets every signal that the wrapper gets. With
-one, it shares the wrapper's group, as the members of a pipeline do: the terminal itself tells both, and only
-what was sent to the wrapper alone is passed on (SPEC R2).
+one, it shares the wrapper's group, as the members of a pipeline do: the terminal itself signals both, and only
+signals to the wrapper alone are passed on (rule R2).
 
 Rules:
 - The wrapper never dies of a signal that it can pass on, as long as the child lives.
-- The wrapper never stops by itself, it follows the child: the user's shell watches the wrapper, and should see
-  what it would see without it. So a child that ignores Ctrl-Z is not left alone in the background, and one that
+- The wrapper stops only when the child does: the user's shell watches the wrapper, and should see what it would see
+  without it. So a child that ignores Ctrl-Z is not left alone in the background, and one that
   stops itself gives the user the prompt back.
-- The child is looked at when the system says that something happened to it; nothing is polled. A pid is
+- The child is looked at when the kernel reports that something happened to it; nothing is polled. A pid is
   signalled only before it is reaped.
 - Deadlines are on the boot clock: a laptop that slept is on time when it wakes.
-- A child that we end is ended with its whole group, if it has one of its own, and is gone when that is: nobody who
-  ignores TERM keeps working without a slot (SPEC R5). In a group that it shares with us only the child is ended.
+- A child that we end is ended with its whole group, if it has one of its own, and is gone when the group is: no process
+  that ignores TERM keeps working without a slot (rule R5). In a group that it shares with us only the child is ended.
 
-Orphans of a child that ends by itself are not waited for.
+We do not wait for orphans of a child that ends on its own.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-KILL_AFTER_S = 10  # how long a child that was told to end may take
+KILL_AFTER_S = 10  # how long a child may take to end after TERM
 _GONE_WITHIN_S = 5  # how long we wait for the killed: one that hangs in the kernel does not die at all
 _PATIENCE_S = 2  # with a reader that takes nothing, for the output of a child that a signal ended
-_LOOK_FOR_GROUP_MS = (10, 200)  # nothing tells when a group of strangers is gone: look soon, then less and less often
+_LOOK_FOR_GROUP_MS = (10, 200)  # nothing reports when a group of other processes is gone: look soon, then less often
 # Counts while the machine sleeps: on Linux the boot clock, on macOS the raw monotonic one.
 _CLOCK = int(getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)))
 # The clock that poll() waits by stands still while the machine sleeps: look at the boot clock this often.
@@ -60,7 +60,7 @@ class ProcessEnd:
     """How a child ended: with an exit code, or by a signal.
 
     `ended_because` says why we ended it: "" (we did not), "overstayed", "rate_limited", "no_record", "silent" or
-    "cut_off". `interrupted` is the signal by which another process told it to end, 0 if none did.
+    "cut_off". `interrupted` is the signal by which another process ended it, 0 if none did.
     `not_passed` is why its output could not be passed on to the end, `not_read` what made reading it on the way fail.
     """
 
@@ -83,7 +83,7 @@ class ProcessEnd:
 
     @property
     def code(self) -> int:
-        """What a shell would say: the child's code, or 128 + the signal (SPEC R3)."""
+        """As a shell reports it: the child's code, or 128 + the signal (rule R3)."""
         return 128 + (self.signal or 0) if self.exit_code is None else self.exit_code
 
     def __repr__(self) -> str:
@@ -105,11 +105,11 @@ def supervise(
     on_lingering: Callable[[], None] | None = None,
     on_end: Callable[[ProcessEnd], None] | None = None,
 ) -> ProcessEnd:
-    """Stay with a started child until it ends, and say how it ended.
+    """Supervise a started child until it ends. Returns how it ended.
 
-    `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (SPEC L5). `ends` may want that earlier
-    (SPEC R5), if stdout is read. `on_tick` is called every `every_s`, and if it names a reason the child is ended for
-    it; `on_readable` while `fd` has something to read. An exception of theirs ends the watching, not the child.
+    `ends_in_s` is the longest it may stay: then TERM, and KILL 10 s later (rule L5). `ends` may want that earlier
+    (rule R5), if stdout is read. `on_tick` is called every `every_s`, and if it names a reason the child is ended for
+    it; `on_readable` while `fd` has something to read. An exception of theirs ends the supervision, not the child.
     Signals are passed on between such calls, so they should be short.
 
     Of a child that was prepared with taps, `on_bytes` is shown the output. `on_ending` is called with the reason just
@@ -153,7 +153,7 @@ def _finish(taps: Taps, end: ProcessEnd) -> None:
 
 
 class _Supervision:
-    """One child, what is known of it, and what is to happen when."""
+    """One child, its known state, and its deadlines."""
 
     def __init__(self, child: Child) -> None:
         import select  # here, as the child runs already
@@ -180,8 +180,8 @@ class _Supervision:
         self._followed = False
         self._group = os.getpgrp()
         self._opened_terminal: Terminal | None = None
-        self._lent_to = 0  # the group that we have put in the foreground instead of ours
-        self._lend_again = False
+        self._handed_to = 0  # the group that we have put in the foreground instead of ours
+        self._hand_again = False
         self._heard = listen(senders=not child.own_group)
         self._poll: select.poll = select.poll()
         self._poll.register(self._heard.fd, select.POLLIN)
@@ -223,7 +223,7 @@ class _Supervision:
             if self._end is not None:
                 if not self._group_lingers():
                     self._take_terminal_back()
-                    return self._told(self._end)
+                    return self._complete(self._end)
                 if self._on_lingering is not None:
                     self._on_lingering()
             elif self._stopped_by and not self._followed:
@@ -285,7 +285,7 @@ class _Supervision:
 
         return group_lives(self._child.pid)
 
-    def _told(self, end: ProcessEnd) -> ProcessEnd:
+    def _complete(self, end: ProcessEnd) -> ProcessEnd:
         """The end, when everything that the child wrote was shown."""
         end.interrupted = self._interrupted
         if self.taps is not None:
@@ -295,23 +295,23 @@ class _Supervision:
 
     def _follow_stop(self, by: int) -> None:
         if by == signal.SIGSTOP and self._child.own_group:
-            return  # somebody froze the agent; no shell is to be told
+            return  # another process froze the agent; no shell needs to know
         group = os.getpgid(self._child.pid)
         foreground = self._terminal().foreground()
         elsewhere = group != self._group
         if elsewhere and by in OUT_OF_TURN and foreground == self._group:
-            # It is in a group of its own and wants the terminal, which is ours to lend.
-            self._lend_to(group)
+            # It is in a group of its own and wants the terminal, which is ours to hand over.
+            self._hand_to(group)
             _send(os.killpg, group, signal.SIGCONT)
             return
-        self._lend_again = elsewhere and (by in OUT_OF_TURN or foreground == group)
+        self._hand_again = elsewhere and (by in OUT_OF_TURN or foreground == group)
         self._stop_too(by if by in OUT_OF_TURN else signal.SIGTSTP)
 
     def _stop_too(self, by: int) -> None:
         """Stop as the child did, and return when continued.
 
         Not by SIGSTOP: a job-control signal has no effect in a group that no shell watches (an orphaned one),
-        where nobody would continue us.
+        where no process would continue us.
         """
         # Blocked, the terminal's own signal, if it is on its way, and ours become one and stop us once.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (by,))
@@ -331,11 +331,11 @@ class _Supervision:
         if self._end is not None:
             return
         if not self._child.own_group and not (self._stopped_by and self._followed):
-            return  # whoever continued us continued our whole group; a stop not followed yet is newer than that
+            return  # our whole group was continued; a stop not followed yet is newer than that
         group = os.getpgid(self._child.pid)
-        if self._lend_again and self._terminal().foreground() == self._group:
-            self._lend_to(group)
-        self._lend_again = False
+        if self._hand_again and self._terminal().foreground() == self._group:
+            self._hand_to(group)
+        self._hand_again = False
         if group == self._group:
             _send(os.kill, self._child.pid, signal.SIGCONT)
         else:
@@ -378,7 +378,7 @@ class _Supervision:
         return one.by_kernel
 
     def _signal_child(self, number: int) -> None:
-        # Once reaped, its pid may be somebody else's; not so while it is the number of a group.
+        # Once reaped, its pid may belong to another process; not so while it is the number of a group.
         if self._end is None or self._group_lingers():
             _send(os.killpg if self._child.own_group else os.kill, self._child.pid, number)
 
@@ -389,16 +389,16 @@ class _Supervision:
             self._opened_terminal = Terminal()
         return self._opened_terminal
 
-    def _lend_to(self, group: int) -> None:
-        self._lent_to = group
+    def _hand_to(self, group: int) -> None:
+        self._handed_to = group
         self._terminal().hand_to(group)
 
     def _take_terminal_back(self) -> None:
-        """An interactive shell takes the terminal for itself, and if it was killed nobody is there to give it back."""
-        if self._child.own_group and not self._lent_to:
+        """Take the terminal back from an interactive shell that was killed and could not return it."""
+        if self._child.own_group and not self._handed_to:
             return
         foreground = self._terminal().foreground()
-        if foreground and foreground in (self._child.pid, self._lent_to):
+        if foreground and foreground in (self._child.pid, self._handed_to):
             self._terminal().hand_to(self._group)
 
     # --- time and files
@@ -470,7 +470,7 @@ def _now_ms() -> float:
 
 
 def _awake_ms() -> float:
-    """Stands still while the machine sleeps: nobody is silent then."""
+    """Stands still while the machine sleeps: that is no silence of the agent."""
     return time.monotonic() * 1000
 
 
@@ -478,7 +478,7 @@ def _send(how: Callable[[int, int], None], to: int, number: int) -> None:
     try:
         how(to, number)
     except OSError:
-        pass  # it is gone, or became another user's (sudo): there is nobody else to tell
+        pass  # it is gone, or became another user's (sudo)
 
 
 def _descends(pid: int, ancestor: int) -> bool:

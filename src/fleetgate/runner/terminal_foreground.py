@@ -1,4 +1,4 @@
-"""Whose turn it is at the terminal.
+"""The foreground of the terminal: which process group may read it.
 
 A terminal has one process group in its foreground: that group reads, and gets what Ctrl-C, Ctrl-Z and a resize
 send. The rule: we never read the terminal, never change its settings, and hand the foreground only from our own
