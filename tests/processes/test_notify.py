@@ -160,7 +160,7 @@ def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
     assert "broken: $NOT_THERE is not set" in run.err
     assert hook.kinds == ["test"]
     assert b"Test message from Fleetgate" in Mail.got[0]
-    assert said.read_text().endswith("it works\n")
+    assert "Test message from Fleetgate on" in said.read_text()
     one = fleet.start([*FLEETGATE, "notify", "test", "hook"])
     assert one.wait() == 0
     bad = fleet.start([*FLEETGATE, "notify", "test", "nobody"])

@@ -231,9 +231,8 @@ class AgentRun:
                 self._gate = self._follow(moved)
                 self.give_back(release, end, side, durable=durable)
         except StoreError as error:  # the agent has run, and its code is what counts
-            self._say(
-                f"could not record that the agent finished: {error}. Its slot is freed automatically when the store is back"
-            )
+            freed = "Its slot is freed automatically when the store is back"
+            self._say(f"could not record that the agent finished: {error}. {freed}")
 
     def _could_tell(self, release: cmd.Release) -> bool:
         """Whether the store is reachable after all. An agent that was ended because it was not does not wait for it."""

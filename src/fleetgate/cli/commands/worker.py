@@ -15,7 +15,7 @@ from fleetgate.config.paths import config_path
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs.job_owner import uid_of
-from fleetgate.jobs.worker.worker import Worker, SideProcess
+from fleetgate.jobs.worker.worker import SideProcess, Worker
 from fleetgate.jobs.worker.worker_process import Wants
 from fleetgate.log.protocol import Position
 from fleetgate.notify.config_watch import NotifyFile
