@@ -181,7 +181,7 @@ def test_r2_a_signal_in_the_queue_leaves_the_queue_with_128_plus_its_number(flee
     assert not fleet.state.tickets
 
 
-def test_a9_who_is_cancelled_is_told_and_who_is_bumped_enters_first(fleet: Fleet):
+def test_a9_a_cancelled_waiter_learns_of_it_and_a_bumped_one_enters_first(fleet: Fleet):
     fleet.configure(ONE)
     held = fleet.occupy()
     runs = []

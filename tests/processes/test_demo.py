@@ -133,7 +133,7 @@ def test_a_provider_whose_parent_is_killed_ends_too(tmp_path: Path):
         assert psutil.wait_procs(children, timeout=30)[1] == []
 
 
-def test_a_provider_as_a_process_serves_until_it_is_told_to_end():
+def test_a_provider_as_a_process_serves_until_it_gets_a_signal():
     with subprocess.Popen(
         [*PROVIDER, "--limit", "2", "--lag", "0.1-0.2"], stdout=subprocess.PIPE, text=True
     ) as provider:

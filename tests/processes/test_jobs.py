@@ -37,7 +37,7 @@ def jobs() -> Iterator[Jobs]:
 # The line.
 
 
-def test_j2_six_jobs_and_a_cap_of_three_never_more_than_three_at_once_and_the_fourth_is_told_position_one(jobs: Jobs):
+def test_j2_of_six_jobs_at_a_cap_of_three_three_run_at_once_and_the_fourth_has_position_one(jobs: Jobs):
     fleet = jobs.fleet
     first = jobs.many([fleet.sleeper(f"j{number}", 1.0) for number in range(3)])
     jobs.worker(6)
@@ -158,7 +158,7 @@ def test_j1_a_batch_is_submitted_whole_or_not_at_all(jobs: Jobs):
         (["jobs", "--state", "done"], "valid are queued, held"),
     ],
 )
-def test_q1_bad_input_is_told_with_what_is_valid_and_changes_nothing(jobs: Jobs, arguments: list[str], says: str):
+def test_q1_bad_input_is_refused_with_what_is_valid_and_changes_nothing(jobs: Jobs, arguments: list[str], says: str):
     assert says in jobs.cli(*arguments, code=64).err
     assert not job_store.every(jobs.fleet.gate.log)
 
@@ -212,7 +212,7 @@ def test_q1_what_cannot_be_run_fails_once_and_says_why(jobs: Jobs):
     assert jobs.fleet.is_empty()
 
 
-def test_a8_a_job_that_expires_in_the_queue_never_starts_and_is_told_once(jobs: Jobs):
+def test_a8_a_job_that_expires_in_the_queue_never_starts_and_is_reported_once(jobs: Jobs):
     job = jobs.quickly(*jobs.fleet.sleeper("never", 0), expires_ms=300)
     jobs.cli("wait", job, code=75)
     assert jobs.state(job) == "expired"
@@ -241,7 +241,7 @@ def test_j4_cancelling_ends_what_waits_and_what_runs(jobs: Jobs):
     assert fleet.is_empty()
 
 
-def test_j4_a_job_that_ended_can_be_run_anew_and_forgotten(jobs: Jobs):
+def test_j4_a_finished_job_can_be_run_again_and_deleted(jobs: Jobs):
     flag = jobs.fleet.folder / "flag"
     job = jobs.quickly("test", "-e", str(flag), retries=0)
     worker = jobs.worker(1)
@@ -466,7 +466,7 @@ def test_j2_a_worker_that_is_killed_leaves_hands_that_finish_what_they_run(jobs:
     fleet.until(lambda: not any(is_alive(pid) for pid in hands), what="hands that leave")
 
 
-def test_j2_a_worker_that_is_told_to_stop_finishes_and_takes_nothing_new(jobs: Jobs):
+def test_j2_a_stopping_worker_finishes_its_jobs_and_takes_no_new_one(jobs: Jobs):
     fleet = jobs.fleet
     runs = jobs.quickly(*fleet.sleeper("runs", 1.0))
     worker = jobs.worker(1)
@@ -477,7 +477,7 @@ def test_j2_a_worker_that_is_told_to_stop_finishes_and_takes_nothing_new(jobs: J
     assert (jobs.state(runs), jobs.state(waits)) == ("succeeded", "queued")
 
 
-def test_j2_a_worker_told_twice_hands_back_what_it_runs_and_no_retry_is_spent(jobs: Jobs):
+def test_j2_a_worker_stopped_twice_requeues_its_jobs_and_spends_no_retry(jobs: Jobs):
     fleet = jobs.fleet
     job = jobs.quickly(*fleet.sleeper("job", 60))
     worker = jobs.worker(1)
@@ -588,7 +588,7 @@ def test_j2_a_spare_that_was_killed_is_not_used_and_one_whose_hand_dies_leaves(j
     assert other != hand
 
 
-def test_q2_hands_that_cannot_be_told_anything_run_jobs_and_leave_with_their_worker(jobs: Jobs):
+def test_q2_worker_processes_without_a_mailbox_run_jobs_and_end_with_their_worker(jobs: Jobs):
     jobs.quickly("true")  # the store is there
     place = Path(mailbox.runtime_folder(str(jobs.fleet.home))) / mailbox.HANDS
     place.write_text("in the way")

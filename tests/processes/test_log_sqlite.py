@@ -195,7 +195,7 @@ for name, step in steps.items():
     log.close()
 
 
-def test_L2_what_was_told_survives_a_storm_of_kill_9(tmp_path: Path, start: Start) -> None:
+def test_L2_every_answer_survives_a_storm_of_kill_9(tmp_path: Path, start: Start) -> None:
     script = """
 log, position, index = SqliteLog(folder), START, 0
 while True:
@@ -249,7 +249,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="/proc/locks tells who waits")
-def test_Q2_a_process_that_is_stopped_while_it_waits_holds_up_nobody(tmp_path: Path, start: Start) -> None:
+def test_Q2_a_process_that_is_stopped_while_it_waits_delays_no_other(tmp_path: Path, start: Start) -> None:
     script = """
 log = SqliteLog(folder)
 say("ready")
@@ -369,7 +369,7 @@ def on_own_disk(folder: Path, options: str, then: str = "") -> tuple[str, ...]:
     return before
 
 
-def test_Q2_a_full_disk_is_told_loses_nothing_and_is_got_over(tmp_path: Path, start: Start) -> None:
+def test_Q2_a_full_disk_is_reported_loses_nothing_and_is_recovered_from(tmp_path: Path, start: Start) -> None:
     script = """
 os.mkdir(folder + "/store")
 log, position, count = SqliteLog(folder + "/store"), START, 0
@@ -437,7 +437,7 @@ except StoreError as error:
     assert "FLEETGATE_STORE" in said
 
 
-def test_Q2_a_file_system_that_becomes_read_only_is_told_and_got_over(tmp_path: Path, start: Start) -> None:
+def test_Q2_a_file_system_that_becomes_read_only_is_reported_and_recovered_from(tmp_path: Path, start: Start) -> None:
     script = """
 import subprocess
 log = SqliteLog(folder)

@@ -44,7 +44,9 @@ def adopted(fleet: Fleet) -> list[str]:
 
 @pytest.mark.parametrize("noded", [False, True], ids=["directly", "through a node"])
 @pytest.mark.parametrize("waiter", [False, True], ids=["nobody waits", "somebody waits"])
-def test_q2_a_backup_restored_under_running_agents_lends_no_slot_twice(fleet: Fleet, noded: bool, waiter: bool) -> None:
+def test_q2_a_backup_restored_under_running_agents_grants_no_slot_twice(
+    fleet: Fleet, noded: bool, waiter: bool
+) -> None:
     fleet.configure("[agents]\nhost = 2\n")
     fleet.slots = 2
     assert fleet.done("--", "true").code == 0
@@ -78,7 +80,7 @@ def test_l3_what_a_person_took_back_is_not_claimed_again(fleet: Fleet) -> None:
     assert not adopted(fleet)
 
 
-def test_q2_a_store_that_is_only_opened_anew_holds_nobody_up(fleet: Fleet) -> None:
+def test_q2_a_store_that_is_only_reopened_delays_no_run(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
     for _ in range(3):
         assert fleet.done("--", "true").code == 0
@@ -98,7 +100,7 @@ def test_q2_an_empty_store_in_place_of_the_old_one_waits_for_those_who_run(fleet
     assert fleet.most_at_once() == 1
 
 
-def test_j2_jobs_that_a_restored_store_has_forgotten_go_on_and_are_counted_before_anybody_enters(fleet: Fleet) -> None:
+def test_j2_running_jobs_that_a_restored_store_lost_continue_and_count_before_any_new_one_enters(fleet: Fleet) -> None:
     """One stands in the restored line again, as if nobody had run it; of the other the store has never heard."""
     fleet.configure("[agents]\nhost = 2\n")
     fleet.slots = 2

@@ -93,7 +93,7 @@ def test_l2_another_node_takes_the_place_of_a_killed_one(fleet: Fleet) -> None:
     assert "another node" in second.err
 
 
-def test_q2_a_node_that_is_stopped_holds_nobody_up_for_long(fleet: Fleet) -> None:
+def test_q2_a_stopped_node_delays_no_run_for_long(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
     node = start_node(fleet)
     node.signal(signal.SIGSTOP)
@@ -136,7 +136,7 @@ def test_l4_acquire_and_release_through_a_node(fleet: Fleet) -> None:
     assert fleet.is_empty()
 
 
-def test_l2_the_node_takes_back_what_the_dead_hold_though_nobody_waits(fleet: Fleet) -> None:
+def test_l2_the_node_reclaims_slots_of_dead_holders_while_no_run_waits(fleet: Fleet) -> None:
     fleet.configure("[agents]\nhost = 1\n")
     start_node(fleet)
     run = fleet.run("--", *fleet.sleeper("s", 600))
@@ -148,7 +148,7 @@ def test_l2_the_node_takes_back_what_the_dead_hold_though_nobody_waits(fleet: Fl
     assert fleet.events_of(ev.Reclaimed)[-1][1].cause == "lost"
 
 
-def test_h5_a_node_that_nobody_needs_ends(fleet: Fleet) -> None:
+def test_h5_a_node_that_no_process_needs_ends(fleet: Fleet) -> None:
     node = start_node(fleet, "--idle", "1")
     assert fleet.done("--", *fleet.sleeper("s", 2)).code == 0
     assert fleet.lives()[0].ended is not None
@@ -159,7 +159,7 @@ def test_h5_a_node_that_nobody_needs_ends(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     "sent", [b"\xff\xff\xff\xff", b"\0\0\0\x02{}", b"\0\0\0\x05nojs!", b"\0\0\0\x40", b"GET / HTTP"]
 )
-def test_q1_what_is_no_question_harms_nobody(fleet: Fleet, sent: bytes) -> None:
+def test_q1_bytes_that_are_not_a_request_harm_no_other_client(fleet: Fleet, sent: bytes) -> None:
     node = start_node(fleet)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(socket_path(fleet))

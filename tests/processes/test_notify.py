@@ -105,7 +105,7 @@ def test_t1_a_flaky_webhook_gets_every_message_once_and_in_order(fleet: Fleet, h
     assert "answered 500 (will retry)" in teller.err
 
 
-def test_t1_what_happens_while_nobody_tells_is_told_later_and_nothing_twice(fleet: Fleet, hook: Hook):
+def test_t1_events_without_a_sender_are_delivered_later_and_each_once(fleet: Fleet, hook: Hook):
     configured(fleet, f'name = "team"\nurl = "{hook.url}"')
     gate = fleet.gate
     gate.decide([cmd.SetRule(Rule("requests", "umans", cap=4, on_429="step"))])
@@ -126,7 +126,7 @@ def test_t1_what_happens_while_nobody_tells_is_told_later_and_nothing_twice(flee
     assert "auto-reduced to 2" in hook.got[1]["text"]
 
 
-def test_t1_a_worker_tells_by_itself_and_stops_with_it(fleet: Fleet, hook: Hook):
+def test_t1_a_worker_sends_messages_until_it_stops(fleet: Fleet, hook: Hook):
     configured(fleet, f'url = "{hook.url}"\nevents = ["started", "succeeded"]')
     jobs = Jobs(fleet)
     worker = jobs.worker(1)
@@ -168,7 +168,7 @@ def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
     assert "valid are hook, mail, command, broken" in bad.err
 
 
-def test_t1_without_anybody_to_tell_notify_says_how_to_add_one(fleet: Fleet):
+def test_t1_without_a_target_notify_says_how_to_add_one(fleet: Fleet):
     run = fleet.start([*FLEETGATE, "notify", "test"])
     assert run.wait() == 64
     assert "[[notify]]" in run.err

@@ -135,7 +135,7 @@ def test_q2_a_run_that_comes_while_the_server_restarts_says_so_and_waits_for_it(
 
 
 @pytest.mark.postgres
-def test_r3_a_run_bears_with_a_server_that_stays_away_no_longer_than_it_says_or_than_it_is_told(
+def test_r3_a_run_waits_for_an_unreachable_server_as_long_as_it_says_or_as_the_user_allows(
     reached: Fleet,
 ) -> None:
     waits = run_on(reached, "waits", 0.1, away_s=2)
@@ -173,7 +173,7 @@ main(sys.argv[1:])
 
 
 @pytest.mark.postgres
-def test_q2_a_run_with_a_slot_whose_agent_has_not_begun_bears_with_a_restart_of_the_server(
+def test_q2_a_run_with_a_slot_whose_agent_has_not_started_waits_for_a_restarting_server(
     far: Fleet, server: Server
 ) -> None:
     argv = [sys.executable, "-c", BEFORE_ITS_CLAIM, "run", "--", *far.sleeper("one", 0.1)]
@@ -190,7 +190,7 @@ def test_q2_a_run_with_a_slot_whose_agent_has_not_begun_bears_with_a_restart_of_
 
 
 @pytest.mark.postgres
-def test_q2_agents_and_line_outlast_a_restart_of_the_server(far: Fleet, server: Server) -> None:
+def test_q2_agents_and_queue_outlast_a_restart_of_the_server(far: Fleet, server: Server) -> None:
     go = far.folder / "go"
     first = run_on(far, "first", go)
     far.until(lambda: far.has_started("first"), what="the first")
@@ -228,7 +228,7 @@ def test_q2_fail_open_while_the_server_is_away(far: Fleet, server: Server) -> No
 
 
 @pytest.mark.postgres
-def test_q2_a_node_without_a_server_and_without_anybody_to_serve_ends(far: Fleet, server: Server) -> None:
+def test_q2_a_node_without_a_server_and_without_clients_ends(far: Fleet, server: Server) -> None:
     node = far.start([*FLEETGATE, "node", "--idle", "2"])
     far.until(lambda: "listens" in node.err, what="a node")
     far.close_gate()

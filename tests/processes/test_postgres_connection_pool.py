@@ -126,7 +126,7 @@ def test_l2_a_commit_whose_answer_the_node_did_not_pass_on_is_looked_up_by_its_i
     log.close()
 
 
-def test_q2_a_borrower_that_is_stopped_with_the_lock_holds_up_nobody_for_long_and_cannot_commit_later(
+def test_q2_a_client_of_the_pool_that_is_stopped_with_the_lock_delays_others_briefly_and_cannot_commit_later(
     node: LendingNode,
 ) -> None:
     stopped, other = node.open(), node.open()
@@ -143,7 +143,7 @@ def test_q2_a_borrower_that_is_stopped_with_the_lock_holds_up_nobody_for_long_an
     within(took, 10, "s that the lock was kept")
 
 
-def test_l2_what_a_borrower_that_is_gone_had_begun_is_undone_at_once(node: LendingNode) -> None:
+def test_l2_the_open_transaction_of_a_client_that_is_gone_is_rolled_back_at_once(node: LendingNode) -> None:
     """As many as there are connections: none of them stays lent."""
     gone = [node.open() for _ in range(connection_pool.MOST + 2)]
     for log in gone:

@@ -55,7 +55,7 @@ def test_l2_with_on_cutoff_end_an_agent_of_a_host_that_is_cut_off_is_ended(fleet
 
 
 @pytest.mark.skipif(not os.environ.get("FLEETGATE_SOAK"), reason="takes 20 s: make soak")
-def test_a1_with_on_cutoff_end_no_slot_is_lent_while_the_agent_of_a_host_that_is_cut_off_runs(
+def test_a1_with_on_cutoff_end_no_slot_is_granted_while_an_agent_of_a_cut_off_host_runs(
     fleet: Fleet, relay: Relay
 ) -> None:
     fleet.configure('run.on_cutoff = "end"\n')

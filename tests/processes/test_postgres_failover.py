@@ -80,7 +80,7 @@ def assert_the_primary_is_found(pair: Pair) -> None:
         log.close()
 
 
-def test_a1_q2_a_failover_that_loses_the_last_commits_lends_no_slot_twice_and_nobody_starves(pair: Pair) -> None:
+def test_a1_q2_a_failover_that_loses_the_last_commits_grants_no_slot_twice_and_no_run_starves(pair: Pair) -> None:
     fleet = pair.fleet
     assert_the_primary_is_found(pair)
     end = fleet.folder / "end"

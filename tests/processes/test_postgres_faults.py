@@ -264,7 +264,7 @@ def test_L2_a_commit_whose_answer_was_lost_is_looked_up_by_its_id(
     log.close()
 
 
-def test_Q2_when_the_server_is_gone_with_the_answer_the_sentence_says_that_nobody_knows(
+def test_Q2_when_the_server_goes_before_its_answer_the_message_says_that_the_result_is_unknown(
     postgres: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "PATIENCE_S", 0.1)
@@ -303,7 +303,7 @@ else:
 """
 
 
-def test_Q2_a_client_that_is_stopped_with_the_lock_holds_up_nobody_for_long_and_cannot_commit_later(
+def test_Q2_a_client_that_is_stopped_with_the_lock_delays_others_briefly_and_cannot_commit_later(
     url: str, opened: Callable[[], PostgresLog]
 ) -> None:
     log = opened()
@@ -347,7 +347,7 @@ def test_Q2_who_keeps_the_lock_can_be_named_and_a_wait_without_end_ends_with_a_s
 # The server.
 
 
-def test_Q2_A1_deciders_go_on_through_two_crashes_of_the_server_and_nothing_told_is_lost() -> None:
+def test_Q2_A1_decisions_continue_through_two_crashes_of_the_server_and_no_answer_is_lost() -> None:
     server = Server(fsync=True)
     try:
         url = fresh_store(server)
@@ -434,7 +434,9 @@ def test_R3_a_plain_no_is_believed_soon_and_silence_is_not(
     assert least_s <= sum(slept) <= most_s, slept
 
 
-def test_Q2_a_server_that_is_gone_is_said_soon_and_found_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_Q2_a_server_that_is_gone_is_reported_soon_and_found_again_automatically(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connection, "PATIENCE_S", 0.3)
     server = Server()
     try:
@@ -482,7 +484,7 @@ def test_Q2_a_failover_that_lost_commits_is_noticed(url: str, opened: Callable[[
 # Waking.
 
 
-def test_what_is_told_on_one_connection_is_heard_on_another_and_again_after_it_was_lost(
+def test_a_message_on_one_connection_reaches_another_and_again_after_a_reconnect(
     url: str, opened: Callable[[], PostgresLog]
 ) -> None:
     log = opened()

@@ -118,7 +118,7 @@ def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet
     assert not fleet.has_started("gone")
 
 
-def test_l2_a_node_that_is_killed_is_started_again_and_nobody_is_lost(fleet: Fleet) -> None:
+def test_l2_a_killed_node_is_started_again_and_no_waiter_is_lost(fleet: Fleet) -> None:
     cap(fleet, 1)
     go = fleet.folder / "go"
     first = agent(fleet, "first", "a", go, beat_s=2)  # lost after 9 s: a node needs some, on a busy machine
@@ -155,7 +155,7 @@ def test_l2_a_host_cut_off_from_the_database_keeps_its_agents_and_finds_them_cou
     fleet.until(fleet.is_empty, what="an empty gate")
 
 
-def test_q2_a_database_restored_under_running_agents_lends_no_slot_twice(fleet: Fleet) -> None:
+def test_q2_a_database_restored_under_running_agents_grants_no_slot_twice(fleet: Fleet) -> None:
     assert fleet.done(*MODEL, "--", "true", env=host(fleet, "a")).code == 0
     fleet.close_gate()
     restore = backup(fleet.store)
@@ -172,7 +172,7 @@ def test_q2_a_database_restored_under_running_agents_lends_no_slot_twice(fleet: 
     assert adopted(fleet) == ["log_lost"] * 2
 
 
-def test_q2_drain_lets_nobody_new_start_on_a_host(fleet: Fleet) -> None:
+def test_q2_drain_lets_no_new_agent_start_on_a_host(fleet: Fleet) -> None:
     assert fleet.start([*FLEETGATE, "drain", "a"]).wait() == 0
     held_back = agent(fleet, "a", "a", 0.1)
     assert agent(fleet, "b", "b", 0.1).wait(30) == 0

@@ -40,7 +40,7 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     [("sqlite", "the store"), ("sqlite", "a node"), ("postgresql", "a node by itself")],
     indirect=["fleet"],
 )
-def test_l2_who_waits_and_who_runs_go_where_their_gate_was_moved_to(
+def test_l2_waiting_and_running_agents_follow_their_gate_to_its_new_store(
     fleet: Fleet, postgres: Server, through: str
 ) -> None:
     new = fresh_store(postgres)
@@ -93,7 +93,7 @@ def test_l2_the_service_goes_where_its_gate_was_moved_to_and_its_port_stays(flee
     assert service.wait(60) == 0, service
 
 
-def test_q2_who_cannot_go_there_says_what_to_do(fleet: Fleet) -> None:
+def test_q2_a_run_that_cannot_reach_the_new_store_says_what_to_do(fleet: Fleet) -> None:
     service = fleet.start([*FLEETGATE, "serve", "--port", "0"])
     fleet.until(lambda: "serves at " in service.err, what="a service")
     fleet.occupy("p/m")

@@ -129,7 +129,7 @@ def test_between_a_release_and_a_slot_elsewhere_are_four_round_trips_and_one_tha
         assert (sql.SYNC in texts[1]) == (gate is other), "what is used waits for the disk, and nothing else"
 
 
-def test_who_is_told_of_a_grant_that_is_not_there_waits_on(
+def test_a_waiter_that_is_woken_without_a_grant_waits_on(
     gates: tuple[DirectGate, DirectGate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = gates
@@ -148,7 +148,7 @@ def test_who_is_told_of_a_grant_that_is_not_there_waits_on(
     assert isinstance(got[0], Lease)
 
 
-def test_who_is_told_of_a_grant_and_was_cancelled_meanwhile_leaves(
+def test_a_waiter_that_is_woken_for_a_grant_and_was_cancelled_meanwhile_leaves(
     gates: tuple[DirectGate, DirectGate], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = gates
@@ -160,7 +160,7 @@ def test_who_is_told_of_a_grant_and_was_cancelled_meanwhile_leaves(
     assert got[0].why == "cancelled"
 
 
-def test_a_decision_that_was_not_committed_is_told_to_nobody(
+def test_a_decision_that_was_not_committed_wakes_no_process(
     gates: tuple[DirectGate, DirectGate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = gates
@@ -237,13 +237,13 @@ def test_who_has_much_to_read_reads_it_without_the_lock(
     assert sum(with_lock) <= 10, "others waited while it read"
 
 
-def test_only_those_elsewhere_are_told_through_the_store(gates: tuple[DirectGate, DirectGate]) -> None:
+def test_only_waiters_on_other_hosts_are_woken_through_the_store(gates: tuple[DirectGate, DirectGate]) -> None:
     here = other_hosts.Wake("/run/a.wake", b"granted", process_identity.this_process())
     there = other_hosts.Wake("/run/a.wake", b"granted", "elsewhere|boot|1|77|88")
     assert other_hosts.elsewhere([here, there]) == [there]
 
 
-def test_a_line_wakes_those_whom_it_names_and_nobody_else() -> None:
+def test_a_notification_wakes_the_waiters_that_it_names_and_no_other() -> None:
     wakes = [other_hosts.Wake(f"/run/{number}.wake", b"due", f"h{number}|b|1|2|3") for number in range(3)]
     line = other_hosts.written(wakes)
     assert other_hosts.heard([line], other_hosts.mark("h1", "/run/1.wake")) == [b"due"]
@@ -252,7 +252,7 @@ def test_a_line_wakes_those_whom_it_names_and_nobody_else() -> None:
     assert other_hosts.heard(["", "nonsense", "g"], other_hosts.mark("h1", "/run/1.wake")) == []
 
 
-def test_a_line_that_would_be_too_long_wakes_all() -> None:
+def test_a_notification_that_would_be_too_long_wakes_all() -> None:
     assert (
         other_hosts.written(other_hosts.Wake(f"/run/{number}.wake", b"left", "h|b|1|2|3") for number in range(1_000))
         == other_hosts.ALL

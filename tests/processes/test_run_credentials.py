@@ -66,7 +66,7 @@ def test_b3_an_agent_that_logs_in_while_it_runs_does_not_make_the_old_refusal_st
     assert fleet.done("-m", OPUS, "--", "true").code == 0
 
 
-def test_b3_who_waits_in_the_queue_enters_by_itself_after_a_new_login(fleet: Fleet) -> None:
+def test_b3_a_waiting_run_enters_without_help_after_a_new_login(fleet: Fleet) -> None:
     configured(fleet)
     assert fleet.done("-m", OPUS, "--", *refused_agent(fleet)).code == 75
     fleet.gate.decide([cmd.BackOff(GPT, "overloaded", 3_600_000)])
@@ -81,7 +81,7 @@ def test_b3_who_waits_in_the_queue_enters_by_itself_after_a_new_login(fleet: Fle
     assert run.out == f"{OPUS}\n"
 
 
-def test_r3_who_waits_for_one_candidate_is_not_sent_away_for_the_others_refused_login(fleet: Fleet) -> None:
+def test_r3_a_run_that_waits_for_one_candidate_is_not_refused_for_the_others_login(fleet: Fleet) -> None:
     configured(fleet)
     assert fleet.done("-m", OPUS, "--", *refused_agent(fleet)).code == 75
     fleet.gate.decide([cmd.BackOff(GPT, "overloaded", 7_200_000)])  # later than the other one ends

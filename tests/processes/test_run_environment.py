@@ -209,7 +209,7 @@ def test_after_a_refusal_the_next_candidate_is_really_used(fleet: Fleet):
     assert [event.key for _, event in fleet.events_of(ev.BackedOff)] == [SONNET]
 
 
-def test_a_model_that_cannot_be_told_is_said_once(fleet: Fleet):
+def test_a_model_that_is_unknown_is_reported_once(fleet: Fleet):
     run = fleet.done("--", agent(fleet, "claude"), "-p")
     assert run.err.count("cannot tell which model claude will use") == 1
     assert "cannot tell" not in fleet.done("-q", "--", agent(fleet, "claude"), "-p").err
@@ -270,7 +270,7 @@ def test_r8_a_supervisor_takes_no_host_slot_but_one_of_its_model(fleet: Fleet):
 # --- the config file
 
 
-def test_c2_an_edited_file_is_in_force_for_the_next_run_and_lets_in_who_waits(fleet: Fleet):
+def test_c2_an_edited_file_is_in_force_for_the_next_run_and_admits_waiting_ones(fleet: Fleet):
     fleet.configure("[agents]\nhost = 1\n")
     sleepers(fleet, 1)
     waiting = fleet.waiting("--", *fleet.sleeper("second", 0))

@@ -201,7 +201,7 @@ def settle(fleet: Fleet) -> Path:
 
 
 @pytest.mark.parametrize("how", ["another file", "empty", "cut off", "overwritten"])
-def test_q2_a_damaged_database_is_told_and_left_as_it_is(fleet: Fleet, how: str):
+def test_q2_a_damaged_database_is_reported_and_left_as_it_is(fleet: Fleet, how: str):
     for _ in range(3):
         assert fleet.done("--", "true").code == 0
     path = settle(fleet)
@@ -219,7 +219,7 @@ def test_q2_a_damaged_database_is_told_and_left_as_it_is(fleet: Fleet, how: str)
     assert fleet.done("--", "true").code == 0
 
 
-def test_q2_a_database_damaged_while_a_run_waits_is_told_and_can_be_left(fleet: Fleet):
+def test_q2_damage_to_the_database_while_a_run_waits_is_reported_and_the_run_can_leave(fleet: Fleet):
     fleet.configure(ONE)
     fleet.occupy()
     run = fleet.waiting("--", "true")

@@ -184,7 +184,7 @@ def test_a13_a_starting_worker_counts_foreign_agents_before_it_runs_its_first_jo
     assert [jobs.ended(ident).state for ident in idents] == ["succeeded", "succeeded"]
 
 
-def test_a13_capacity_counts_foreign_agents_that_nobody_has_told_of(fleet: Fleet, agents: Agents):
+def test_a13_capacity_counts_foreign_agents_that_no_process_has_recorded(fleet: Fleet, agents: Agents):
     foreign = agents.foreign(OPUS, 6)
     told = fleet.start([*FLEETGATE, "capacity", "-m", OPUS])
     assert told.wait() == 75, told

@@ -97,7 +97,7 @@ def test_r4_any_other_command_is_judged_by_the_last_lines_of_its_stderr(fleet: F
     assert (run.code, told["outcome"]["kind"]) == (3, "local_error")
 
 
-def test_r1_classify_none_reads_nothing_and_nonsense_is_refused_before_anybody_waits(fleet: Fleet) -> None:
+def test_r1_classify_none_reads_nothing_and_nonsense_is_refused_before_the_run_waits(fleet: Fleet) -> None:
     words = ["sh", "-c", "echo '429 Too Many Requests' >&2; exit 1"]
     run, told = judged(fleet, "-m", OPUS, "--classify", "none", "--", *words)
     assert (run.code, told["outcome"]["kind"]) == (1, "local_error")

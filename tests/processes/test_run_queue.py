@@ -87,7 +87,7 @@ def test_r2_nohup_stays_nohup_in_the_queue(full: Fleet):
     assert run.wait() == 0, run
 
 
-def test_a9_a_ticket_cancelled_by_somebody_ends_the_run_with_75_and_a_sentence(full: Fleet):
+def test_a9_a_cancelled_ticket_ends_the_run_with_75_and_a_sentence(full: Fleet):
     run = full.waiting("--json", "--status-file", "status.json", "--", "true")
     (ident,) = full.state.tickets
     began = time.monotonic()
@@ -275,7 +275,7 @@ def test_r3_what_cannot_run_gives_its_slot_back(fleet: Fleet, command: str, code
     assert fleet.done("--no-wait", "--", "true").code == 0
 
 
-def test_o6_a_status_file_that_cannot_be_written_is_told_before_anything_is_run(fleet: Fleet):
+def test_o6_a_status_file_that_cannot_be_written_is_reported_before_the_agent_starts(fleet: Fleet):
     run = fleet.done("--status-file", "/no/such/folder/status.json", "--", "touch", "ran")
     assert run.code == 64
     assert "/no/such/folder/status.json" in run.err
@@ -307,7 +307,7 @@ def test_r2_the_wrapper_has_one_child_and_no_file_of_ours_is_open_in_it(fleet: F
 # --- what it says while it waits, without a terminal
 
 
-def test_r1_without_a_terminal_waiting_is_told_in_plain_lines(full: Fleet):
+def test_r1_without_a_terminal_waiting_is_reported_in_plain_lines(full: Fleet):
     run = full.waiting("--", "sh", "-c", "echo out; echo err >&2")
     full.until(lambda: "position 1" in run.err)
     full.free(*full.state.leases)

@@ -118,7 +118,7 @@ GAVE_UP = {"type": "result", "subtype": "error_during_execution", "is_error": Tr
 
 
 @pytest.mark.parametrize("steps", [(), (ANSWER,), (retry(1),), (retry(1), GAVE_UP)])
-def test_an_agent_that_a_person_interrupts_is_told_as_interrupted(fleet: Fleet, steps: tuple[object, ...]) -> None:
+def test_an_agent_that_a_person_interrupts_is_reported_as_interrupted(fleet: Fleet, steps: tuple[object, ...]) -> None:
     ready = {"type": "system", "subtype": "init", "session_id": "s1"}
     run = started(fleet, "--", *claude(fleet, ready, *steps, 300, ignores=True))
     fleet.until(lambda: '"init"' in run.out and run.out.count("\n") == 1 + len(steps), what="it runs")
@@ -132,7 +132,9 @@ def test_an_agent_that_a_person_interrupts_is_told_as_interrupted(fleet: Fleet, 
         assert (outcome["kind"], outcome["evidence"]) == ("local_error", "interrupted by signal 2")
 
 
-def test_an_agent_that_prints_text_and_is_interrupted_before_its_answer_is_told_as_interrupted(fleet: Fleet) -> None:
+def test_an_agent_that_prints_text_and_is_interrupted_before_its_answer_is_reported_as_interrupted(
+    fleet: Fleet,
+) -> None:
     program = claude(fleet, str(fleet.folder / "never"), ignores=True)[0]
     run = started(fleet, "--", program, "-p", "hi")
     fleet.until((fleet.folder / "ready").exists, what="it runs")

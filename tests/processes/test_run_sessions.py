@@ -254,7 +254,7 @@ def test_r9_a_sandbox_before_the_command_hides_neither_the_agent_nor_its_session
     assert len(agents.file("boxed").read_text().splitlines()) == 2
 
 
-def test_r9_a_command_whose_sessions_are_not_known_is_told_so(agents: Agents) -> None:
+def test_r9_a_command_whose_sessions_are_not_known_gets_a_message(agents: Agents) -> None:
     run = agents.fleet.done("--session", "issue-7", "--", "true")
     assert run.code == 0
     assert "nothing can be resumed" in run.err
@@ -319,7 +319,7 @@ def _to_be_probed(fleet: Fleet) -> None:
 # --- R5: the group
 
 
-def test_r5_the_slot_is_not_free_while_somebody_of_the_ended_group_lives(fleet: Fleet) -> None:
+def test_r5_the_slot_is_not_free_while_a_process_of_the_ended_group_lives(fleet: Fleet) -> None:
     """The agent's first process obeys TERM, one of its group does not; and the wrapper cannot speak."""
     fleet.configure("[agents]\nhost = 1\n")
     program = fleet.script(
@@ -371,7 +371,7 @@ def test_l2_a_deaf_agent_keeps_its_slot_when_the_wrapper_that_ends_it_is_killed(
 # --- R3: a usage window
 
 
-def test_r3_a_usage_window_is_told_with_its_reset_here_and_in_utc(fleet: Fleet) -> None:
+def test_r3_a_usage_window_is_reported_with_its_reset_in_local_time_and_utc(fleet: Fleet) -> None:
     text = "You've hit your session limit · resets 4:20pm (Asia/Tbilisi)"
     record = {"type": "result", "subtype": "success", "is_error": True, "result": text, "session_id": "s"}
     program = fleet.script("claude", f"#!{sys.executable}\nimport sys\nprint({json.dumps(record)!r})\nsys.exit(1)\n")

@@ -53,7 +53,7 @@ def answers(fleet: Fleet) -> list[ev.UsageAnswered]:
     return [event for _, event in fleet.events_of(ev.UsageAnswered)]
 
 
-def test_g1_g3_g5_who_waits_enters_by_the_providers_own_count_alone(fleet: Fleet, provider: FakeProvider) -> None:
+def test_g1_g3_g5_waiting_runs_enter_by_the_providers_own_count_alone(fleet: Fleet, provider: FakeProvider) -> None:
     gated(fleet, provider, cap=2)
     slots = [fleet.occupy(MODEL), fleet.occupy(MODEL)]
     assert provider.stats.usage_asked == 0, "nobody waits: no questions"

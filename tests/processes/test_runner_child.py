@@ -128,7 +128,7 @@ def test_R3_the_program_is_looked_up_in_the_childs_path_in_order(tmp_path):
     assert run("tool", env={**os.environ, "PATH": path}).stdout == b"second\n"
 
 
-def test_R3_the_end_is_told_even_when_the_wrapper_was_started_ignoring_its_children():
+def test_R3_the_end_is_noticed_even_when_the_wrapper_was_started_ignoring_its_children():
     def ignore():
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -260,7 +260,7 @@ def test_R2_a_wrapper_that_was_stopped_for_a_while_tells_the_end_when_it_goes_on
         assert wrapper.code() == 5
 
 
-def test_R2_a_child_that_somebody_froze_does_not_stop_the_wrapper(tmp_path):
+def test_R2_a_child_that_another_process_stopped_does_not_stop_the_wrapper(tmp_path):
     file = tmp_path / "signals"
     with running(tmp_path, *recorder(file, last="SIGTERM")) as wrapper:
         wait_for(lambda: noted(file))
@@ -275,7 +275,7 @@ def test_R2_a_child_that_somebody_froze_does_not_stop_the_wrapper(tmp_path):
 # --- L5: the longest hold
 
 
-def test_L5_a_child_that_overstays_is_told_to_end(tmp_path):
+def test_L5_a_child_that_overstays_is_asked_to_end(tmp_path):
     with running(tmp_path, "sleep", "1000", WRAPPER_ENDS_IN="0.1") as wrapper:
         assert wrapper.code() == 143
         assert "overstayed=True" in wrapper.end()
@@ -368,7 +368,7 @@ print("same")
 
 
 @pytest.mark.parametrize("own_group", [True, False])
-def test_R2_a_signal_that_comes_before_anybody_listens_is_passed_on(own_group):
+def test_R2_a_signal_that_comes_before_the_wrapper_listens_is_passed_on(own_group):
     body = f"""
 import os
 from fleetgate.runner.child import Child

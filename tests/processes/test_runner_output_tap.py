@@ -386,7 +386,7 @@ def test_R2_ctrl_z_and_continue_pass_while_output_is_read(tmp_path):
         assert run.stdout.read(5) == b"hello"
 
 
-def test_R3_the_end_is_told_before_a_slow_reader_has_taken_everything(tmp_path):
+def test_R3_the_end_is_reported_before_a_slow_reader_has_taken_everything(tmp_path):
     with tapped(tmp_path, *python("os.write(1, b'z' * 150_000); sys.exit(5)")) as run:
         assert run.told("on_end") == {"code": 5}
         assert runs(run.pid)
@@ -477,7 +477,7 @@ def test_R5_the_whole_group_is_gone_when_the_end_is_told(tmp_path):
         assert run.told("end")["because"] == "silent"
 
 
-def test_R5_orphans_of_a_child_that_ended_by_itself_are_left_alone(tmp_path):
+def test_R5_orphans_of_a_child_that_ended_on_its_own_are_left_alone(tmp_path):
     with tapped(tmp_path, "sh", "-c", "sleep 1000 & echo $!", given={"ends": {"silence_s": 1000}}) as run:
         assert run.code() == 0
         sleeper = int(run.stdout.readline())
@@ -512,7 +512,7 @@ def test_R5_an_agent_whose_reader_does_not_read_is_not_silent(tmp_path):
         assert run.told("end")["because"] == ""
 
 
-def test_R5_where_the_output_cannot_be_read_no_record_ends_nobody(tmp_path):
+def test_R5_where_the_output_cannot_be_read_silence_ends_no_agent(tmp_path):
     given = {"ends": {"record_s": 2}, "cannot_read": True}
     with tapped(tmp_path, "sh", "-c", "echo hello; sleep 3; exit 5", given=given) as run:
         assert run.code() == 5

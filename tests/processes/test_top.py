@@ -118,7 +118,7 @@ def test_whatever_ends_it_gives_the_terminal_back(fleet: Fleet, number: signal.S
         is_back(terminal, before)
 
 
-def test_ctrl_z_gives_the_terminal_back_and_fg_draws_everything_anew(fleet: Fleet):
+def test_ctrl_z_gives_the_terminal_back_and_fg_draws_everything_again(fleet: Fleet):
     with Terminal(fleet) as terminal:
         before = mode(terminal)
         terminal.line(TOP)
