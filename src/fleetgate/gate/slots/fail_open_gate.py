@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from fleetgate.config.settings import Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason, Ticket
 from fleetgate.core.errors import FleetgateError
-from fleetgate.gate.liveness import process_identity
-from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Usage
 from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.protocol import SideWrite, StoreError
@@ -33,19 +30,11 @@ if TYPE_CHECKING:
 _FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store again
 
 
-class FailOpenGate:
+class FailOpenGate(BaseSlotGate):
     """A SlotGate that lets everybody in, and tells the real one later. `open_gate` raises while there is none."""
 
     def __init__(self, loaded: Loaded | None, open_gate: Callable[[], SlotGate], tell: Callable[[str], None]) -> None:
-        self.loaded = loaded
-        self.settings = loaded.settings if loaded is not None else Settings()
-        self.folder = ""
-        self.host = process_identity.host_name()
-        self.me = process_identity.this_process()
-        self.address = ""
-        self.unapplied: list[str] = []
-        self.before_lock: Callable[[], None] = _nothing
-        self.after_lock: Callable[[], None] = _nothing
+        super().__init__(loaded, "")
         self._open_gate = open_gate
         self._tell = tell
         self._lease: Lease | None = None
@@ -53,28 +42,15 @@ class FailOpenGate:
         self._gate: SlotGate | None = None  # once it is back, and knows of us
         self._trying: Thread | None = None
         self._next_try, self._pause_s = monotonic() + _FIRST_S, _FIRST_S
-        self._own_credentials = Credentials(self.settings, self)
-        self._own_usage = Usage(self.settings)
 
     def __repr__(self) -> str:
         return f"<FailOpenGate, {'now ' + repr(self._gate) if self._gate is not None else 'without a store'}>"
-
-    @property
-    def credentials(self) -> Credentials:
-        return self._own_credentials
-
-    @property
-    def usage(self) -> Usage:
-        return self._own_usage
 
     def now(self) -> int:
         return wall_ms()
 
     def wall_offset_ms(self) -> int:
         return 0
-
-    def lock_owner(self) -> int | None:
-        return None
 
     # Deciding: yes.
 
@@ -139,29 +115,8 @@ class FailOpenGate:
     def lease(self, ident: str) -> Lease | None:
         return self._lease
 
-    def view(self, ident: str) -> TicketView | None:
-        return None
-
-    def is_hopeless(self, view: TicketView) -> bool:
-        return False
-
-    def backed_off_until(self, model: str) -> int:
-        return 0
-
-    def has_other_candidate(self, lease: Lease) -> bool:
-        return False
-
-    def is_probe(self, ident: str) -> bool:
-        return False
-
     def has_open_calls(self, ident: str) -> bool:
         return self._gate is not None and self._gate.has_open_calls(ident)
-
-    def side_value(self, table: str, key: str) -> bytes | None:
-        return None
-
-    def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
-        return b""
 
     # While the agent runs: is the store back?
 
@@ -211,7 +166,3 @@ class _NoQueue:
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         return None
-
-
-def _nothing() -> None:
-    pass

@@ -7,23 +7,20 @@ does nothing twice.
 
 from __future__ import annotations
 
-import os
-import select
 from collections.abc import Callable, Sequence
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from fleetgate.config.settings import Settings
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease, Reason
 from fleetgate.core.errors import FleetgateError
-from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery, protocol
 from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
-from fleetgate.gate.providers.credentials import Credentials
-from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Wanted
+from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
+from fleetgate.gate.slots.base_gate import BaseSlotGate
+from fleetgate.gate.slots.base_waiter import BaseWaiter
 from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits, with_own_host_cap
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
@@ -36,6 +33,8 @@ if TYPE_CHECKING:
     from fleetgate.gate.wakeup.mailbox import Mailbox
     from fleetgate.log.protocol import SideWrite
 
+T = TypeVar("T")
+
 FAR_ANSWER_S = 15.0  # for an answer, where the node itself may have to wait for a server
 LEAVE_S = 1.0
 LOOK_S = 5.0  # the backstop of one who waits: a grant comes as a datagram
@@ -45,7 +44,7 @@ _TRIES = 3
 _TICK_S = min(3.0, BEAT_S)
 
 
-class NodeGate:
+class NodeGate(BaseSlotGate):
     """A SlotGate through a node. `open_direct` opens the store; `start` starts a node, where that is tried first."""
 
     def __init__(
@@ -59,19 +58,10 @@ class NodeGate:
         tell: Callable[[str], None] | None = None,
         filed: bool = True,
     ) -> None:
-        self.loaded = loaded
-        self._filed = filed  # the config file's caps are told to the gate
-        self.settings = loaded.settings if loaded is not None else Settings()
-        self.folder = folder
-        self.host = process_identity.host_name()
-        self.me = process_identity.this_process()
-        self.before_lock: Callable[[], None] = _nothing
-        self.after_lock: Callable[[], None] = _nothing
         self.direct: SlotGate | None = None  # once the node is given up
-        self.unapplied: list[str] = []
         self._address = ""
-        self._own_credentials = Credentials(self.settings, self)
-        self._own_usage = Usage(self.settings)
+        super().__init__(loaded, folder)
+        self._filed = filed  # the caps of the config file go into the gate
         self._link = NodeLink(path)
         self._open_direct = open_direct
         self._start = start
@@ -80,7 +70,7 @@ class NodeGate:
         self._known: dict[str, Lease | None] = {}
         self._next_tick = 0.0
         self._heard_at, self._hear_at = monotonic(), 0.0
-        self._told: set[tuple[str, str, str]] = set()
+        self._sent: set[tuple[str, str, str]] = set()  # credentials that the node has by now
 
     def __repr__(self) -> str:
         return f"<NodeGate through {self._link.path}>" if self.direct is None else f"<NodeGate, now {self.direct!r}>"
@@ -96,14 +86,6 @@ class NodeGate:
         self._address = address
         if self.direct is not None:
             self.direct.address = address
-
-    @property
-    def credentials(self) -> Credentials:
-        return self._own_credentials
-
-    @property
-    def usage(self) -> Usage:
-        return self._own_usage
 
     @property
     def restarts(self) -> bool:
@@ -137,7 +119,7 @@ class NodeGate:
                 raise
             except NodeGone as gone:
                 why = str(gone)
-                if self._start is None or not self._started_anew():
+                if self._start is None or not self._restarted():
                     raise
         else:
             raise NodeGone(why)
@@ -147,7 +129,7 @@ class NodeGate:
             raise protocol.raised(answer.wrong)
         return answer
 
-    def _started_anew(self) -> bool:
+    def _restarted(self) -> bool:
         """Whether a node answers again, started by us if by nobody else."""
         assert self._start is not None
         path = self._link.path
@@ -176,16 +158,23 @@ class NodeGate:
 
     # Deciding.
 
-    def decide(
-        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
-    ) -> list[Decided]:
+    def _node_or_store(self, ask: Callable[[], T], direct: Callable[[SlotGate], T]) -> T:
+        """What the node answers; once it is gone, what the gate says that has the store open."""
         if self.direct is None:
             try:
-                return self._decided(self._ask(protocol.Decide(list(commands), durable, list(side))))
+                return ask()
             except NodeGone as gone:
                 self.go_direct(gone)
         assert self.direct is not None
-        return self.direct.decide(commands, durable=durable, side=side)
+        return direct(self.direct)
+
+    def decide(
+        self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Sequence[SideWrite] = ()
+    ) -> list[Decided]:
+        return self._node_or_store(
+            lambda: self._decided(self._ask(protocol.Decide(list(commands), durable, list(side)))),
+            lambda store: store.decide(commands, durable=durable, side=side),
+        )
 
     def _decided(self, answer: protocol.Answer) -> list[Decided]:
         from fleetgate.gate.replica.replica import Decided
@@ -214,13 +203,7 @@ class NodeGate:
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         if not self._filed:
             command = replace(command, spec=with_own_host_cap(command.spec, self.loaded))
-        if self.direct is None:
-            try:
-                return self._acquire(command)
-            except NodeGone as gone:
-                self.go_direct(gone)
-        assert self.direct is not None
-        return self.direct.acquire(command)
+        return self._node_or_store(lambda: self._acquire(command), lambda store: store.acquire(command))
 
     def _acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         loaded = self.loaded
@@ -248,8 +231,8 @@ class NodeGate:
         """What has become of a request; a grant is ours with it. Tells the node of credentials that it asks for."""
         answer = self._ask(protocol.Look(ident, granted))
         if answer.accounts:
-            news = [each for each in self.credentials.held_for(answer.accounts) if _mark(each) not in self._told]
-            self._told.update(map(_mark, news))
+            news = [each for each in self.credentials.held_for(answer.accounts) if _mark(each) not in self._sent]
+            self._sent.update(map(_mark, news))
             if news:
                 self._ask(protocol.Decide([*news]))
         if answer.lease is not None:
@@ -269,91 +252,55 @@ class NodeGate:
         return NodeWaiter(self, ident, mailbox, on_view, on_trouble)
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
-        """Give up whatever an id stands for by now. Not worth waiting for: what is left goes with this process."""
-        if self.direct is None:
-            try:
-                lease = self._ask(protocol.About(lease=ident), LEAVE_S).lease
-                held = lease is not None and lease.claimed
-                end: cmd.Command = cmd.Release(ident, outcome) if held else cmd.Cancel(ident)
-                patience_s = ANSWER_S if lease is not None and lease.lives_with != self.me else LEAVE_S
-                self._ask(protocol.Decide([end]), patience_s)
-                return
-            except NodeGone as gone:
-                self.go_direct(gone)
-        assert self.direct is not None
-        self.direct.leave(ident, outcome)
+        """Give up what an id stands for by now. Not worth a long wait: what is left ends with this process."""
+        self._node_or_store(lambda: self._leave(ident, outcome), lambda store: store.leave(ident, outcome))
+
+    def _leave(self, ident: str, outcome: str) -> None:
+        lease = self._ask(protocol.About(lease=ident), LEAVE_S).lease
+        held = lease is not None and lease.claimed
+        end: cmd.Command = cmd.Release(ident, outcome) if held else cmd.Cancel(ident)
+        patience_s = ANSWER_S if lease is not None and lease.lives_with != self.me else LEAVE_S
+        self._ask(protocol.Decide([end]), patience_s)
 
     # Looking.
 
     def lease(self, ident: str) -> Lease | None:
         return self._known.get(ident) if self.direct is None else self.direct.lease(ident)
 
-    def _about(self, call: protocol.About) -> protocol.Answer | None:
-        if self.direct is None:
-            try:
-                return self._ask(call)
-            except NodeGone as gone:
-                self.go_direct(gone)
-        return None
-
     def view(self, ident: str) -> TicketView | None:
-        if self.direct is None:
-            try:
-                return self.look(ident).view
-            except NodeGone as gone:
-                self.go_direct(gone)
-        assert self.direct is not None
-        return self.direct.view(ident)
+        return self._node_or_store(lambda: self.look(ident).view, lambda store: store.view(ident))
 
     def is_hopeless(self, view: TicketView) -> bool:
-        if self.direct is None:
-            try:
-                return self.look(view.ticket.id).hopeless
-            except NodeGone as gone:
-                self.go_direct(gone)
-        assert self.direct is not None
-        return self.direct.is_hopeless(view)
+        return self._node_or_store(lambda: self.look(view.ticket.id).hopeless, lambda store: store.is_hopeless(view))
 
     def backed_off_until(self, model: str) -> int:
-        answer = self._about(protocol.About(model=model))
-        if answer is not None:
-            return answer.until
-        assert self.direct is not None
-        return self.direct.backed_off_until(model)
+        return self._node_or_store(
+            lambda: self._ask(protocol.About(model=model)).until, lambda store: store.backed_off_until(model)
+        )
 
     def has_other_candidate(self, lease: Lease) -> bool:
-        answer = self._about(protocol.About(lease=lease.id))
-        if answer is not None:
-            return answer.other
-        assert self.direct is not None
-        return self.direct.has_other_candidate(lease)
+        return self._node_or_store(
+            lambda: self._ask(protocol.About(lease=lease.id)).other, lambda store: store.has_other_candidate(lease)
+        )
 
     def is_probe(self, ident: str) -> bool:
-        """Asked when the agent runs already: what cannot be known now is not worth its life."""
+        """False if that cannot be found out: the agent is already running, and goes on."""
         try:
-            answer = self._about(protocol.About(lease=ident))
-            if answer is not None:
-                return answer.probe
-            assert self.direct is not None
-            return self.direct.is_probe(ident)
+            return self._node_or_store(
+                lambda: self._ask(protocol.About(lease=ident)).probe, lambda store: store.is_probe(ident)
+            )
         except FleetgateError:
             return False
 
     def has_open_calls(self, ident: str) -> bool:
-        answer = self._about(protocol.About(lease=ident))
-        if answer is not None:
-            return answer.has_calls
-        assert self.direct is not None
-        return self.direct.has_open_calls(ident)
+        return self._node_or_store(
+            lambda: self._ask(protocol.About(lease=ident)).has_calls, lambda store: store.has_open_calls(ident)
+        )
 
     def side_value(self, table: str, key: str) -> bytes | None:
-        if self.direct is None:
-            try:
-                return self._ask(protocol.Side(table, key)).value
-            except NodeGone as gone:
-                self.go_direct(gone)
-        assert self.direct is not None
-        return self.direct.side_value(table, key)
+        return self._node_or_store(
+            lambda: self._ask(protocol.Side(table, key)).value, lambda store: store.side_value(table, key)
+        )
 
     def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
         """A value beside the log that is written once: what is there by now, or else this."""
@@ -415,8 +362,8 @@ class NodeGate:
             self.direct.close()
 
 
-class NodeWaiter:
-    """One ticket of this process, in a line that the node knows. Keeps no connection while it waits."""
+class NodeWaiter(BaseWaiter):
+    """One ticket of this process, in a queue that the node knows. Keeps no connection while it waits."""
 
     def __init__(
         self,
@@ -426,36 +373,18 @@ class NodeWaiter:
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
     ) -> None:
+        super().__init__(ident, mailbox, on_view, on_trouble)
         self._gate = gate
-        self._id = ident
-        self._mailbox = mailbox
-        self._on_view = on_view
-        self._on_trouble = on_trouble
-        self._next_look = 0.0
         self._questions = UsageQuestions(gate, gate.usage, gate.questions)
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        """The same; on the store itself from the moment that the node is given up."""
         gate = self._gate
-        while not stopped():
-            ended: Lease | Left | None = None
-            try:
-                ended = self._step()
-            except NodeGone as gone:
-                self._do_without(gone)
-            except StoreMoved:
-                raise  # it does not pass
-            except StoreError as error:
-                self._on_trouble(str(error))
-            if gate.direct is not None:
-                waiter = gate.waiter(self._id, self._mailbox, on_view=self._on_view, on_trouble=self._on_trouble)
-                return waiter.wait(until, wakeup_fd, stopped)
-            if ended is not None:
-                return ended
-            if until is not None and monotonic() >= until:
-                return None
-            gate.rest()
-            self._sleep(until, wakeup_fd)
-        return None
+        ended = super().wait(until, wakeup_fd, lambda: stopped() or gate.direct is not None)
+        if ended is None and gate.direct is not None:
+            waiter = gate.waiter(self._id, self._mailbox, on_view=self._on_view, on_trouble=self._on_trouble)
+            return waiter.wait(until, wakeup_fd, stopped)
+        return ended
 
     def _do_without(self, gone: NodeGone) -> None:
         """Go to the store; or, where that would be a connection for each who waits, try for a node again and again."""
@@ -470,13 +399,18 @@ class NodeWaiter:
             self._on_trouble(str(error))
 
     def _sleep(self, until: float | None, wakeup_fd: int) -> None:
-        moment = self._next_look if until is None else min(self._next_look, until)
-        fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
-        ready, _, _ = select.select(fds, [], [], max(0.0, moment - monotonic()))
-        if wakeup_fd in ready:
-            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
+        if self._gate.direct is None:
+            self._gate.rest()
+            super()._sleep(until, wakeup_fd)
 
     def _step(self) -> Lease | Left | None:
+        try:
+            return self._look()
+        except NodeGone as gone:
+            self._do_without(gone)
+            return None
+
+    def _look(self) -> Lease | Left | None:
         messages = self._mailbox.drain() if self._mailbox is not None else []
         if not messages and monotonic() < self._next_look:
             return None
@@ -495,10 +429,6 @@ class NodeWaiter:
 
 def _mark(credential: cmd.Credential) -> tuple[str, str, str]:
     return credential.account, credential.digest, credential.identity
-
-
-def _nothing() -> None:
-    pass
 
 
 def _quiet(text: str) -> None:

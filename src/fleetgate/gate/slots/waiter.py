@@ -1,41 +1,38 @@
-"""Waiting in the queue without asyncio: a socket to be woken through, a slow poll behind it, deadlines without
-stampede.
+"""Waiting in the queue on a store that this process has open: woken by a datagram, with a slow poll behind it.
 
-- A grant comes as a datagram. The backstop poll, once a second, reads one row.
-- A deadline (a cooldown ends, a ticket expires) is armed by whoever is told to, the head of the queue; the others look
-  a little later whether somebody has acted.
-- Where the provider is asked for its usage, whoever has the key and is told to asks, in a thread
+- A grant comes as a datagram. A poll once a second, which reads one row, finds what a lost datagram did not bring.
+- A deadline (a cooldown ends, a ticket expires) is acted on by the process that is told to, the head of the queue. The
+  others check a little later whether that has happened, so that they do not all act at once.
+- Where a provider reports its usage, the process that has the key and is told to asks it, in a thread
   (gate/providers/usage_questions.py).
-- Processes gone and foreign agents are looked for once a second, by whoever finds that nobody has.
-- Whoever is at position p looks for its own position every p seconds: a thousand waiters together only a few times a
-  second.
+- Once a second, one of the waiting processes looks for dead holders and foreign agents (gate/liveness/turns.py).
+- A process at position p looks for its own position every p seconds: a thousand of them together do so only a few times
+  a second.
 """
 
 from __future__ import annotations
 
-import os
-import select
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease
 from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
 from fleetgate.gate.replica.replica import TOLD
+from fleetgate.gate.slots.base_waiter import BaseWaiter
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.slots.slot_gate import Left, why_left
 from fleetgate.gate.wakeup import other_hosts
 from fleetgate.gate.wakeup.mailbox import Mailbox
-from fleetgate.log.protocol import Listener, StoreError, StoreMoved
+from fleetgate.log.protocol import Listener
 
 POLL_S = 1.0
 _SLOWEST_LOOK_S = 30.0
-_BACKUP_MS = 300  # a deadline that nobody has acted on for so long is acted on by whoever sees it
+_BACKUP_MS = 300  # a deadline that is overdue by this much is acted on by any process that sees it
 
 
-class Waiter:
-    """One ticket of this process."""
+class Waiter(BaseWaiter):
+    """One ticket of this process, on a store that it has open itself."""
 
     def __init__(
         self,
@@ -46,66 +43,33 @@ class Waiter:
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
     ) -> None:
+        super().__init__(ident, mailbox, on_view, on_trouble)
         self._gate = gate
-        self._id = ident
-        self._mailbox = mailbox
-        self._on_view = on_view
-        self._on_trouble = on_trouble
         self._listener: Listener | None = None
         self._mark = ""
         self._position = 1
         self._alarm: float | None = None  # when to act on a deadline
         self._next_poll = 0.0
-        self._next_look = 0.0
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
-        """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
-        with self._listening():
-            return self._wait(until, wakeup_fd, stopped)
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """On a log that many machines share, hear those on the others."""
+        """The same; on a shared log also woken by processes on other machines."""
         shared = self._gate.replica.shared
         if shared is None or self._mailbox is None:
-            yield
-            return
+            return super().wait(until, wakeup_fd, stopped)
         self._mark = other_hosts.mark(self._gate.host, self._mailbox.address)
         self._listener = shared.listen()
         try:
-            yield
+            return super().wait(until, wakeup_fd, stopped)
         finally:
             self._listener.close()
             self._listener = None
 
-    def _wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
-        while not stopped():
-            try:
-                ended = self._step()
-            except StoreMoved:
-                raise  # it does not pass
-            except StoreError as error:
-                self._on_trouble(str(error))
-                ended = None
-            if ended is not None:
-                return ended
-            if until is not None and monotonic() >= until:
-                return None
-            self._sleep(until, wakeup_fd)
-        return None
-
-    def _sleep(self, until: float | None, wakeup_fd: int) -> None:
+    def _moments(self) -> list[float]:
         moments = [self._next_poll, self._next_look]
-        if self._alarm is not None:
-            moments.append(self._alarm)
-        if until is not None:
-            moments.append(until)
-        fds = [wakeup_fd] if self._mailbox is None else [wakeup_fd, self._mailbox.fileno()]
-        if self._listener is not None:
-            fds.append(self._listener.fileno())
-        ready, _, _ = select.select(fds, [], [], max(0.0, min(moments) - monotonic()))
-        if wakeup_fd in ready:
-            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
+        return moments if self._alarm is None else [*moments, self._alarm]
+
+    def _descriptors(self) -> list[int]:
+        return [each.fileno() for each in (self._mailbox, self._listener) if each is not None]
 
     def _step(self) -> Lease | Left | None:
         messages = self._mailbox.drain() if self._mailbox is not None else []
@@ -128,12 +92,12 @@ class Waiter:
         return self._settled(b"granted" in messages) if told else None
 
     def _settled(self, granted: bool = False) -> Lease | Left | None:
-        """Whether it is decided; a grant is claimed here, at once where we were told of it."""
+        """The lease or the end, if it is decided. A grant is claimed here, at once if a datagram announced it."""
         state = self._gate.state if granted else self._gate.replica.catch_up()
         lease = state.leases.get(self._id)
         ticket = state.tickets.get(self._id)
         if granted or (lease is not None and not lease.claimed) or (ticket is not None and ticket.away):
-            self._gate.decide([cmd.Claim(self._id)])  # or, passed over: we are here, ask again
+            self._gate.decide([cmd.Claim(self._id)])  # or, if we were passed over: we are here, try us again
             lease, ticket = self._gate.state.leases.get(self._id), self._gate.state.tickets.get(self._id)
         if lease is not None:
             return lease
@@ -149,7 +113,7 @@ class Waiter:
         return why_left(told)
 
     def _poll(self) -> bool:
-        """One row: were we told something? Is it our turn to look around? Is a deadline overdue that nobody acts on?"""
+        """One row: is there an answer for us? Is it our turn to run the checks? Is a deadline overdue?"""
         if self._gate.log.side_value(TOLD, self._id) is not None:
             return True
         if self._gate.turns.take():
@@ -167,7 +131,7 @@ class Waiter:
         return True
 
     def _look(self) -> None:
-        """Where in the queue are we?"""
+        """Find our position in the queue."""
         self._next_look = monotonic() + POLL_S  # also when the store fails
         view = ticket_view(self._gate.replica.catch_up(), self._id, self._gate.now())
         if view is not None:
@@ -181,7 +145,7 @@ class Waiter:
             self._alarm = monotonic() + max(head.due - self._gate.log.now(), 0) / 1000
 
     def _arm_from_state(self) -> None:
-        """We decided last and are first to act: nobody else will tell us."""
+        """Set the alarm if we decided last and are first to act: no other process will tell us."""
         first = self._gate.replica.engine.first_to_act()
         if first is not None and first.id == self._id:
             self._arm()

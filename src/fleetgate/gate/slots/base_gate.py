@@ -1,0 +1,65 @@
+"""What a gate of one process has without a store: its settings and identity, and the answers of one that knows nothing.
+
+The gates that have no store open are built on it: through the node (node_gate.py), and without a store
+(fail_open_gate.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fleetgate.config.settings import Settings
+from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.providers.credentials import Credentials
+from fleetgate.gate.providers.usage_questions import Usage
+
+if TYPE_CHECKING:
+    from fleetgate.config.file import Loaded
+    from fleetgate.core.entities import Lease
+    from fleetgate.core.queue.positions import TicketView
+
+
+def do_nothing() -> None:
+    pass
+
+
+class BaseSlotGate:
+    """The part of a SlotGate that needs no store."""
+
+    def __init__(self, loaded: Loaded | None, folder: str) -> None:
+        self.loaded = loaded
+        self.settings = loaded.settings if loaded is not None else Settings()
+        self.folder = folder
+        self.host = process_identity.host_name()
+        self.me = process_identity.this_process()
+        self.address = ""
+        self.unapplied: list[str] = []
+        self.before_lock: Callable[[], None] = do_nothing
+        self.after_lock: Callable[[], None] = do_nothing
+        self.credentials = Credentials(self.settings, self)
+        self.usage = Usage(self.settings)
+
+    def lock_owner(self) -> int | None:
+        return None
+
+    def view(self, ident: str) -> TicketView | None:
+        return None
+
+    def is_hopeless(self, view: TicketView) -> bool:
+        return False
+
+    def backed_off_until(self, model: str) -> int:
+        return 0
+
+    def has_other_candidate(self, lease: Lease) -> bool:
+        return False
+
+    def is_probe(self, ident: str) -> bool:
+        return False
+
+    def side_value(self, table: str, key: str) -> bytes | None:
+        return None
+
+    def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
+        return b""

@@ -1,0 +1,69 @@
+"""The loop of a process that waits for its ticket, without asyncio: a step, then sleep until something may be new."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from fleetgate.gate.slots.slot_gate import Left
+from fleetgate.log.protocol import StoreError, StoreMoved
+
+if TYPE_CHECKING:
+    from fleetgate.core.entities import Lease
+    from fleetgate.core.queue.positions import TicketView
+    from fleetgate.gate.wakeup.mailbox import Mailbox
+
+
+class BaseWaiter:
+    """One ticket of this process."""
+
+    def __init__(
+        self,
+        ident: str,
+        mailbox: Mailbox | None,
+        on_view: Callable[[TicketView], None],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._id = ident
+        self._mailbox = mailbox
+        self._on_view = on_view
+        self._on_trouble = on_trouble
+        self._next_look = 0.0
+
+    def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
+        """Until the lease is ours, the ticket has left, `stopped()` says so or `until` has come (None)."""
+        while not stopped():
+            ended: Lease | Left | None = None
+            try:
+                ended = self._step()
+            except StoreMoved:
+                raise  # it does not come back
+            except StoreError as error:
+                self._on_trouble(str(error))
+            if ended is not None:
+                return ended
+            if until is not None and monotonic() >= until:
+                return None
+            self._sleep(until, wakeup_fd)
+        return None
+
+    def _step(self) -> Lease | Left | None:
+        """Look at what is new: the lease, or why the ticket has left, once it is decided."""
+        raise NotImplementedError
+
+    def _moments(self) -> Iterable[float]:
+        """When to look again at the latest."""
+        return (self._next_look,)
+
+    def _descriptors(self) -> Iterable[int]:
+        """What may wake this process."""
+        return () if self._mailbox is None else (self._mailbox.fileno(),)
+
+    def _sleep(self, until: float | None, wakeup_fd: int) -> None:
+        moment = min([*self._moments(), *(() if until is None else (until,))])
+        ready, _, _ = select.select([wakeup_fd, *self._descriptors()], [], [], max(0.0, moment - monotonic()))
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 512)  # some signal came; unread it would wake us for ever
