@@ -114,8 +114,8 @@ def test_p4_status_says_that_a_learned_limit_recovers_by_itself(cli: Cli) -> Non
     assert "limit is now 1 of 4" in cli.ok("release", second, "--outcome", "rate_limited")
     told = next(pool for pool in cli.json("status")["pools"] if pool["pool"] == "umans")
     assert (told["auto_reduced"], told["auto_reduced_from"], told["limit"]) == (True, 4, 1)
-    assert "it recovers by itself" in told["notice"]
-    assert "it recovers by itself (`fleetgate explain umans`)" in cli.ok("status")
+    assert "it recovers automatically" in told["notice"]
+    assert "it recovers automatically (`fleetgate explain umans`)" in cli.ok("status")
 
 
 def test_explain_says_which_pools_there_are(cli: Cli) -> None:

@@ -68,7 +68,7 @@ def test_j2_a_job_and_a_run_stand_in_one_line_the_older_first(jobs: Jobs):
 def test_a6_without_a_worker_a_job_says_how_to_start_one(jobs: Jobs):
     run = jobs.cli("submit", "--", "true")
     assert run.err.startswith("fleetgate: queued, position 1 of 1 for host:")
-    assert run.err.endswith(": no worker runs that could take it; start one with `fleetgate worker`\n")
+    assert run.err.endswith(": no worker is running that could take it; start one with `fleetgate worker`\n")
     assert jobs.cli("jobs").out.split()[6:13] == [run.out.strip(), "queued", "1", "of", "1", "true", "no_worker"]
 
 

@@ -141,7 +141,7 @@ def look_with_workers_of_both(shared: DirectGate) -> None:
     ident = submitted(shared)
     reason = job_store.view(shared, ident).reason
     assert reason is not None
-    assert "only a worker of root runs it" in reason.text
+    assert "only a worker of root may run it" in reason.text
     assert leases_taken_as(shared.folder, STRANGER) == 0
     assert leases_taken_as(shared.folder, 0) == 1
 

@@ -332,7 +332,7 @@ def test_p4_drop_a_level_that_had_worked_is_refused() -> None:
     (view,) = [view for view in pool_views(calls.engine.state, calls.now) if view.pool == "umans"]
     assert (view.auto_reduced, view.auto_reduced_from) == (True, 8)
     assert view.notice == (
-        "auto-reduced to 4 after a rate limit (cap 8): it recovers by itself (`fleetgate explain umans`)"
+        "auto-reduced to 4 after a rate limit (cap 8): it recovers automatically (`fleetgate explain umans`)"
     )
 
 
@@ -681,7 +681,7 @@ def test_p4_calls_that_no_longer_need_the_pool_are_forgotten() -> None:
     ident = calls.call()
     calls.do(cmd.SetRule(Rule("requests", "umans@default", cap=3)))
     assert ident in calls.belief.calls
-    calls.adapt.know({}, calls.now)
+    calls.adapt.sync_calls({}, calls.now)
     assert (calls.belief.calls, calls.belief.unproven) == ({}, "")
 
 
@@ -821,7 +821,7 @@ def test_g1_after_a_drop_the_providers_own_count_tells_of_a_neighbour_and_nothin
 def test_explain_tells_what_is_believed_and_why() -> None:
     calls = Calls()
     text = " ".join(explain(calls.pool, calls.now).sentences)
-    assert "the cap: nothing says that the provider allows less" in text
+    assert "the cap: there is no sign that the provider allows less" in text
     assert "Nothing is proven yet." in text
     assert "refused nothing" in text
     assert "nothing to probe for" in text
@@ -837,9 +837,9 @@ def test_explain_tells_what_is_believed_and_why() -> None:
     assert "The limit is 4, below the cap of 8" in text
     assert "That is the whole limit" in text
     assert "5 were one more than it allows" in text
-    assert "one call at 5, is let through in 3 h" in text
+    assert "one call at 5, is tried in 3 h" in text
     calls.wait(FOUND_REPROBE_MS + 1_000)
-    assert "as soon as somebody waits" in " ".join(explain(calls.pool, calls.now).sentences)
+    assert "as soon as a call waits" in " ".join(explain(calls.pool, calls.now).sentences)
     calls.call()
     assert "A probe of 5 is under way." in " ".join(explain(calls.pool, calls.now).sentences)
 
@@ -852,7 +852,7 @@ def test_explain_tells_of_lag_and_drops() -> None:
     assert "The last refusal, 3 min ago, was taken to mean: 8 at once had worked before" in text
     assert "as far as we have learned" in text
     by_hand = Calls(cooldown_ms=100)
-    assert "cools down for 0.1 s, as it was set" in " ".join(explain(by_hand.pool, by_hand.now).sentences)
+    assert "cools down for 0.1 s, as configured" in " ".join(explain(by_hand.pool, by_hand.now).sentences)
 
 
 @pytest.mark.parametrize("policy", ["step", "pause", "fixed"])
@@ -861,7 +861,7 @@ def test_explain_tells_where_nothing_is_learned(policy: str) -> None:
     (sentence,) = explain(calls.pool, calls.now).sentences
     assert f"Nothing is learned here (on_429 = {policy}): the limit is 8" in sentence
     calls.do(cmd.Pause("requests", "umans"))
-    assert explain(calls.pool, calls.now).sentences[0] == "It is paused by a person: nobody new enters."
+    assert explain(calls.pool, calls.now).sentences[0] == "It is paused by a person: nothing new starts."
 
 
 def test_p4_a_call_under_the_proven_level_refreshes_nothing() -> None:
@@ -894,7 +894,7 @@ def test_p4_the_call_that_is_tried_stays_so_when_others_leave_the_pool() -> None
     calls = Calls()
     calls.prove(1)
     trying = calls.call()
-    calls.adapt.know({trying: 1}, calls.now)
+    calls.adapt.sync_calls({trying: 1}, calls.now)
     assert (set(calls.belief.calls), calls.belief.unproven) == ({trying}, trying)
 
 

@@ -89,21 +89,21 @@ def _reserved(state: State) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (_both, "both in the queue and lent"),
+        (_both, "both waiting and running"),
         (_lost_slots, "a lease without slots"),
         (_wrong_key, "which does not have it"),
         (_unknown_key, "which does not have it"),
         (_wrong_session, "which does not have it"),
         (_unknown_session, "which does not have it"),
-        (_miscount, "counted 2, lent 1"),
+        (_miscount, "counted 2, granted 1"),
         (_strange_pool, "which is not there"),
         (_cooling, "cooling"),
         (_limit, "limit 0"),
         (_reduced, "reduced to -1"),
-        (_no_queue, "stands in no queue"),
+        (_no_queue, "is in no queue"),
         (_queue_miscount, "tickets ask"),
         (_share, "counted, 1 wait"),
-        (_reserved, "reserved for nobody"),
+        (_reserved, "reserved for no ticket"),
     ],
 )
 def test_a_wrong_count_is_noticed(spoil: Callable[[State], None], says: str):
@@ -134,7 +134,7 @@ def test_one_without_a_model_who_could_enter_is_noticed_too():
 def test_a_line_that_was_not_looked_at_is_noticed():
     bench = gate()
     bench.state.recheck_pool(bench.state.pools["agents host:h1"])
-    with pytest.raises(InternalError, match="the line was not looked at"):
+    with pytest.raises(InternalError, match="the queue was not looked at"):
         check_settled(bench.state, bench.now)
 
 

@@ -148,7 +148,7 @@ def test_j2_a_worker_that_dies_with_its_job_loses_the_lease_and_history_says_who
     assert [event for event in events if isinstance(event, ev.Reclaimed) and event.job and event.cause == "lost"]
 
 
-def test_j2_a_grant_that_nobody_claims_is_nobodys_and_a_late_claim_is_refused():
+def test_j2_a_job_whose_grant_is_not_claimed_is_unassigned_and_a_late_claim_is_refused():
     bench = Bench({"host": 1})
     submit(bench, "job")
     offer(bench, "job")
@@ -158,7 +158,7 @@ def test_j2_a_grant_that_nobody_claims_is_nobodys_and_a_late_claim_is_refused():
         bench.do(cmd.Claim("job", "agent", HAND))
     assert bench.do(cmd.Ask("job")) == []
     offer(bench, "job", OTHER)
-    with pytest.raises(NotFound, match="another's by now"):
+    with pytest.raises(NotFound, match="another process has it now"):
         bench.do(cmd.Claim("job", "agent", HAND))
 
 

@@ -169,7 +169,7 @@ def test_slots_are_kept_for_one_that_others_overtake_and_the_reason_says_so():
     bench.release("y")
     assert bench.agent("late", SONNET) == "waits"
     assert bench.reason("late").code == "behind"
-    assert "kept for one that waited longer" in bench.reason("late").text
+    assert "kept for a request that waited longer" in bench.reason("late").text
     bench.release("z")
     assert bench.fate("two") == "offered"
     assert bench.state.reserved == {}

@@ -1,6 +1,6 @@
-"""What can be asked of the engine. Each is plain data, so that it can travel over a socket.
+"""The commands of the engine. Each is plain data, so that it can travel over a socket.
 
-Ids are made by the caller (random, see gate/request_ids.py): a command whose fate is unknown is found again by its id.
+Ids are made by the caller (random, see gate/request_ids.py): a command whose fate is unknown is found by its id.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     key: str = ""
     role: str = ""
     session: str = ""
-    bound: str = ""  # a process other than the holder whose life the lease has (`acquire --pid`)
-    client: str = ""  # who asks through the holder
+    bound: str = ""  # the lease ends with this process instead of the holder (`acquire --pid`)
+    client: str = ""  # the client that the holder speaks for
     renew_ms: int = 0  # how often the client will renew; 0: it lives as long as its process
     asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for
-    job: bool = False  # a job: with `wait` it stands aside, without a holder, until a worker offers to run it
+    job: bool = False  # a job: with `wait` it is unassigned, without a holder, until a worker offers to run it
     any_host: bool = False
     confirm: bool = False
     not_before: int = 0  # log time
 
 
 class Offer(Struct, tag="offer", omit_defaults=True):
-    """A worker with a free hand would run this job: from now on its ticket asks, in the worker's name (SPEC J2)."""
+    """A worker with a free hand offers to run this job: its ticket waits in the worker's name from now on (rule J2)."""
 
     id: str
     holder: str
@@ -46,14 +46,14 @@ class Offer(Struct, tag="offer", omit_defaults=True):
 
 
 class Withdraw(Struct, tag="withdraw"):
-    """The worker will not run this job after all: it goes back to its place, also if it was just let in."""
+    """The worker will not run this job after all: it goes back to its place, even if it was just admitted."""
 
     id: str
     holder: str
 
 
 class Approve(Struct, tag="approve", omit_defaults=True):
-    """A job that was to be confirmed may run (SPEC J5)."""
+    """A job that was to be confirmed may run (rule J5)."""
 
     id: str
     by: str = ""
@@ -71,7 +71,7 @@ class EndJob(Struct, tag="end_job", omit_defaults=True):
 
 
 class Ask(Struct, tag="ask"):
-    """The holder of a ticket that was passed over speaks again."""
+    """The holder of a ticket that was passed over is still there and wants to wait again."""
 
     id: str
 
@@ -85,28 +85,28 @@ class Claim(Struct, tag="claim", omit_defaults=True):
 
 
 class Adopt(Struct, tag="adopt", omit_defaults=True):
-    """A process runs that the log knows nothing of, or no more: it is counted from now on, whatever the limits are.
+    """A process is running that the log does not know, or no longer: count it from now on, whatever the limits are.
 
     `why`: log_lost (the log lost the commits that said so), failed_open (it began while there was no store), cut_off
-    (it was called lost while nobody could hear of it).
+    (it was declared lost while its host could not be reached).
     """
 
     ticket: Ticket
     model: str = ""
     child: str = ""
-    held_ms: int = 0  # for so long already
+    held_ms: int = 0  # how long it has been running
     why: str = "log_lost"
 
 
 class Recover(Struct, tag="recover", omit_defaults=True):
-    """The log may have lost its last commits: let nobody in for a while, so that who runs can be adopted first."""
+    """The log may have lost its last commits: admit nothing for a while; running processes are adopted first."""
 
     for_ms: int
     why: str = ""
 
 
 class Drain(Struct, tag="drain", omit_defaults=True):
-    """Nobody new starts on a host; or, with `end`, somebody may again."""
+    """Start nothing more on a host; or, with `end`, start again."""
 
     host: str
     by: str = ""
@@ -114,7 +114,7 @@ class Drain(Struct, tag="drain", omit_defaults=True):
 
 
 class Renew(Struct, tag="renew", omit_defaults=True):
-    """The client behind a ticket or lease was heard of, by this process, which speaks for it from now on."""
+    """This process heard from the client behind a ticket or lease, and speaks for it from now on."""
 
     id: str
     holder: str = ""
@@ -122,9 +122,9 @@ class Renew(Struct, tag="renew", omit_defaults=True):
 
 
 class Release(Struct, tag="release", omit_defaults=True, gc=False):
-    """Give the slots back. Harmless when the lease is gone (SPEC L1).
+    """Release the slots. Harmless when the lease is gone (rule L1).
 
-    `keeps`: not yet. The agent was refused and calls again by itself: only others are held back by what it met.
+    `keeps`: not yet. The agent was refused and retries automatically; only others are held back.
     """
 
     id: str
@@ -137,14 +137,14 @@ class Release(Struct, tag="release", omit_defaults=True, gc=False):
     scope: str = ""  # of a backoff, where the outcome names it: model, family, account
     family: str = ""  # the models of that family, as a glob
     credential: str = ""  # salted hash of the credential that was used
-    holder: str = ""  # only if the lease is this process's: a job's id is lent again and again
+    holder: str = ""  # only if the lease is this process's: a job's id is granted more than once
     identity: str = ""  # whose account it names, see Credential
     keeps: bool = False
     named: bool = False  # the provider itself says that its rate limit is about `scope`
 
 
 class Reclaim(Struct, tag="reclaim", omit_defaults=True):
-    """Take a lease back by force (SPEC L3); `by` says who. `cause`: forced, or unrenewed."""
+    """Take a lease back by force (rule L3), in the name of `by`. `cause`: forced, or unrenewed."""
 
     id: str
     by: str
@@ -152,7 +152,7 @@ class Reclaim(Struct, tag="reclaim", omit_defaults=True):
 
 
 class Cancel(Struct, tag="cancel", omit_defaults=True):
-    """Leave the queue. Of a grant that was not claimed yet, give it back too."""
+    """Leave the queue, or give up a grant that was not claimed yet."""
 
     id: str
     by: str = ""
@@ -169,11 +169,11 @@ class Lost(Struct, tag="lost", omit_defaults=True):
     """These processes are gone: what they held is free, and what they waited for is dropped."""
 
     processes: tuple[str, ...]
-    silent: tuple[str, ...] = ()  # those of them whose host was not heard of for too long: they may still run
+    silent: tuple[str, ...] = ()  # those whose host gave no sign for too long: they may still be running
 
 
 class Observe(Struct, tag="observe", omit_defaults=True):
-    """What was seen on a host: agents started outside Fleetgate by model ("" for none), and room in memory.
+    """What was observed on a host: agents started outside Fleetgate by model ("" for none), and room in memory.
 
     `room` is how many more agents fit, for hosts whose cap is automatic; `most` the highest such cap.
     """
@@ -224,9 +224,9 @@ class Pause(Struct, tag="pause", omit_defaults=True):
 
 
 class UseUp(Struct, tag="use_up", omit_defaults=True):
-    """The headers of a good answer to this lease's call say that nothing is left for so long.
+    """The headers of a successful answer to this lease's call say that nothing is left for this long.
 
-    With a `scope` they say of what: that is held back, and nothing else of the account.
+    With a `scope` only that is held back, not the whole account.
     """
 
     id: str
@@ -243,7 +243,7 @@ class Resume(Struct, tag="resume"):
 
 
 class Report(Struct, tag="report", omit_defaults=True):
-    """A rate limit seen by the holder of a lease (`id`), or by a script that names a pool or model."""
+    """A rate limit that the holder of a lease (`id`) saw, or a script that names a pool or model."""
 
     id: str = ""
     kind: str = ""
@@ -252,7 +252,7 @@ class Report(Struct, tag="report", omit_defaults=True):
 
 
 class AskUsage(Struct, tag="ask_usage"):
-    """This process is going to ask a pool's provider how much is in flight (SPEC G3), if that is wanted now."""
+    """This process is going to ask a pool's provider how much is in flight, if that is wanted now (rule G3)."""
 
     kind: str
     pool: str
@@ -260,7 +260,7 @@ class AskUsage(Struct, tag="ask_usage"):
 
 
 class AnswerUsage(Struct, tag="answer_usage", omit_defaults=True):
-    """What the provider said; None: unknown, and why."""
+    """The provider's answer; None: unknown, and why."""
 
     kind: str
     pool: str
@@ -270,7 +270,7 @@ class AnswerUsage(Struct, tag="answer_usage", omit_defaults=True):
 
 
 class BackOff(Struct, tag="back_off", omit_defaults=True):
-    """A person's wish (SPEC B6): do not use this model or account for a while; replaces what is there."""
+    """A person backs off a model or account for a while (rule B6); this replaces an existing backoff."""
 
     key: str
     reason: str
@@ -293,7 +293,7 @@ class Active(Struct, tag="active"):
 class Credential(Struct, tag="credential", omit_defaults=True):
     """The credential of an account as it is now (a salted hash): if it has changed, a refused login is over.
 
-    `identity` is whose account it names (`kind:salted hash`; "" is unknown): for another one all starts anew.
+    `identity` is whose account it names (`kind:salted hash`; "" is unknown): for another one, backoffs end.
     """
 
     account: str
@@ -302,14 +302,14 @@ class Credential(Struct, tag="credential", omit_defaults=True):
 
 
 class Select(Struct, tag="select"):
-    """Choose the least recently chosen of the models that are not backed off, for a role (SPEC B4)."""
+    """Choose the least recently chosen of the models that are not backed off, for a role (rule B4)."""
 
     models: tuple[str, ...]
     role: str
 
 
 class Bypass(Struct, tag="bypass", omit_defaults=True):
-    """Somebody ran without asking (FLEETGATE_BYPASS): for the history."""
+    """An agent ran without a slot (FLEETGATE_BYPASS): for the history."""
 
     holder: str
     models: tuple[str, ...] = ()

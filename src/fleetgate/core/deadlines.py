@@ -1,10 +1,10 @@
 """Deadlines: a heap of moments at which time alone brings something about.
 
-Deadlines are never searched and removed; one that no longer means anything is passed over when it comes to the top.
+Deadlines are never searched and removed; an obsolete one is skipped when it comes to the top.
 They follow from the state, so they are not part of it: a replica sets its own as it replays.
 
-Those that every ticket or lease has, and that hardly ever come due, are kept apart: only the first of them stands among
-the others, whose heap stays small.
+Those that every ticket or lease has, and that hardly ever come due, are kept in a heap of their own. Only the first of
+them is among the others, so the main heap stays small.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fleetgate.core.pools.pool import Pool
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.state.state import State
 
-CLAIM_MS: Final = 10_000  # a grant that nobody claims for so long goes back to its ticket's place
+CLAIM_MS: Final = 10_000  # a grant that is not claimed by then is returned to its ticket
 
 KEEP_MS: Final = 300_000
-_MANY: Final = 4096  # timers kept apart; beyond this, those that mean nothing any more are dropped now and then
+_MANY: Final = 4096  # beyond this many in the second heap, obsolete ones are dropped now and then
 
 # What a timer is for. At the same moment pools come first: a slot may free up for a ticket about to expire.
 POOL: Final = 0
@@ -46,7 +46,7 @@ Timer = tuple[int, int, str]  # when, what for, the key of a pool or backoff, or
 
 
 def keep_ms(renew_ms: int) -> int:
-    """How long a client's ticket or lease is kept without any sign of it: so long it outlives its service."""
+    """How long a client's ticket or lease is kept without a sign of the client: longer than a service restart takes."""
     return max(KEEP_MS, 3 * renew_ms)
 
 
@@ -60,10 +60,12 @@ class Deadlines:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.heap: list[Timer] = []  # always the same list: whoever drives an engine may look at its first
+        self.heap: list[Timer] = []  # always the same list: the caller of an engine may look at its first
         self._far: list[Timer] = []  # heap; its first is in the other one as well
         self._reviews: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
-        self._standing: tuple[Callable[[int, str], bool], ...] = (  # by what the timer is for
+        self._standing: tuple[
+            Callable[[int, str], bool], ...
+        ] = (  # whether a deadline still means something, by what it is for
             self._pool_stands,
             self._usage_stands,
             self._backoff_stands,
@@ -94,7 +96,7 @@ class Deadlines:
         self.rearm()
 
     def due(self, now: int) -> Timer | None:
-        """The next timer that means something and is due."""
+        """The next deadline that is due and not obsolete."""
         heap = self.heap
         while heap:
             timer = heap[0]
@@ -107,7 +109,7 @@ class Deadlines:
         return None
 
     def first(self) -> Timer | None:
-        """The next timer that means something."""
+        """The next deadline that is not obsolete."""
         return self.due(_ENDLESS)
 
     def pop(self) -> None:
@@ -130,7 +132,7 @@ class Deadlines:
             heappush(self.heap, timer)
 
     def first_to_act(self) -> Ticket | None:
-        """The ticket whose holder should see to the next deadline: the head of the queue at the pool it is about."""
+        """The ticket whose holder should act at the next deadline: the head of the queue at the pool it is about."""
         timer = self.first()
         if timer is None:
             return None
@@ -149,12 +151,12 @@ class Deadlines:
         return self._state.tickets.get(ident)
 
     def watch_gates(self, now: int) -> None:
-        """After any event: whoever is asked may have to be asked at another time."""
+        """After any event: a provider may have to be asked at another time."""
         for pool in self._state.gates:
             self.watch_usage(pool, now)
 
     def watch_usage(self, pool: Pool, now: int) -> None:
-        """See to it that a pool's provider is asked, and that an answer is not waited for for ever."""
+        """Set the deadline for the next question to a pool's provider, or for giving up on an answer."""
         due = pool.usage_gate.next_moment(now) if pool.gated else 0
         if due != pool.usage_gate.timer_at:
             pool.usage_gate.timer_at = due
@@ -162,14 +164,14 @@ class Deadlines:
                 self.push(due, USAGE, pool.key)
 
     def await_review(self, queue: Queue) -> None:
-        """See to it that somebody looks whether the head of a parked queue is overtaken: one timer for all heads."""
+        """Set the deadline for checking whether the head of a parked queue is overtaken: one for all its heads."""
         name = f"{queue.first().id} {queue.parking_id}"
         queue.timer_at = queue.review_at
         self._reviews[name] = (queue, queue.parking_id)
         self.push(queue.review_at, RESERVE, name)
 
     def queue_to_review(self, name: str) -> Queue:
-        """The queue of such a timer, which has come due."""
+        """The queue of such a deadline, which has come due."""
         return self._reviews.pop(name)[0]
 
     def rearm(self) -> None:
@@ -213,7 +215,7 @@ class Deadlines:
             timers.append((state.leases[backoff.probing].granted_at + VERDICT_MS, VERDICT, backoff.probing))
         return timers
 
-    # Whether a timer still means something; what it was set for may be long gone.
+    # Whether a deadline still means something: what it was set for may be gone.
 
     def _pool_stands(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
@@ -248,7 +250,7 @@ class Deadlines:
             return False
         if queue.review_at > at == queue.timer_at:
             del self._reviews[name]
-            self.await_review(queue)  # its head is another by now
+            self.await_review(queue)  # it has another head by now
         return queue.review_at == at
 
     def _claim_stands(self, at: int, name: str) -> bool:
@@ -256,7 +258,7 @@ class Deadlines:
         return lease is not None and not lease.claimed and lease.granted_at + CLAIM_MS == at
 
     def _hold_stands(self, at: int, name: str) -> bool:
-        lease = self._state.leases.get(name)  # a child is ended by its runner, and lost then
+        lease = self._state.leases.get(name)  # the runner ends a child process, whose lease is then lost
         return lease is not None and lease.ends_at == at and not lease.child
 
     def _renewal_stands(self, at: int, name: str) -> bool:
@@ -292,7 +294,7 @@ class Deadlines:
                 self._await_acceptance(pool)
 
     def _await_acceptance(self, pool: Pool) -> None:
-        """No refusal for a while: the unproven call was accepted."""
+        """Without a refusal until then, the unproven call counts as accepted."""
         assert pool.limiter.adaptive is not None
         self.push(pool.limiter.adaptive.accepted_at, ACCEPT, pool.key)
 
@@ -304,7 +306,7 @@ class Deadlines:
         self._drop_obsolete()
 
     def _drop_obsolete(self) -> None:
-        """Leases come and go by the million: drop the timers of those that are gone now and then."""
+        """Drop the deadlines of leases and tickets that are gone, now and then."""
         many = max(_MANY, 4 * (len(self._state.leases) + len(self._state.tickets)))
         if len(self._far) > many:
             near = [each for each in self.heap if each[1] < _FAR]
@@ -314,7 +316,7 @@ class Deadlines:
         self._push_far(self._state.tickets[event.id].expires_at, EXPIRY, event.id)
 
     def _remade(self, event: ev.Event, at: int) -> None:
-        """Calls may count as accepted at another time where a rule has changed."""
+        """After a change of caps, calls may count as accepted at another time."""
         for pool in self._state.changed_cap_pools:
             if pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven:
                 self._await_acceptance(pool)

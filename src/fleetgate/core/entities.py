@@ -1,8 +1,8 @@
-"""What the engine keeps: specs, tickets and leases. Times are integer milliseconds of the log's clock.
+"""Specs, tickets, leases, rules and reasons: what the engine keeps. Times are milliseconds of the log.
 
 One id follows a request all its life: the ticket in the queue, the lease that it becomes, and the ticket again if
-the lease is not claimed. A process is named by one string, `host|boot|pidns|pid|start`: enough to tell, on the
-same host, whether that very process still lives (see gate/liveness/process_identity.py).
+the lease is not claimed. A process is named by one string, `host|boot|pidns|pid|start`: enough to know, on the
+same host, whether that very process is still alive (see gate/liveness/process_identity.py).
 """
 
 from msgspec import Struct, field
@@ -18,8 +18,8 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     slots: int = 1
     host: str = ""
     project: str = "default"
-    any: bool = False  # move on to the next candidate also when pools are full
-    supervisor: bool = False  # takes no host slot (SPEC R8)
+    any: bool = False  # use the next candidate even when the first one's pools are only full
+    supervisor: bool = False  # takes no host slot (rule R8)
     caps: tuple[tuple[str, int], ...] = ()  # caps from the requester's environment, by selector
     family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)
     user: str = ""  # of a job: only workers of this user run it
@@ -31,7 +31,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     id: str
     spec: Spec
     holder: str  # the process that waits
-    order: int  # K: smallest first (CONTROLLER.md, "The line"); negative after a bump to the front
+    order: int  # smallest first (core/queue/order.py); negative after a bump to the front
     arrival: int  # breaks ties
     since: int
     queued_at: int
@@ -42,17 +42,17 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     key: str = ""  # idempotency key
     role: str = ""
     session: str = ""
-    away: bool = False  # keeps its place and asks for nothing until its holder speaks
-    stalled_at: int = 0  # since when every candidate is backed off, which does not count as waiting; 0: one is not
-    bound: str = ""  # the process whose life the lease will have, when it is not the holder's
-    client: str = ""  # who asks, where the holder only speaks for it
-    renew_ms: int = 0  # how often its client renews it: it is judged by that, and by no process
-    renew_by: int = 0  # let go of then, if nobody has heard of the client
-    asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for (SPEC G3)
-    job: bool = False  # a job's: away, and nobody's, until a worker offers to run it (SPEC J2)
+    away: bool = False  # keeps its place and asks for nothing (core/ticket_states.py)
+    stalled_at: int = 0  # since when every candidate is backed off; that time does not count as waiting
+    bound: str = ""  # the process that the lease will end with, if not the holder
+    client: str = ""  # the client that the holder speaks for
+    renew_ms: int = 0  # how often its client renews it; then it depends on that and on no process
+    renew_by: int = 0  # dropped then, without a sign of the client
+    asks: tuple[str, ...] = ()  # accounts whose usage the holder can ask for (rule G3)
+    job: bool = False  # a job's: unassigned until a worker offers to run it (rule J2)
     any_host: bool = False  # of a job: it runs where the worker is
-    confirm: bool = False  # of a job: when its turn comes it is held until somebody approves it (SPEC J5)
-    held: bool = False  # its turn came, and nobody has approved it yet
+    confirm: bool = False  # of a job: when its turn comes it is held until a person approves it (rule J5)
+    held: bool = False  # its turn came, and it is not approved yet
     not_before: int = 0  # of a job that failed: no worker may offer to run it earlier
 
     @property
@@ -66,7 +66,7 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Lease(Struct, omit_defaults=True, gc=False):
-    """Slots lent to a ticket's process."""
+    """Slots granted to a ticket's process."""
 
     ticket: Ticket
     model: str  # the candidate that was chosen; "" when the request names none
@@ -74,7 +74,7 @@ class Lease(Struct, omit_defaults=True, gc=False):
     granted_seq: int
     claimed: bool = True
     child: str = ""  # the agent's process; the lease lives as long as it does
-    charge_ms: int = 0  # what the project was charged for the slot, put right at release
+    charge_ms: int = 0  # what the project was charged for the slot, corrected at release
     ends_at: int = 0  # longest hold; 0 is none
     waited_ms: int = 0
 
@@ -84,30 +84,30 @@ class Lease(Struct, omit_defaults=True, gc=False):
 
     @property
     def lives_with(self) -> str:
-        """The process whose end is the end of the lease; none where a client has to renew it."""
+        """The process that the lease ends with; "" where a client has to renew it."""
         if self.ticket.renew_ms:
             return ""
         return self.child or self.ticket.bound or self.ticket.holder
 
 
 class Rule(Struct, frozen=True, omit_defaults=True):
-    """A cap and its options for the pools of one selector, as one source gives them. None: not said."""
+    """A cap and its options for the pools of one selector, from one source. None: not set."""
 
     kind: str
     selector: str
     cap: int | None = None
-    auto: bool = False  # host = "auto": the cap follows free memory (SPEC C7)
+    auto: bool = False  # host = "auto": the cap follows free memory (rule C7)
     cooldown_ms: int | None = None
     on_429: str | None = None  # "adapt", "step", "pause", "fixed"
     max_hold_ms: int | None = None
     name: str | None = None
-    usage_gate: bool | None = None  # ask the provider before someone in the queue is let in
+    usage_gate: bool | None = None  # ask the provider before a waiting ticket is admitted
     explore: bool | None = None  # `adapt` may go above the cap
-    unlimited: bool = False  # `cap rm`: no cap, whatever lower sources say
+    unlimited: bool = False  # `cap rm`: no cap, whatever lower sources set
 
 
 class Reason(Struct, omit_defaults=True, gc=False):
-    """Why a request is waiting or refused (SPEC A6). `code` is for programs, `text` for people."""
+    """Why a request is waiting or refused (rule A6). `code` is for programs, `text` for people."""
 
     code: str
     text: str

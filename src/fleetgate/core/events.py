@@ -17,7 +17,7 @@ class Queued(Struct, tag="queued", omit_defaults=True, gc=False):
 
 
 class Deferred(Struct, tag="deferred", omit_defaults=True):
-    """A request that did not want to wait was told no, and why. It costs nothing (SPEC A7)."""
+    """A request that does not wait was refused, and why. It costs nothing (rule A7)."""
 
     id: str
     spec: Spec
@@ -27,7 +27,7 @@ class Deferred(Struct, tag="deferred", omit_defaults=True):
 
 
 class Granted(Struct, tag="granted", omit_defaults=True, gc=False):
-    """Slots were lent. `ticket` is there when the request never waited in the queue."""
+    """Slots were granted. `ticket` is set when the request never waited in the queue."""
 
     id: str
     model: str
@@ -36,8 +36,8 @@ class Granted(Struct, tag="granted", omit_defaults=True, gc=False):
     ticket: Ticket | None = None
     ends_at: int = 0
     waited_ms: int = 0
-    probes: tuple[str, ...] = ()  # backoffs whose end this one is to try out
-    adopted: str = ""  # it ran already, and is counted whatever the limits are: log_lost, failed_open, cut_off
+    probes: tuple[str, ...] = ()  # backoffs that this grant tries out
+    adopted: str = ""  # it was already running and counts whatever the limits are: log_lost, failed_open, cut_off
 
 
 class Claimed(Struct, tag="claimed", omit_defaults=True):
@@ -48,28 +48,28 @@ class Claimed(Struct, tag="claimed", omit_defaults=True):
 
 
 class Recovering(Struct, tag="recovering", omit_defaults=True):
-    """The log may have lost its last commits: nobody enters until then, and who runs is adopted."""
+    """The log may have lost its last commits: nothing is admitted until then, and running processes are adopted."""
 
     until: int
     why: str = ""
 
 
 class Draining(Struct, tag="draining", omit_defaults=True):
-    """Nobody new starts on a host."""
+    """Nothing new starts on a host."""
 
     host: str
     by: str = ""
 
 
 class DrainEnded(Struct, tag="drain_ended", omit_defaults=True):
-    """A host takes new ones again."""
+    """New agents start on a host again."""
 
     host: str
     by: str = ""
 
 
 class Renewed(Struct, tag="renewed", omit_defaults=True):
-    """The client behind a ticket or lease was heard of. Written now and then, not for each renewal."""
+    """The client behind a ticket or lease gave a sign of life. Written now and then, not for each renewal."""
 
     id: str
     until: int  # kept until then without another
@@ -78,7 +78,7 @@ class Renewed(Struct, tag="renewed", omit_defaults=True):
 
 
 class Returned(Struct, tag="returned"):
-    """A grant that nobody claimed went back to its ticket's place, passed over until its holder speaks."""
+    """A grant that was not claimed went back to its ticket, which is passed over until its process is heard of."""
 
     id: str
 
@@ -90,7 +90,7 @@ class Asked(Struct, tag="asked"):
 
 
 class Offered(Struct, tag="offered", omit_defaults=True):
-    """A worker would run this job: its ticket waits in the queue, in the worker's name and for its host."""
+    """A worker offers to run this job: its ticket waits in the queue, in the worker's name and for its host."""
 
     id: str
     holder: str
@@ -100,13 +100,13 @@ class Offered(Struct, tag="offered", omit_defaults=True):
 
 
 class Withdrawn(Struct, tag="withdrawn"):
-    """Nobody offers to run this job any more: it keeps its place and asks for nothing."""
+    """No worker offers to run this job any more: it keeps its place and asks for nothing."""
 
     id: str
 
 
 class Held(Struct, tag="held", omit_defaults=True):
-    """The turn of a job has come that somebody must approve first; it takes no slot until then."""
+    """The turn of a job came that a person must approve first; it takes no slot until then."""
 
     id: str
     command: str = ""
@@ -160,15 +160,15 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     kind: str = "agents"
     project: str = "default"
     job: bool = False
-    silent: str = ""  # of a lost one: its host, when that was not heard of for too long; it may still run there
+    silent: str = ""  # of a lost one: its host, when that gave no sign for too long; it may still be running there
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
-    """A ticket left the queue at somebody's wish."""
+    """A ticket was cancelled."""
 
     id: str
     by: str = ""
-    holder: str = ""  # whom to tell, and where
+    holder: str = ""  # the process to notify, and where
     wake: str = ""
     command: str = ""
     job: bool = False
@@ -201,17 +201,17 @@ class Bumped(Struct, tag="bumped", omit_defaults=True):
 
 
 class Reserved(Struct, tag="reserved"):
-    """What frees up in these pools is kept for a ticket that others kept overtaking; no others are any more."""
+    """What is released in these pools, and no others, is kept for a ticket that others kept overtaking."""
 
     id: str
     pools: tuple[str, ...]
 
 
 class RuleSet(Struct, tag="rule_set", omit_defaults=True):
-    """A cap or cooldown was set at run time; `rule` is all that the run time now says of its selector."""
+    """A cap or cooldown was set at run time; `rule` is all that is now set at run time for its selector."""
 
     rule: Rule
-    cap_set: bool = False  # a person set the cap, and not only its options (SPEC P3)
+    cap_set: bool = False  # a person set the cap, and not only its options (rule P3)
 
 
 class CapRemoved(Struct, tag="cap_removed"):
@@ -229,7 +229,7 @@ class CapReset(Struct, tag="cap_reset"):
 
 
 class SelectorSeen(Struct, tag="selector_seen"):
-    """Somebody's environment caps a selector that nothing else caps: it is counted from now on."""
+    """The environment of a request caps a selector that nothing else caps: it is counted from now on."""
 
     kind: str
     selector: str
@@ -246,7 +246,7 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):
-    """What was seen on a host changed: foreign agents by model, the automatic cap."""
+    """What is observed on a host changed: foreign agents by model, the automatic cap."""
 
     host: str
     foreign: tuple[tuple[str, int], ...] = ()
@@ -254,13 +254,13 @@ class Observed(Struct, tag="observed", omit_defaults=True):
 
 
 class Paused(Struct, tag="paused", omit_defaults=True):
-    """Nobody new enters a pool until then. `cause`: manual, rate_limited."""
+    """A pool admits nothing until then. `cause`: manual, rate_limited."""
 
     kind: str
     pool: str
     until: int
     cause: str = "manual"
-    incident: bool = False  # a new incident began (SPEC P2)
+    incident: bool = False  # a new incident began (rule P2)
 
 
 class Resumed(Struct, tag="resumed"):
@@ -280,7 +280,7 @@ class Reduced(Struct, tag="reduced", omit_defaults=True):
 
 
 class Accepted(Struct, tag="accepted"):
-    """The provider took a call that tried a level which nobody had proven: so many at once are possible."""
+    """The provider accepted a call of a level that was not proven: that many at once are possible."""
 
     id: str
     kind: str
@@ -289,10 +289,10 @@ class Accepted(Struct, tag="accepted"):
 
 
 class Refused(Struct, tag="refused", omit_defaults=True):
-    """The provider refused a call of a pool whose limit is learned; what it was taken to mean, and the limit since.
+    """The provider refused a call of a pool whose limit is learned; its meaning, and the limit since.
 
-    `why`: exact (the level tried is one too many), drop (the limit has sunk), probe (it has not risen), lag (calls are
-    counted for longer than we thought), alone (not about how many), fit (one more refusal of the same incident).
+    `why`: exact (the level tried is one too many), drop (the limit has fallen), probe (it has not risen), lag (calls
+    are counted for longer than we thought), alone (not about how many), fit (one more refusal of the same incident).
     """
 
     kind: str
@@ -305,7 +305,7 @@ class Refused(Struct, tag="refused", omit_defaults=True):
 
 
 class UsageAsked(Struct, tag="usage_asked"):
-    """A process asks a pool's provider how much is in flight; nobody else does until it has answered, or for 6 s."""
+    """A process asks a pool's provider how much is in flight; no other process does until the answer, or for 6 s."""
 
     kind: str
     pool: str
@@ -313,7 +313,7 @@ class UsageAsked(Struct, tag="usage_asked"):
 
 
 class UsageAnswered(Struct, tag="usage_answered", omit_defaults=True):
-    """What the provider said is in flight: below the limit, one ticket enters. None: unknown, and why."""
+    """How much the provider says is in flight: below the limit, one ticket enters. None: unknown, and why."""
 
     kind: str
     pool: str
@@ -353,7 +353,7 @@ class Chosen(Struct, tag="chosen"):
 
 
 class Bypassed(Struct, tag="bypassed", omit_defaults=True):
-    """Somebody ran without asking."""
+    """An agent ran without a slot."""
 
     holder: str
     models: tuple[str, ...] = ()

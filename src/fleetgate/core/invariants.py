@@ -1,4 +1,4 @@
-"""What is true of every state, checked by recounting. Tests call this after every step; `fleetgate doctor` does too.
+"""Invariants of a state, checked by counting again. Tests do this after every step; so does `fleetgate doctor`.
 
 A broken invariant is a bug in Fleetgate: the writer stops rather than go on with a wrong count.
 """
@@ -21,7 +21,7 @@ def check_invariants(state: State) -> None:
             _require(state.pools.get(pool.key) is pool, f"{ident} holds slots of {pool.id}, which is not there")
             used[pool.key] = used.get(pool.key, 0) + lease.ticket.spec.slots
     for key, pool in state.pools.items():
-        _require(pool.used == used.get(key, 0), f"{key}: counted {pool.used}, lent {used.get(key, 0)}")
+        _require(pool.used == used.get(key, 0), f"{key}: counted {pool.used}, granted {used.get(key, 0)}")
         cooling = sum(slots for _, slots in pool.cooldown.heap)
         _require(pool.cooldown.slots == cooling, f"{key}: counted {pool.cooldown.slots} cooling, are {cooling}")
         _require(pool.limit >= 1, f"{key}: limit {pool.limit}")
@@ -31,7 +31,7 @@ def check_invariants(state: State) -> None:
 
 def _check_ids(state: State) -> None:
     both = state.tickets.keys() & state.leases.keys()
-    _require(not both, f"both in the queue and lent: {both}")
+    _require(not both, f"both waiting and running: {both}")
     _require(state.lease_candidates.keys() == state.leases.keys(), "slots without a lease, or a lease without slots")
     for key, ident in state.keys.items():
         ticket = _ticket(state, ident)
@@ -55,7 +55,7 @@ def _check_line(state: State) -> None:
         if ticket.away:
             continue
         queue = state.queues.get(ticket.spec)
-        _require(queue is not None, f"{ticket.id} stands in no queue")
+        _require(queue is not None, f"{ticket.id} is in no queue")
         assert queue is not None
         asking[ticket.spec] = asking.get(ticket.spec, 0) + 1
         for pool in queue.pools:
@@ -73,11 +73,11 @@ def _check_line(state: State) -> None:
         _require(
             pool.usage_gate.askers == can_ask, f"{pool.key}: {pool.usage_gate.askers} askers counted, are {can_ask}"
         )
-        _require(not pool.usage_gate.room, f"{pool.key}: an old answer still lets somebody in")
+        _require(not pool.usage_gate.room, f"{pool.key}: an old answer still admits tickets")
         if pool.reservation is not None:
             _require(
                 pool.key in {key for keys in state.reserved.values() for key in keys},
-                f"{pool.key}: reserved for nobody",
+                f"{pool.key}: reserved for no ticket",
             )
 
 
@@ -91,11 +91,11 @@ def _check_indexes(state: State) -> None:
     listed = {spec: queue.members for spec, queue in state.queues.items() if queue.members}
     _require(listed == members, "queues do not have the tickets that need the same")
     standing = {spec: queue for spec, queue in state.queues.items() if queue.waiting}
-    _require(state.active_queues == standing, "queues are taken for empty, or for others")
+    _require(state.active_queues == standing, "the wrong queues are taken for empty")
     known = state.ticket_index
     _require(known.processes == roster.processes, "tickets are not found by their process")
     _require(known.askers == roster.askers, "tickets are not found by the accounts that their process can ask")
-    _require(known.aside == roster.aside, "tickets are not known to be set aside")
+    _require(known.aside == roster.aside, "tickets that ask for nothing are not known as such")
     found = {(account, spec) for account, queues in state.by_account.items() for spec in queues}
     named = {
         (account_of(each.name), spec)
@@ -107,8 +107,8 @@ def _check_indexes(state: State) -> None:
 
 
 def check_settled(state: State, now: int) -> None:
-    """Raise InternalError when somebody who could enter now is left standing. After `Engine.handle`."""
-    _require(not state.changed_queues and not state.changed_pools, "the line was not looked at")
+    """Raise InternalError when a ticket that could enter now is left waiting. After `Engine.handle`."""
+    _require(not state.changed_queues and not state.changed_pools, "the queue was not looked at")
     for queue in state.queues.values():
         head = queue.head()
         if head is None:

@@ -1,7 +1,7 @@
-"""Names of models and selectors (SPEC N1-N4).
+"""Names of models and selectors (rules N1 to N4).
 
 A model is `provider[@account]/model`. A selector names the pools that a cap makes: `host`, `project`,
-`provider[@account]` or `provider[@account]/model`, the latter two with `*` globs. A selector that names no
+`provider[@account]` or `provider[@account]/model`, the last two with `*` globs. A selector that names no
 account makes one pool for each account.
 """
 
@@ -13,7 +13,7 @@ from fleetgate.core.errors import BadName
 
 DEFAULT_ACCOUNT = "default"
 # Other names of providers that agents and SDKs use, and the name by which they are known here. The only such table.
-# What comes from outside is renamed where it is read (`canonical`); what an old log has is matched all the same.
+# What comes from outside is renamed where it is read (`canonical`); names in an old log are matched, too.
 ALIASES = {
     "amazon-bedrock": "bedrock",
     "aws-bedrock": "bedrock",
@@ -31,7 +31,7 @@ ALIASES = {
 }
 KINDS = ("agents", "requests")
 
-# The families whose caps are named by default (SPEC A6): "opus_concurrency_cap".
+# The families whose caps are named by default (rule A6): "opus_concurrency_cap".
 _FAMILIES = ("opus", "sonnet", "haiku")
 
 _MODEL_HELP = "a model is provider/model or provider@account/model, for example anthropic@work/claude-opus-4-6"
@@ -85,7 +85,7 @@ class Selector(Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """The claude family that this selector caps, or "" (it names the reason, SPEC A6)."""
+        """The claude family that this selector caps, or "" (it names the reason, rule A6)."""
         if "claude" in self.name:
             for family in _FAMILIES:
                 if family in self.name:
@@ -116,7 +116,7 @@ def parse_selector(text: str) -> Selector:
 
 
 def pool_id(selector: Selector, model: Model | None, host: str, project: str) -> str:
-    """The name of the pool that `selector` makes for a request: its instance filled in (SPEC N3)."""
+    """The name of the pool that `selector` makes for a request: its instance filled in (rule N3)."""
     if selector.scope == "host":
         return f"host:{host}"
     if selector.scope == "project":
@@ -180,7 +180,7 @@ def glob(pattern: str, text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """`text` as it can be put into a message: quoted, printable and short."""
+    """`text` for a message: quoted, printable and short."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 

@@ -1,5 +1,6 @@
-"""Backing off a model, family or account, and choosing another (SPEC B1-B4, B6; core/pools/backoff.py has the
-rules).
+"""Commands and outcomes that back off a model, family or account, and the choice of another model (rules B1 to B4, B6).
+
+core/pools/backoff.py says how long a backoff lasts and what ends it.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ class BackoffHandler:
         self._record = record
 
     def observed(self, command: cmd.Release, model: Model, now: int, *, call: bool = False) -> None:
-        """Back off what the outcome is about; what is observed extends a backoff and never shortens it.
+        """Back off what the outcome is about. An observation extends a backoff and never shortens it.
 
-        Of a `call` that was refused in passing the time grows with each refusal in a row.
+        For a refused `call` the time grows with each refusal in a row.
         """
         reason = command.outcome
         if reason == "server_error" and command.retry_after_ms == 0:
-            return  # the caller was told, and decides
+            return  # the caller gets the error and decides
         scope = "account" if reason in _OF_ACCOUNTS else "model"
         if reason in _NAMED or command.named:  # its message may name what is used up
             scope = command.scope or scope
         if call and scope == "family" and not glob(command.family, model.name):
-            scope = "model"  # what was refused is held back, whatever it is called there
+            scope = "model"  # back off the refused model, whatever its name
         account = account_of(model)
         key = {"account": account, "family": f"{account}/{command.family}"}.get(scope, str(model))
         old = self._state.backoffs.get(key)
@@ -47,7 +48,7 @@ class BackoffHandler:
         times = 0
         if call and grows(reason):
             times = 1 if old is None else max(old.times, 1) + failed_probe
-            if command.retry_after_ms is None or failed_probe:  # "at once", again and again, is not believed
+            if command.retry_after_ms is None or failed_probe:  # a hint of "at once" that failed is not believed
                 wait_ms = max(command.retry_after_ms or 0, grown_ms(reason, times))
         until = now + min(max(wait_ms, 1), MOST_MS)
         since = now
@@ -84,7 +85,7 @@ class BackoffHandler:
 
     def end(self, command: cmd.EndBackoff, now: int) -> None:
         key = command.key
-        if key not in self._state.backoffs:  # else it may be an old log's, by another name of its provider
+        if key not in self._state.backoffs:  # a key of an old log may use another name of the provider
             key, _ = parse_key(key)
         if key not in self._state.backoffs:
             known = ", ".join(sorted(self._state.backoffs)) or "none"

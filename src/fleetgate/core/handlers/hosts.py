@@ -26,8 +26,8 @@ class HostHandler:
         if command.room is not None:
             specs = [lease.ticket.spec for lease in state.leases.values()]
             agents = [spec for spec in specs if spec.kind == "agents" and spec.host == command.host]
-            lent = sum(spec.slots for spec in agents if not spec.supervisor)
-            auto_cap = max(1, min(lent + command.room, command.most))
+            used = sum(spec.slots for spec in agents if not spec.supervisor)
+            auto_cap = max(1, min(used + command.room, command.most))
         if command.foreign != state.foreign.get(command.host, ()) or auto_cap != state.auto_caps.get(command.host):
             for model, number in command.foreign:
                 if model:
@@ -37,13 +37,13 @@ class HostHandler:
             self._record(ev.Observed(command.host, command.foreign, auto_cap))
 
     def recover(self, command: cmd.Recover, now: int) -> None:
-        """Nobody enters for a while; a second call makes it no shorter."""
+        """Admit nothing for a while; a second command makes that no shorter."""
         until = now + min(max(command.for_ms, 1), LONGEST_RECOVERY_MS)
         if until > self._state.recovers_until:
             self._record(ev.Recovering(until, command.why))
 
     def drain(self, command: cmd.Drain, now: int) -> None:
-        """Nobody new starts on a host. Jobs that a worker there offered to run go back to where others find them."""
+        """Start nothing more on a host. Jobs that a worker there offered to run become unassigned again."""
         state, host = self._state, command.host
         if not host:
             raise BadRequest("no host is named: see `fleetgate ps` for those that are known")

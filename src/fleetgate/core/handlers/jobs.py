@@ -1,8 +1,9 @@
-"""What workers say of jobs (SPEC J2, J5), and what is told of a job's end.
+"""Commands of workers about jobs (rules J2, J5), and the end of a job.
 
-A job's ticket is nobody's until a worker offers to run it. The offer brings the holder and the host, and from then on
-it is a ticket like any other; when it is withdrawn, or the worker dies before the job has run, the ticket is nobody's
-again, at its old place. Two workers may offer at once: the later changes nothing, and sees so in the state.
+A job's ticket is unassigned until a worker offers to run it. The offer brings the holder and the host, and from then on
+it is a ticket like any other. When the offer is withdrawn, or the worker dies before the job has run, the ticket is
+unassigned again, at its old place. Two workers may offer at once: the later offer changes nothing, and its worker sees
+that in the state.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FINAL = ("succeeded", "failed", "cancelled", "expired", "lost")
 
 
 class JobHandler:
-    """Jobs of one state."""
+    """The jobs of one state."""
 
     def __init__(self, state: State, record: Callable[[ev.Event], None]) -> None:
         self._state = state
@@ -36,7 +37,7 @@ class JobHandler:
             self._record(ev.Offered(ticket.id, command.holder, command.host, command.wake, command.asks))
 
     def withdraw(self, command: cmd.Withdraw, now: int) -> None:
-        """Harmless where there is nothing of this worker any more; what runs is not touched."""
+        """Harmless if the job is no longer this worker's; a running job is not touched."""
         ticket = self._state.tickets.get(command.id)
         lease = self._state.leases.get(command.id)
         if ticket is not None and ticket.job and not ticket.away and ticket.holder == command.holder:

@@ -1,4 +1,4 @@
-"""What is said of a ticket or lease: by its holder, by a person, or by whoever saw its process gone."""
+"""Commands about leases: claim, renew, release, reclaim, and processes that were lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fleetgate.core.ticket_states import PASSED_OVER
 
 
 class LeaseHandler:
-    """Tickets and leases of one state."""
+    """The leases of one state."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class LeaseHandler:
             if ticket.state == PASSED_OVER:
                 self._record(ev.Asked(command.id))
         elif command.holder and command.holder != lease.ticket.holder:
-            raise NotFound(f"no lease {command.id} of this process: it is another's by now")
+            raise NotFound(f"no lease {command.id} of this process: another process has it now")
         elif not lease.claimed or (command.child and command.child != lease.child):
             self._record(ev.Claimed(command.id, command.child))
 
     def renew(self, command: cmd.Renew, now: int) -> None:
-        """A client was heard of. Written down when half of its time is over, or another process speaks for it now."""
+        """A client gave a sign of life. Recorded when half of its time is over, or another process speaks for it."""
         lease = self._state.leases.get(command.id)
         ticket = lease.ticket if lease is not None else self._state.tickets.get(command.id)
         if ticket is None:
@@ -98,14 +98,14 @@ class LeaseHandler:
         )
 
     def _failed(self, command: cmd.Release, lease: Lease, now: int) -> None:
-        """What an outcome other than ok says of a pool or a model."""
+        """Act on an outcome other than ok: it says something about a pool or a model."""
         held = self._state.lease_candidates[command.id]
         if command.outcome not in CAUSES or held.name is None:
             return
         if lease.ticket.spec.kind != "requests":
             self._backoffs.observed(command, held.name, now)
         elif command.outcome == "server_error" and blame.narrowest(held) is not None:
-            return  # it is passed on, and says nothing about how many
+            return  # the caller gets it; it says nothing about the limit
         elif command.outcome != "rate_limited" or not self._rate_limits.refused(command, lease, now):
             self._backoffs.observed(command, held.name, now, call=True)
 
@@ -135,8 +135,8 @@ class LeaseHandler:
             why = "silent" if ticket.holder in silent else ""
             self._record(ev.Withdrawn(ident) if ticket.job else ev.Dropped(ident, why))
         for lease in list(state.leases.values()):
-            nobody_claims = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
-            if nobody_claims or lease.lives_with in gone:
+            unclaimable = not lease.claimed and not lease.ticket.renew_ms and lease.ticket.holder in gone
+            if unclaimable or lease.lives_with in gone:
                 if lease.ticket.job and not lease.child:
                     self._record(ev.Returned(lease.id))  # it never ran
                 else:

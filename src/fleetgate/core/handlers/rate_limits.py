@@ -1,6 +1,6 @@
-"""Rate limits, and their opposite: the provider took a call (SPEC P1-P4).
+"""Refused and accepted calls: what a rate limit does to a pool or a model (rules P1 to P4).
 
-A pool's policy (core/limits) says what a refusal means; here it becomes events.
+A pool's policy (core/limits) decides what a refusal means; here that becomes events.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class RateLimitHandler:
         blamed = blame.meant(self._state, command, lease, now)
         if isinstance(blamed, Pool):
             self.rate_limited(blamed, lease, command.retry_after_ms, now)
-        elif blamed is not None:  # nothing caps it, so no pool can be paused (SPEC B1)
+        elif blamed is not None:  # nothing caps it, so no pool can be paused (rule B1)
             seen = cmd.Release(command.id, "rate_limited", command.retry_after_ms, evidence="reported")
             self._backoffs.observed(seen, blamed, now)
 
     def refused(self, command: cmd.Release, lease: Lease, now: int) -> bool:
-        """The provider refused a lease's call. Whether a pool sees to it; else its model is to be backed off.
+        """The provider refused a lease's call. Returns True if a pool handles it; if not, the model must be backed off.
 
-        Where the provider says whom its limit is about, a pool that has other models too is left alone. A request
-        that may use another model instead is not kept from it: the pool learns, and the model is backed off.
+        If the provider says which models its limit is about, a pool with other models is left alone. A request that may
+        use another model is not kept from it: the pool learns, and the model is backed off.
         """
         state, held = self._state, self._state.lease_candidates[lease.id]
         if command.named:
@@ -55,7 +55,7 @@ class RateLimitHandler:
         return alone
 
     def use_up(self, command: cmd.UseUp, now: int) -> None:
-        """Headers say that nothing is left for a while: no call is sent until then, before one is refused."""
+        """Headers say that nothing is left for a while: pause until then, before a call is refused."""
         held = self._state.lease_candidates.get(command.id)
         first = None if held is None else blame.narrowest(held)
         if held is None or held.name is None or first is None:

@@ -1,6 +1,4 @@
-"""The usage gate: who is asked, and what an answer lets in (SPEC G1-G5; core/pools/usage_gate.py keeps what is
-known).
-"""
+"""Questions to providers about their usage, and what an answer admits (rules G1 to G5; core/pools/usage_gate.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from fleetgate.core.state.state import State
 
 
 class UsageAnswerHandler:
-    """The gates of one state."""
+    """The usage gates of one state."""
 
     def __init__(
         self, state: State, deadlines: Deadlines, admission: Admission, record: Callable[[ev.Event], None]
@@ -49,7 +47,7 @@ class UsageAnswerHandler:
                 self.answered(pool, command.count, command.error, now)
 
     def answered(self, pool: Pool, count: int | None, error: str, now: int) -> None:
-        """SPEC G1, G2, G4: below the limit, one who waits enters; unknown, those for whom there are slots."""
+        """Below the limit, one waiting ticket enters; without an answer, those that find slots (rules G1, G2, G4)."""
         self._record(ev.UsageAnswered(pool.kind, pool.id, pool.limit, count, error))
         if error == WITHDRAWN:
             return
@@ -59,7 +57,7 @@ class UsageAnswerHandler:
         pool.usage_gate.room = 0
 
     def due(self, pool: Pool, now: int) -> None:
-        """The moment has come that was set for a pool: go on without an answer, or look again later."""
+        """The deadline of a pool has come: go on without an answer, or look again later."""
         if now >= pool.usage_gate.lapses_at():
             self.answered(pool, None, _unanswered(pool), now)
         else:
@@ -67,4 +65,4 @@ class UsageAnswerHandler:
 
 
 def _unanswered(pool: Pool) -> str:
-    return "no answer within 6 s" if pool.usage_gate.asked_by else "nobody asked within 6 s"
+    return "no answer within 6 s" if pool.usage_gate.asked_by else "no process asked within 6 s"

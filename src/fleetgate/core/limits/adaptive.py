@@ -1,18 +1,49 @@
-"""`adapt`: find the provider's limit and follow it, at nearly no rate limits (SPEC P4; docs/adaptive-limits.md).
+"""The adaptive limit (`adapt`): finds the provider's limit and follows it, at nearly no rate limits (rule P4).
 
-The idea: at most one call above the proven level is in flight. However long the line, finding the limit then costs
-about one refusal. The rules, in the words of limits/belief.py:
+Theory of operation
+===================
 
-- An admission brings the pool to a *level*: slots in flight, slots released less than the lag ago, and its own.
-- Up to the proven level everybody within the limit enters. Above it one at a time, at a quiet moment.
-- Where calls are short there is none. There the pool climbs in *rounds*: while it climbs, everybody waits until nothing
-  cools down, and then as many as are proven are sent at once, and one more.
-- A call is *accepted* when its answer begins, or by 2 s without a refusal: its level is proven.
-- A refusal begins an incident (`epoch` + 1). What it means is decided once, by `verdict`; refusals of calls admitted
-  before are the same incident and only fit the limit.
-- While the limit is below the ceiling, a probe one level above it is let through now and then.
+*The problem.* A provider refuses a call when too many are in flight, but does not say how many are allowed, and the
+number may change. Each refusal costs, so the limit should be found with about one, however many calls are waiting.
 
-Beliefs change only in `admitted`, `accepted`, `refused`, `released`, `answered` and `forgive`, which follow events.
+*The idea.* At most one call whose outcome is uncertain is in flight at a time. The *level* of a call is how many
+slots the provider may count when the call arrives: those in flight, those released less than the *lag* ago (providers
+count a finished call for a while), and its own. The highest level that was accepted is *proven*.
+
+*What is stored.* `Belief` (limits/adaptive_state.py): the limit, the proven level, the lowest level that was refused,
+the lag, the one unproven call, when the next probe is due, and a `Call` for each lease. It changes only in
+`admitted`, `accepted`, `refused`, `released`, `answered`, `sync_calls` and `forgive`, which follow events, so that
+every replica of the log believes the same (docs/decisions/0006).
+
+*When a call may go* (`admits_at`):
+
+- Up to the proven level: at once.
+- Above it, within the limit: one at a time, at a moment at which a refusal would mean something: nothing is cooling
+  down, and nothing was sent just before. After 10 s it goes anyway.
+- Above the limit: one *probe* now and then, while the limit is below the ceiling.
+- Where calls are short (under 1.75 s on average) there is no quiet moment. There the pool climbs in *rounds*: all wait
+  until nothing cools down, then as many as are proven go at once, and one more.
+
+*What proves a level.* The call's answer begins, it ends well, or 2 s pass without a refusal. Then the proven level is
+its level, and the next call may try one more: about one level a second.
+
+*What a refusal means.* It starts an *incident* (`epoch` + 1) and is judged once (limits/adaptive_verdicts.py). A
+refused level that was not proven is exactly one too many. A proven level that is refused means that the limit has
+fallen, unless the provider may still have counted finished calls; then the lag is longer than assumed. Further
+refusals of calls that were sent before belong to the same incident: they can fit the limit to what was accepted, but
+never cut it again.
+
+*Why it is right.* Uncertainty is bounded by one call, so an incident that comes from climbing costs one refusal. A
+cut is never repeated for calls that were in flight when it was made, because their epoch is older. The limit cannot
+stay too low, because probes continue until the ceiling is reached; it cannot stay too high, because every refusal is
+either explained (probe, alone, lag) or lowers it. An explanation by lag is a guess: it is taken back if the next
+refusal disproves it.
+
+*Example.* The cap is 16, the provider allows 8. Calls 1 to 8 go one after another, each after the one before was
+accepted: proven 1, 2, ... 8. The ninth is refused: `exact`, limit 8. From now on eight calls go at once whenever
+slots are free. Three hours later one probe at level 9 is refused: `probe`, limit 8. If the provider then drops to 4,
+a call at the proven level 8 is refused: `drop`, limit 4, nothing is proven; the pool climbs to 4 again, then one by
+one towards 6, three quarters of 8, where level 5 is refused: `exact`, limit 4.
 """
 
 from __future__ import annotations
@@ -66,7 +97,7 @@ class AdaptiveLimit:
         self._derive()
 
     def configure(self, cap: int, explore: bool, fixed_lag_ms: int | None, gated: bool = False) -> None:
-        """What a person set: cap, whether it may be exceeded, cooldown by hand, whether the provider is asked."""
+        """Take over what a person set: cap, whether it may be exceeded, a fixed cooldown, a usage gate."""
         self.cap = cap
         self.gated = gated
         self.ceiling = MOST_CEILING if explore else cap
@@ -74,12 +105,12 @@ class AdaptiveLimit:
         self._derive()
 
     def _derive(self) -> None:
-        """What follows from cap and belief, kept at hand: it is needed with every decision."""
+        """Work out what every decision needs from cap and belief."""
         belief = self.belief
         self.limit = min(belief.limit or self.cap, self.ceiling)
         self.lag_ms = belief.lag_ms if self.fixed_lag_ms is None else self.fixed_lag_ms
         if self.ceiling == 1 and self.fixed_lag_ms is None and belief.lag_ms == LAG_MS:
-            self.lag_ms = 0  # one call after the other, each of which would wait: not before a refusal asks for it
+            self.lag_ms = 0  # one call after another would wait each time: no lag before a refusal shows one
 
     @property
     def reduced(self) -> bool:
@@ -99,7 +130,7 @@ class AdaptiveLimit:
         """
         return self.belief.gap_ms * 2 < max(self.lag_ms, LAG_MS) * 16
 
-    # Asked.
+    # Queries.
 
     def admits(
         self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, *, counted: bool = False
@@ -110,7 +141,7 @@ class AdaptiveLimit:
     def admits_at(
         self, level: int, limit: int, now: int, live: int = 0, cooling: int = 0, counted: bool = False
     ) -> int:
-        """From when on, if nothing else happens; NEVER: not before something else has happened."""
+        """From when on it may, if nothing else happens; NEVER: only after something else has happened."""
         if level > limit:
             if self.limit >= self.ceiling or level > self.limit + 1 or limit < self.limit:
                 return NEVER
@@ -120,7 +151,9 @@ class AdaptiveLimit:
         belief = self.belief
         if level <= belief.proven and (now < belief.proven_at + PROOF_MS or level <= live):  # an old proof is none
             moment = 0
-            if level >= limit and belief.gap_ms >= SELDOM_MS * 16:  # not before a refusal of the last is heard
+            if (
+                level >= limit and belief.gap_ms >= SELDOM_MS * 16
+            ):  # a refusal of the last call must be able to arrive first
                 moment = belief.sent_at + SPACING_MS
             return max(moment, self._round_until(now)) if cooling and belief.hold_ms < SHORT_MS else moment
         if belief.unproven:
@@ -135,7 +168,7 @@ class AdaptiveLimit:
         return at_last if cooling else min(at_last, self._calm_at(level))
 
     def _in_round_at(self, level: int, cooling: int, now: int) -> int:
-        """From when on an unproven call is sent where calls are short: with the others of its round, or at last."""
+        """From when on an unproven call is sent where calls are short: with its round, or after a while."""
         belief = self.belief
         at_last = belief.tried_at + SHORT_HASTE_MS + 4 * belief.hold_ms
         if cooling and (level > 2 * belief.firm + 2 or not self._fresh(now)):
@@ -148,9 +181,9 @@ class AdaptiveLimit:
         return self.belief.hold_ms < SHORT_MS
 
     def _round_until(self, now: int) -> int:
-        """Where calls are short: until when those whose level is proven wait too, for all to be sent at once.
+        """Where calls are short: until when calls of a proven level wait too, so that all are sent at once.
 
-        Only for a while after an unproven call: a round later there was one, or nobody needs a higher level.
+        Only for a while after an unproven call: a round later there was another, or no higher level is needed.
         """
         belief = self.belief
         if belief.proven >= self.limit or self._fresh(now):
@@ -158,7 +191,7 @@ class AdaptiveLimit:
         return belief.tried_at + self.lag_ms + 4 * belief.hold_ms
 
     def _fresh(self, now: int) -> bool:
-        """Whether the provider still counts all that cools down, for certain."""
+        """Whether the provider certainly still counts everything that cools down."""
         freed = self.belief.freed
         first = bisect_right(freed, (now - self.lag_ms, ANY_SLOTS))
         return first == len(freed) or freed[first][0] >= now - FRESH_MS
@@ -169,7 +202,7 @@ class AdaptiveLimit:
         return 0 if all(call.decided for call in belief.calls.values()) else belief.sent_at + REORDER_MS
 
     def _calm_at(self, level: int) -> int:
-        """When a refusal would tell most: what was sent has arrived, and nothing that is over is still counted."""
+        """When a refusal would mean most: what was sent has arrived, and no finished call is counted any more."""
         belief = self.belief
         arrived = belief.sent_at + REORDER_MS
         if belief.clean >= CLEAN or self.fixed_lag_ms is not None:
@@ -177,7 +210,7 @@ class AdaptiveLimit:
         return max(arrived, min(belief.freed_at + MOST_LAG_MS, belief.tried_at + min(CALM_MS, 60_000 // level)))
 
     def probe_at(self) -> int:
-        """When a call above the limit is let through; 0: not before something else has happened."""
+        """When a call above the limit is admitted; 0: only after something else has happened."""
         belief = self.belief
         if belief.unproven or self.limit >= self.ceiling:
             return 0
@@ -187,12 +220,12 @@ class AdaptiveLimit:
 
     @property
     def lag_is_learned(self) -> bool:
-        """Whether experience speaks for the lag: it was lengthened, or slots were lent again without trouble."""
+        """Whether the lag rests on experience: it was lengthened, or slots were granted again without trouble."""
         return self.belief.lag_ms != LAG_MS or self.belief.clean >= CLEAN
 
     @property
     def accepted_at(self) -> int:
-        """When the unproven call counts as accepted if nothing is heard of it; 0: there is none."""
+        """When the unproven call counts as accepted if no refusal arrives; 0: there is none."""
         call = self.belief.calls.get(self.belief.unproven)
         return call.at + GRACE_MS if call is not None else 0
 
@@ -200,7 +233,7 @@ class AdaptiveLimit:
         """What it means that the provider refused this call."""
         return verdict_on(self, ident, now)
 
-    # Told.
+    # What happened.
 
     def admitted(self, ident: str, level: int, now: int, live: int = 0, *, counted: bool = False) -> None:
         belief = self.belief
@@ -231,10 +264,10 @@ class AdaptiveLimit:
     def accepted(self, ident: str, now: int) -> None:
         call = self.belief.calls.get(ident)
         if call is not None and not call.decided:
-            self._took(call, ident, now)
+            self._learn_acceptance(call, ident, now)
 
-    def _took(self, call: Call, ident: str, now: int) -> None:
-        """The provider took a call of which nothing was known yet."""
+    def _learn_acceptance(self, call: Call, ident: str, now: int) -> None:
+        """The provider accepted a call; learn from it once."""
         belief = self.belief
         call.decided = True
         probing = False
@@ -267,7 +300,7 @@ class AdaptiveLimit:
             belief.held_at = now
 
     def _lag_confirmed(self, now: int) -> None:
-        """With the longer lag nothing is refused. If a level was refused before that may have been lag too: try it."""
+        """With the longer lag nothing is refused. An earlier refusal may have been lag as well: probe that level."""
         belief = self.belief
         belief.lag_was = 0
         if belief.ghost_age and belief.failed:
@@ -309,7 +342,7 @@ class AdaptiveLimit:
             self._plan_probe(now, belief.interval_ms * 4 // 3)
             belief.ghost_age = 0
         elif why == "lag" and not self.lag_ms:
-            belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what others have from the start, and now it is learned
+            belief.lag_ms, belief.clean = LAG_MS + 1, 0  # what other pools start with; it counts as learned now
         elif why == "lag":
             belief.lag_was, belief.lag_ms, belief.clean = belief.lag_ms, MOST_LAG_MS, 0
         elif why == "exact":
@@ -329,7 +362,7 @@ class AdaptiveLimit:
 
     def _drop(self, call: Call | None, verdict: Verdict, now: int) -> None:
         belief = self.belief
-        if belief.lag_was:  # a guess that this refutes
+        if belief.lag_was:  # this refusal refutes the guess
             belief.lag_ms, belief.lag_was = belief.lag_was, 0
         if belief.proven >= self.limit and now >= belief.held_at + HELD_MS:
             belief.good = self.limit
@@ -342,7 +375,7 @@ class AdaptiveLimit:
         self._plan_probe(now, REPROBE_MS)
 
     def _remember(self) -> None:
-        """What is believed before a cut: it is put back if the provider's own count shows a neighbour."""
+        """Remember what is believed before a cut, to restore it if the provider's own count shows a neighbour."""
         belief = self.belief
         if not self.gated:
             return
@@ -358,11 +391,11 @@ class AdaptiveLimit:
         belief = self.belief
         call = belief.calls.pop(ident, None)
         if call is not None and not call.decided and outcome == "ok":
-            self._took(call, ident, now)
+            self._learn_acceptance(call, ident, now)
         if belief.unproven == ident:
             belief.unproven, belief.probing = "", False
         if call is None or outcome == "rate_limited":
-            return  # never counted there
+            return  # the provider never counted it
         if outcome == "ok":
             hold_ms = now - call.at
             belief.hold_ms += ((hold_ms if hold_ms < MOST_HOLD_MS else MOST_HOLD_MS) - belief.hold_ms) // 8
@@ -379,7 +412,7 @@ class AdaptiveLimit:
                 del freed[: bisect_right(freed, (old, ANY_SLOTS))]
 
     def answered(self, count: int | None, now: int, asked_at: int) -> None:
-        """After a cut: does the provider count as many as were allowed? Then a neighbour took the slot: no cut."""
+        """After a cut: if the provider counts more calls than ours, a neighbour took the slot: undo the cut."""
         belief = self.belief
         limit, proven = belief.before
         if not limit or count is None or asked_at < belief.last_at:
@@ -394,8 +427,8 @@ class AdaptiveLimit:
             belief.last_why = "neighbour"
             self._derive()
 
-    def know(self, live: dict[str, int], now: int) -> None:
-        """The leases that are there now, and their slots: some came before this policy, some need the pool no more."""
+    def sync_calls(self, live: dict[str, int], now: int) -> None:
+        """Synchronise with the leases that exist: some are older than this policy, some no longer need the pool."""
         belief = self.belief
         if live.keys() != belief.calls.keys():
             level = sum(live.values())
@@ -405,7 +438,7 @@ class AdaptiveLimit:
                 belief.unproven, belief.probing = "", False
 
     def forgive(self) -> None:
-        """A person set the cap: what refusals did to the limit is over; what was proven stays."""
+        """A person set the cap: undo what refusals did to the limit; what was proven stays."""
         belief = self.belief
         belief.limit = belief.failed = belief.good = belief.next_probe = belief.interval_ms = 0
         belief.ghost_age = belief.drops = 0

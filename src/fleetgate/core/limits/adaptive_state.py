@@ -1,4 +1,4 @@
-"""What `adapt` believes of a provider: plain integers, part of the pool's snapshot. Changed by limits/adapt.py only.
+"""What the adaptive limit believes about a provider. Changed by limits/adaptive.py only.
 
 These are working copies: a decision reads them dozens of times, so they are classes that can be compiled. What is
 written down is a record with the same fields (core/state/snapshot_format.py).
@@ -42,20 +42,20 @@ class Belief:
 
     limit: int = 0  # 0: as far as the cap goes
     proven: int = 0  # the highest level seen accepted
-    firm: int = 0  # the most slots in flight of them, without those that cooled down
+    firm: int = 0  # of an accepted level, the highest number of slots really in flight, without cooling ones
     proven_at: int = 0  # when it was last seen
     held_at: int = 0  # since when the limit is what is proven
     failed: int = 0  # the lowest level seen refused; 0: none
     good: int = 0  # the level that held before the last drop; 0: none
     lag_ms: int = LAG_MS
     lag_was: int = 0  # the lag before a guess that is not confirmed yet; 0: no guess
-    clean: int = 0  # slots lent again at the edge without a refusal
+    clean: int = 0  # slots granted again at the limit without a refusal
     epoch: int = 1
     in_a_row: int = 0  # incidents with nothing accepted between
     next_probe: int = 0  # 0: none is planned
     interval_ms: int = 0  # between probes
     probing: bool = False  # the unproven call tries a level above the limit
-    unproven: str = ""  # the one call whose level nobody has proven yet
+    unproven: str = ""  # the one call in flight whose level is not proven yet
     sent_at: int = 0
     tried_at: int = 0  # the last call above the proven level
     tried: int = 0  # and its level

@@ -1,7 +1,7 @@
-"""Backoffs: "do not use this model (or family, or account) until then", with its cause (SPEC B1-B3).
+"""Backoffs: "do not use this model (or family, or account) until then", with its cause (rules B1 to B3).
 
 A key is a model (`anthropic/claude-opus-4-6`), a family (`anthropic@work/claude-opus-*`) or an account
-(`anthropic@work`; without an account the default one is meant). A long one lets a *probe* through after a while: one
+(`anthropic@work`; without an account the default one is meant). A long one admits a *probe* after a while: one
 ticket, while the others wait for its verdict.
 """
 
@@ -20,16 +20,16 @@ _DEFAULT_MS = {"rate_limited": 60_000, "auth": 3_600_000, "quota": 3_600_000}
 _OTHER_MS: Final = 300_000
 MOST_MS: Final = 35 * 86_400_000
 PROBE_AFTER_MS: Final = 6 * 3_600_000
-NO_CREDENTIAL: Final = "none"  # as the credential that was refused: there was none where one could be
-VERDICT_MS: Final = 60_000  # a probe that has not failed for so long has succeeded
-# Of a call that was refused without a hint: how long the first time, doubled each time, and how long at most.
+NO_CREDENTIAL: Final = "none"  # instead of a refused credential: there was none
+VERDICT_MS: Final = 60_000  # a probe that has not failed for this long has succeeded
+# For a call that was refused without a hint: the first time, doubled each time, and the maximum.
 _FIRST_MS = {"rate_limited": 1_000, "overloaded": 1_000, "usage_window": 10_000}
 _LONGEST_MS = {"rate_limited": 60_000, "overloaded": 60_000, "usage_window": 300_000}
-LINGER_MS: Final = 60_000  # a backoff of refused calls that no call tries out is forgotten so long after its time
+LINGER_MS: Final = 60_000  # a backoff of refused calls that no call tries out ends this long after its time
 
 
 class Backoff(Struct, omit_defaults=True):
-    """One key that is not to be used."""
+    """One key that must not be used."""
 
     key: str
     scope: str  # model, family, account
@@ -39,7 +39,7 @@ class Backoff(Struct, omit_defaults=True):
     evidence: str = ""
     credential: str = ""  # salted hash of the credential that was refused
     manual: bool = False
-    probing: str = ""  # the lease whose verdict is waited for
+    probing: str = ""  # the lease that tries it out
     identity: str = ""  # whose account that credential names, as `kind:salted hash`; "": unknown
     times: int = 0  # calls refused in a row; a backoff of calls is tried out by one call before the others go
 
@@ -49,7 +49,7 @@ class Backoff(Struct, omit_defaults=True):
         return self.until + LINGER_MS if self.times else self.until
 
     def is_over(self, now: int) -> bool:
-        """Whether its time has passed: its end is not written down yet, or it waits for a call that tries it out."""
+        """Whether its time has passed; its end is not recorded yet, or it waits for a call that tries it out."""
         return now >= self.until and not self.must_probe and not self.probing
 
     @property
@@ -59,7 +59,7 @@ class Backoff(Struct, omit_defaults=True):
 
     @property
     def probe_at(self) -> int:
-        """From when on one ticket is let through."""
+        """From when on one ticket is admitted."""
         return self.until if self.must_probe else min(self.since + PROBE_AFTER_MS, self.until)
 
     def lets_probe(self, now: int) -> bool:
@@ -77,7 +77,7 @@ def grows(reason: str) -> bool:
 
 
 def grown_ms(reason: str, times: int) -> int:
-    """How long after so many refusals of calls in a row, where the provider names no time or names it wrongly."""
+    """How long after this many refusals in a row, where the provider gives no time or a wrong one."""
     return min(_FIRST_MS[reason] << min(times - 1, 16), _LONGEST_MS[reason])
 
 
@@ -92,9 +92,9 @@ def parse_key(text: str) -> tuple[str, str]:
 
 
 def ended_by(backoff: Backoff, digest: str, identity: str) -> str:
-    """Why a backoff is over when its account has this credential now (SPEC B3); "" when it is not.
+    """Why a backoff is over when its account has this credential now (rule B3); "" when it is not.
 
-    A rate limit does not end because a token was refreshed; but it was another account's if the account is another one.
+    A rate limit does not end because a token was refreshed; but it ends if the credential names another account now.
     A credential has one hash for each place that holds something: one that was not refused is new. One that went away
     proves nothing.
     """
@@ -107,7 +107,7 @@ def ended_by(backoff: Backoff, digest: str, identity: str) -> str:
 
 
 def _is_another(before: str, now: str) -> bool:
-    """Whether two identities are known to differ: what is told in different ways cannot be compared."""
+    """Whether two identities are known to differ: identities of different kinds cannot be compared."""
     return before != now and before.partition(":")[0] == now.partition(":")[0]
 
 

@@ -1,6 +1,6 @@
-"""What a rate limit acts on: a capped pool of the provider, or a model that nothing caps (SPEC P1, B1).
+"""Which pool a rate limit is about: a capped pool of the provider, or a model that nothing caps (rules P1, B1).
 
-Never `host` or `project`: a provider knows nothing of those.
+Never `host` or `project`: a provider does not know those.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _is_within(name: str, candidate: Candidate, scope: str, family: str) -> bool
 
 
 def _is_tried(pool: Pool, ident: str) -> bool:
-    """Whether this lease tries a level of the pool that nobody has proven."""
+    """Whether this lease tries a level of the pool that is not proven."""
     return bool(ident) and pool.limiter.adaptive is not None and pool.limiter.adaptive.belief.unproven == ident
 
 

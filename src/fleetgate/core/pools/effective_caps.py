@@ -1,4 +1,4 @@
-"""Which caps are in force, and which pools a request needs because of them (SPEC C2, C4, N3).
+"""Which caps are in force, and which pools a request needs because of them (rules C2, C4, N3).
 
 Three sources, the later over the earlier: built-in, the config file, what was set at run time. A request's own
 environment may replace a cap for that request alone. A built-in cap applies only where no configured selector
@@ -52,17 +52,17 @@ class Cap(Struct, frozen=True):
 
     @property
     def learns(self) -> bool:
-        """Whether the limit is found and followed by itself. Caps of our own (host, project) never learn."""
+        """Whether the limit is found and followed automatically. Our own caps (host, project) never learn."""
         return self.on_429 == "adapt" and self.cap is not None and self.selector.scope == "model"
 
     @property
     def configured(self) -> bool:
-        """Whether a person said how many: a number, automatic, or no cap."""
+        """Whether a person set it: a number, automatic, or no cap."""
         return self.source not in ("", "built-in")
 
     @property
     def reason(self) -> str:
-        """The reason's code (SPEC A6)."""
+        """The reason's code (rule A6)."""
         return f"{self.name}_concurrency_cap" if self.name else "concurrency_cap"
 
 
@@ -78,7 +78,7 @@ class Need(Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """The most slots that the request could ever have here as things are set."""
+        """The maximum of slots that the request could ever have here, as configured."""
         return self.limit or (UNLIMITED if self.cap.cap is None else self.cap.cap)
 
 
@@ -88,7 +88,7 @@ class Rules:
     def __init__(self) -> None:
         self.file: dict[tuple[str, str], Rule] = {}
         self.runtime: dict[tuple[str, str], Rule] = {}
-        self.seen: dict[tuple[str, str], None] = {}  # selectors that somebody's environment caps
+        self.seen: dict[tuple[str, str], None] = {}  # selectors that the environment of a request caps
         self.caps: dict[tuple[str, str], Cap] = {}
         self.merge()
 
@@ -121,7 +121,7 @@ class Rules:
         )
 
     def counts(self, kind: str, selector: str) -> bool:
-        """Whether everybody's slots are counted for this selector, whether or not it is capped."""
+        """Whether slots are counted for this selector although nothing caps it."""
         return (kind, selector) in self.seen
 
     def needs(self, spec: Spec, model: Model | None) -> list[Need]:
@@ -162,7 +162,7 @@ class Rules:
         return UNLIMITED if self._counted(made_by) else None
 
     def find(self, kind: str, pool: str) -> Need | None:
-        """The pool of this name as those see it who have nothing of their own to say; None: nothing makes it."""
+        """The pool of this name, for requests without caps of their own; None: no cap makes it."""
         made_by = [cap for cap in self.caps.values() if cap.kind == kind and _instance(cap.selector, pool) is not None]
         if not made_by:
             return None
@@ -186,7 +186,7 @@ def _first(values: list[T | None], default: T) -> T:
 
 
 def _on_429(kind: str, selector: Selector) -> str:
-    """Caps of our own (host, project) never learn."""
+    """Our own caps (host, project) never learn."""
     return ON_429[kind] if selector.scope == "model" else "pause"
 
 
@@ -208,7 +208,7 @@ def makes(selector: Selector, pool: str) -> bool:
 
 
 def _instance(selector: Selector, pool: str) -> tuple[str, str, str] | None:
-    """Account, host and project of the pool of this name, if `selector` makes such a pool (see `pool_id`)."""
+    """Account, host and project of the pool of this name, if `selector` makes that pool (see `pool_id`)."""
     if selector.scope != "model":
         scope, colon, instance = pool.partition(":")
         if scope != selector.scope or not colon:

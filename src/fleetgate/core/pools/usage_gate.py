@@ -52,7 +52,7 @@ class UsageGate:
         self.error = ""  # why it is unknown
         self.answered_at = 0  # 0: never
         self.granted = 0  # slots granted since the question that was answered last, or that is under way
-        self.apart_ms = 0  # the least time between two questions
+        self.apart_ms = 0  # the minimum time between two questions
         self.room = 0  # how many slots the answer that is being acted on allows
         self.timer_at = 0  # a deadline is set for then; 0: none
 

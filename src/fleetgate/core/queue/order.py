@@ -1,8 +1,8 @@
-"""The order of the queue inside a project (CONTROLLER.md, "The line"; SPEC A4).
+"""The order of the queue within a project (rule A4).
 
 One static key: K = since - 12 s x priority, smallest first, ties by arrival. The oldest prompt goes first, and each
 point of priority is worth 12 s of waiting. Ageing is built in: nothing is ever sorted again, and a ticket that goes
-back in the queue keeps its key. With `seniority`, a `since` counts at most that much before the queueing; then nothing
+back to the queue keeps its key. With `seniority`, a `since` counts at most that much before the queueing; then nothing
 queued later than seniority + 12 s x (difference in priority) after a ticket can overtake it.
 """
 
@@ -15,7 +15,7 @@ MAX_PRIORITY: Final = 100
 
 
 def order_key(since: int, priority: int, queued_at: int, seniority_ms: int | None) -> int:
-    """K. Positive for every real time, so that negative orders are free for those moved to the front."""
+    """K. Positive for every real time, so negative orders are free for tickets that were moved to the front."""
     if seniority_ms is not None and since < queued_at - seniority_ms:
         since = queued_at - seniority_ms
     key = since - PRIORITY_MS * priority

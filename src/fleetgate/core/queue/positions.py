@@ -1,14 +1,14 @@
-"""Who stands where in the queue (SPEC A5). Reads only.
+"""Positions of waiting tickets, and estimates of when they start (rule A5). Reads only.
 
-A position is n of m for a pool: of the m who would enter the pool that blocks a ticket if it gave way, n - 1 would do
-so first. Those whom something else holds back, which does not block this ticket, do not count. It can rise. Who waits
-for the end of a backoff has a position among those who wait for the same model. An estimate is given only where holds
-were observed: pause left + position x (mean hold + cooldown) / limit, spread as a range. Jobs that no worker has
-offered to run yet are among them, at the places that they keep.
+A position is n of m for a pool: of the m tickets that would enter the pool that blocks a ticket if that pool had room,
+n - 1 would do so first. Tickets that are also blocked by something that does not block this one do not count. A
+position can rise. Tickets that wait for the end of a backoff have a position among those that wait for the same model.
+An estimate is given only where holds were observed: pause left + position x (mean hold + cooldown) / limit, spread as a
+range. Unassigned jobs are included, at the places that they keep.
 
-The line is listed by when each is expected to start, and walked from its front: a part of it costs what is before its
-end, not what stands behind. What pools and rules have a say in is noted down at the beginning, so that a walk may go on
-in another thread while the state changes.
+The queue is listed by expected start and walked from its front, so a page costs what comes before its end, not what is
+behind it. Everything that depends on pools and caps is copied at the beginning, so that a walk may go on in another
+thread while the state changes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from fleetgate.core.state.state import DEFAULT_HOLD_MS, State
 from fleetgate.core.ticket_states import UNASSIGNED
 from fleetgate.core.views.wait_reasons import of_job_aside, reason_for, reason_of_job
 
-_ENDLESS_MS = 10**11  # a pause until somebody resumes
-_PASSED_OVER = Reason("passed_over", "a slot was offered and not taken; it keeps its place until its process speaks")
+_ENDLESS_MS = 10**11  # a pause until a person ends it
+_PASSED_OVER = Reason(
+    "passed_over", "a slot was offered and not taken; it keeps its place until its process is heard of"
+)
 
 
 class TicketView(Struct):
@@ -38,14 +40,14 @@ class TicketView(Struct):
     position: int
     reason: Reason
     estimate_ms: tuple[int, int] | None
-    of: int = 0  # how many have a position there; 0: it stands aside
+    of: int = 0  # how many have a position there; 0: it has none
     pool: str = ""  # what the position is for: a pool, or a model that is backed off
 
 
 class Row(NamedTuple):
-    """Those who would enter a pool if only `blocks` gave way; all of these are keys of pools.
+    """The tickets that would enter a pool if only the pools `blocks` had room; both are keys of pools.
 
-    Where no pool is waited for, `pool` is a space and a model: of those who wait for its backoff to end.
+    Where tickets wait for the end of a backoff instead, `pool` is a space and the model.
     """
 
     pool: str
@@ -63,7 +65,7 @@ class Placed(NamedTuple):
 
 
 class QueueView:
-    """The line as it is at one moment; with `near`, only what has a say in the position of such requests."""
+    """The queue at one moment; with `near`, only what matters for the position of requests like that."""
 
     def __init__(self, state: State, now: int, near: Spec | None = None) -> None:
         self._now = now
@@ -73,34 +75,36 @@ class QueueView:
         if near is not None and near in queues:
             row = row_of(state, near, now)
             queues = {spec: queue for spec, queue in queues.items() if _may_be_in(row, queue)}
-        self._stands: dict[Spec, _Stand] = {}
+        self._queues: dict[Spec, _QueueCopy] = {}
         for spec, queue in queues.items():
             number = _jobs_of(queue, aside)
-            self._stands[spec] = _Stand(state, queue, now, number, state.waiting_jobs.entries(spec) if number else [])
-        self._rows = {stand.row: stand for stand in self._stands.values()}  # one of those that have it
+            self._queues[spec] = _QueueCopy(
+                state, queue, now, number, state.waiting_jobs.entries(spec) if number else []
+            )
+        self._rows = {part.row: part for part in self._queues.values()}  # one of those that have it
         self._sizes: dict[Row, int] = {}
         ordered = sorted((each for some in aside.values() for each in some), key=_age)
         first = len(state.tickets) - len(ordered) + 1  # behind all the others
         self._away = {ticket.id: (first + n, ticket) for n, ticket in enumerate(ordered)}
 
     def page(self, offset: int = 0, limit: int | None = None) -> list[TicketView]:
-        """So many, by when they are expected to start."""
+        """A page of tickets, by expected start."""
         end = None if limit is None else offset + limit
         return [self._view(each.ticket, each.position) for each in islice(self._placed(), offset, end)]
 
     def walk(self, wanted: Callable[[Ticket], bool]) -> Iterator[TicketView]:
-        """Those that are wanted, in the same order."""
+        """The wanted tickets, in the same order."""
         return (self._view(each.ticket, each.position) for each in self._placed() if wanted(each.ticket))
 
     def places(self, row: Row) -> dict[str, TicketView]:
-        """Those who have their position in a row, by id."""
+        """The tickets that have their position in a row, by id."""
         found = self._of_row(row) if row in self._rows else ()
         return {each.ticket.id: self._view(each.ticket, each.position) for each in found}
 
     def size_of(self, row: Row) -> int:
-        """How many stand in a row, those included who have their position elsewhere."""
+        """How many are in a row, including tickets that have their position elsewhere."""
         if row not in self._sizes:
-            self._sizes[row] = sum(stand.size for stand in self._stands.values() if stand.is_in(row))
+            self._sizes[row] = sum(part.size for part in self._queues.values() if part.is_in(row))
         return self._sizes[row]
 
     def _placed(self) -> Iterator[Placed]:
@@ -114,35 +118,33 @@ class QueueView:
         """One ticket of the queue."""
         if ticket.id in self._away:
             return self._view(ticket, self._away[ticket.id][0])
-        served = self._served(self._stands[ticket.spec].row)
+        served = self._served(self._queues[ticket.spec].row)
         return self._view(ticket, next(place for place, each in enumerate(served, 1) if each is ticket))
 
     def _view(self, ticket: Ticket, position: int) -> TicketView:
         if not _takes_part(ticket, self._now):
             return TicketView(ticket, position, of_job_aside(ticket) if ticket.job else _PASSED_OVER, None)
-        stand = self._stands[ticket.spec]
-        reason = stand.of_jobs if ticket.away else stand.reason
-        known = None if ticket.away and reason.code == "no_worker" else estimate(stand.pace, position)
-        return TicketView(ticket, position, reason, known, max(self.size_of(stand.row), position), stand.name)
+        part = self._queues[ticket.spec]
+        reason = part.of_jobs if ticket.away else part.reason
+        known = None if ticket.away and reason.code == "no_worker" else estimate(part.pace, position)
+        return TicketView(ticket, position, reason, known, max(self.size_of(part.row), position), part.name)
 
     def _of_row(self, row: Row) -> Iterator[Placed]:
-        """Those who have their position in a row; others stand in it too, and have theirs elsewhere."""
+        """The tickets that have their position in a row; others are in it too, with a position elsewhere."""
         wait_ms, each_ms, limit = self._rows[row].start
         for place, ticket in enumerate(self._served(row), 1):
-            if self._stands[ticket.spec].row == row:
+            if self._queues[ticket.spec].row == row:
                 yield Placed(wait_ms + place * each_ms // limit, place, ticket.order, ticket.arrival, ticket)
 
     def _served(self, row: Row) -> Iterator[Ticket]:
-        """All who stand in a row, as its pool would serve them: fair between projects, by age within."""
-        projects: dict[str, list[_Stand]] = {}
-        for stand in self._stands.values():
-            if stand.is_in(row):
-                projects.setdefault(stand.project, []).append(stand)
+        """All tickets in a row, as its pool would serve them: fair between projects, by age within."""
+        projects: dict[str, list[_QueueCopy]] = {}
+        for part in self._queues.values():
+            if part.is_in(row):
+                projects.setdefault(part.project, []).append(part)
         starts, new = self._rows[row].shares
         heads: list[tuple[int, int, int, str, Ticket]] = []
-        walks = {
-            project: merge(*(stand.tickets() for stand in stands), key=_age) for project, stands in projects.items()
-        }
+        walks = {project: merge(*(part.tickets() for part in parts), key=_age) for project, parts in projects.items()}
         served = {project: starts.get(project, new) for project in projects}
 
         def head(project: str, ticket: Ticket) -> tuple[int, int, int, str, Ticket]:
@@ -154,7 +156,7 @@ class QueueView:
         while heads:
             _, _, _, project, ticket = heads[0]
             yield ticket
-            served[project] += self._stands[ticket.spec].hold_ms
+            served[project] += self._queues[ticket.spec].hold_ms
             after = next(walks[project], None)
             if after is None:
                 heappop(heads)
@@ -164,11 +166,11 @@ class QueueView:
 
 def row_of(state: State, spec: Spec, now: int) -> Row:
     """The row in which such requests have their position."""
-    return _Stand(state, state.queue(spec), now, 0, []).row
+    return _QueueCopy(state, state.queue(spec), now, 0, []).row
 
 
-class _Stand:
-    """One queue, as it is noted down, with so many jobs that wait for a worker."""
+class _QueueCopy:
+    """A copy of what matters of one queue, with the number of its unassigned jobs."""
 
     def __init__(self, state: State, queue: Queue, now: int, number: int, jobs: list[Entry]) -> None:
         held_by = blocking(queue, now)
@@ -178,10 +180,10 @@ class _Stand:
         self.blocks = frozenset(pool.key for pool in held_by)
         self.size = queue.waiting + number
         self.reason = reason_for(state, queue, now)
-        # Of those that no worker offers to run.
+        # The reason of its unassigned jobs.
         self.of_jobs = reason_of_job(state, queue, now) if number else self.reason
         self.hold_ms = state.expected_hold_ms(queue.spec) * queue.spec.slots
-        self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # that is not up to us
+        self.pace = None if self.reason.code == "usage_gate" else pace_of(at, now)  # the provider decides that
         if at is not None and at.key in self.pools:
             self.name = at.id
             self.row = Row(at.key, self.blocks)
@@ -199,7 +201,7 @@ class _Stand:
         self._shelf, self._jobs = state.waiting_jobs, jobs
 
     def is_in(self, row: Row) -> bool:
-        """Whether its tickets stand in a row, wherever they have their position."""
+        """Whether its tickets are in a row, wherever they have their position."""
         return self.row == row or (row.pool in self.pools and self.blocks <= row.blocks)
 
     def tickets(self) -> Iterator[Ticket]:
@@ -211,29 +213,29 @@ class _Stand:
 
 
 def _model_of(queue: Queue) -> str:
-    """What those wait for who wait for no pool."""
+    """What tickets wait for that wait for no pool."""
     return queue.preferred.model
 
 
 def _may_be_in(row: Row, queue: Queue) -> bool:
-    """Whether those of a queue may stand in a row."""
+    """Whether the tickets of a queue may be in a row."""
     return row.pool == f" {_model_of(queue)}" or any(pool.key == row.pool for pool in queue.pools)
 
 
 def _start_of(pool: Pool, now: int) -> tuple[int, int, int]:
-    """When the first of a pool's row is expected to start, and after how long, for so many at once, the next: in ms."""
+    """When the first of a pool's row is expected to start, then the interval and how many start in it: in ms."""
     wait_ms = min(max(pool.paused_until - now, 0), _ENDLESS_MS)
     hold_ms = pool.hold_times.mean_ms if pool.hold_times.count else DEFAULT_HOLD_MS
     return wait_ms, hold_ms + pool.cooldown_ms, pool.limit
 
 
 def _starts_aside_ms(ticket: Ticket, now: int) -> int:
-    """When a ticket that has no part in the line is expected to start."""
+    """When a ticket that has no position is expected to start."""
     return ticket.not_before - now if ticket.not_before > now and not ticket.held else 2 * _ENDLESS_MS
 
 
 def _takes_part(ticket: Ticket, now: int) -> bool:
-    """Whether a ticket has a position: it asks, or would if a worker had a hand for it."""
+    """Whether a ticket has a position: it asks, or would if a worker had a free hand."""
     return not ticket.away or (ticket.state == UNASSIGNED and ticket.not_before <= now)
 
 
@@ -242,13 +244,13 @@ def _age(ticket: Ticket) -> tuple[int, int]:
 
 
 def blocking(queue: Queue, now: int) -> list[Pool]:
-    """The pools that hold this queue back, by its preferred candidate; the narrowest first."""
+    """The pools that keep this queue from its preferred candidate, the narrowest first."""
     slots = queue.spec.slots
     return [pool for pool, own in queue.preferred.needs if pool.blocks(slots, own, queue, now)]
 
 
-def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
-    """How many would enter a pool if only `blocks` gave way."""
+def waiting_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
+    """How many tickets would enter a pool if only `blocks` had room."""
     return sum(
         queue.waiting
         for queue in state.active_queues.values()
@@ -257,7 +259,7 @@ def standing_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> i
 
 
 def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
-    """How many jobs that no worker offers to run would enter a pool if only `blocks` gave way."""
+    """How many unassigned jobs would enter a pool if only `blocks` had room."""
     aside = _aside(state, now)
     queues = [state.queue(spec) for spec in state.waiting_jobs.kinds(now)]
     return sum(
@@ -268,7 +270,7 @@ def jobs_at(state: State, pool: Pool, blocks: frozenset[str], now: int) -> int:
 
 
 def _aside(state: State, now: int) -> dict[Spec, list[Ticket]]:
-    """The tickets that have no part in the line now, by what they need."""
+    """The tickets that have no position now, by what they need."""
     found: dict[Spec, list[Ticket]] = {}
     for ident in state.ticket_index.aside:
         ticket = state.tickets[ident]
@@ -283,7 +285,7 @@ def _jobs_of(queue: Queue, aside: dict[Spec, list[Ticket]]) -> int:
 
 
 class Pace(NamedTuple):
-    """How quickly a pool's slots come free, by what was observed."""
+    """How quickly a pool's slots become free, by what was observed."""
 
     paused_ms: int
     low_ms: int
@@ -304,7 +306,7 @@ def pace_of(pool: Pool | None, now: int) -> Pace | None:
 
 
 def estimate(pace: Pace | None, position: int) -> tuple[int, int] | None:
-    """When whoever has this position may start, at the earliest and at the latest."""
+    """When a ticket at this position may start, at the earliest and at the latest."""
     if pace is None:
         return None
     low_ms, high_ms = (position * each // pace.limit for each in (pace.low_ms, pace.high_ms))

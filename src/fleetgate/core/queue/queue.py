@@ -1,8 +1,8 @@
-"""The line: one ordered queue for each distinct set of needs, parked on what blocks it.
+"""Queues: one for each distinct set of needs, in order, parked on what blocks it.
 
 All tickets of a queue need the same slots of the same pools, so only its head matters. A queue whose head is
-blocked is parked on one pool that blocks each candidate, and looked at again only when such a pool changes. The
-cost of a decision therefore depends neither on the length of the queue nor on how many hosts stand in it.
+blocked is parked on one pool that blocks each candidate, and looked at again only when one of these pools
+changes. So the cost of a decision depends neither on the length of a queue nor on how many hosts are waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Candidate:
 
     def __init__(self, name: Model | None, needs: tuple[tuple[Pool, int], ...], hold_key: str) -> None:
         self.name = name  # None: only host and project count
-        self.hold_key = hold_key  # under which it is known how long the request's project holds a slot
+        self.hold_key = hold_key  # the key under which `State.holds` has the project's hold time
         self.model = "" if name is None else str(name)
         self.needs = needs  # narrowest first; (pool, own limit or 0)
         self.gates = tuple(pool for pool, _ in needs if pool.cap.usage_gate)
@@ -72,38 +72,38 @@ class Queue:
         self.spec = spec
         self.project = spec.project
         self.slots = spec.slots
-        self.members: dict[str, None] = {}  # all tickets that need this, also those that ask for nothing now
-        self.waiting = 0  # tickets that ask
+        self.members: dict[str, None] = {}  # all tickets that need this, including those that ask for nothing now
+        self.waiting = 0  # tickets that ask for slots
         self.bind(candidates, usable)
-        self.review_at = 0  # when to look whether its head is being overtaken
-        self.timer_at = 0  # a timer is set for then or earlier; 0: for this parking there is none
-        self.parking_id = 0  # number of the current parking; entries of an older one no longer stand
-        self._heap: list[Place] = []  # its first is that of a ticket that asks
+        self.review_at = 0  # when to check whether its head is being overtaken
+        self.timer_at = 0  # a deadline is set for then or earlier; 0: none for this parking
+        self.parking_id = 0  # number of the current parking; entries of an older one are obsolete
+        self._heap: list[Place] = []  # its first place belongs to a ticket that asks
         self._tickets = tickets
 
     def __repr__(self) -> str:
         return f"<Queue {'|'.join(self.by_model)} for {self.project}: {self.waiting} waiting>"
 
     def bind(self, candidates: tuple[Candidate, ...], usable: tuple[Candidate, ...]) -> None:
-        """Its tickets enter with one of these from now on."""
+        """From now on its tickets enter with one of these."""
         self.candidates = candidates
-        self.usable = usable  # those to try: not backed off, and only the first unless any will do
+        self.usable = usable  # those to try: not backed off, and only the first unless `spec.any`
         # Whether another may be used while something that the first needs is paused.
         self.has_fallback = not self.spec.any and 0 < len(usable) < len(candidates)
-        # The one way in, where there is no other and it leads through one pool, and no gate.
+        # Set where there is one candidate that needs one pool, and no usage gate: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
         self.sole_candidate = candidates[0] if alone and not candidates[0].gates else None
         self.by_model = {candidate.model: candidate for candidate in candidates}
         self.pools = list({pool.key: pool for candidate in usable for pool, _ in candidate.needs}.values())
-        self.valid = False  # the engine found nothing wrong with such requests
+        self.valid = False  # requests like this were checked
 
     @property
     def preferred(self) -> Candidate:
-        """The candidate that it would enter with if all had room."""
+        """The candidate that the head would enter with if all had room."""
         return self.usable[0] if self.usable else self.candidates[0]
 
     def push(self, ticket: Ticket) -> bool:
-        """Add a ticket; whether it is the head now."""
+        """Add a ticket. Returns True if it is the head now."""
         self.waiting += 1
         heap, ident = self._heap, ticket.id
         heappush(heap, (ticket.order, ticket.arrival, ident))
@@ -116,7 +116,7 @@ class Queue:
         heapify(self._heap)
 
     def remove(self, ticket: Ticket) -> bool:
-        """A ticket no longer asks; whether it was the head. Any other's place is dropped when it comes to the top."""
+        """A ticket no longer asks. Returns True if it was the head; another place is dropped later."""
         heap = self._heap
         self.waiting -= 1
         was_head = heap[0][2] == ticket.id
@@ -125,44 +125,44 @@ class Queue:
             self._tidy()
         elif was_head:
             heappop(heap)
-            while len(heap) > self.waiting and not self._is_current(heap[0]):  # else there are no others
+            while len(heap) > self.waiting and not self._is_current(heap[0]):  # else there are no obsolete places
                 heappop(heap)
         return was_head
 
     def _tidy(self) -> None:
-        """Drop all places at which nobody stands."""
+        """Drop all obsolete places."""
         self._heap = [place for place in self._heap if self._is_current(place)]
         heapify(self._heap)
 
     def head(self) -> Ticket | None:
-        """The first ticket that asks."""
+        """The first ticket that asks, or None."""
         return self._tickets[self._heap[0][2]] if self._heap else None
 
     def first(self) -> Ticket:
-        """The head of a queue that has one."""
+        """The head; the queue must have one."""
         if not self._heap:
             raise InternalError(f"{self!r} has no head")
         return self._tickets[self._heap[0][2]]
 
     @property
     def place(self) -> Place:
-        """Where the head of a queue stands that has one."""
+        """The place of the head; the queue must have one."""
         if not self._heap:
             raise InternalError(f"{self!r} has no head")
         return self._heap[0]
 
     def _is_current(self, place: Place) -> bool:
-        """Whether a place is that of a ticket that asks."""
+        """Whether this is the current place of a ticket that asks."""
         order, arrival, ident = place
         ticket = self._tickets.get(ident)
         return ticket is not None and ticket.order == order and ticket.arrival == arrival and not ticket.away
 
     def entries(self) -> list[Place]:
-        """Its tickets' places as they are now, for `in_order`."""
+        """A copy of the places, for `in_order`."""
         return self._heap.copy()
 
     def in_order(self, entries: list[Place]) -> Iterator[Ticket]:
-        """The tickets that stand at these places and ask, from the head on. It costs what is taken."""
+        """The tickets at these places that ask, from the head on. The cost is that of the tickets taken."""
         ahead = [(entry, 0) for entry in entries[:1]]
         last = None
         while ahead:
@@ -174,7 +174,7 @@ class Queue:
             last = entry
 
     def can_keep(self, now: int) -> bool:
-        """Whether slots that are kept for the head will let it in with the candidate it prefers."""
+        """Whether slots kept for the head would admit it with its preferred candidate."""
         if not self.usable:
             return False
         return all(pool.can_keep(self.spec.slots, own, now) for pool, own in self.usable[0].needs)

@@ -1,6 +1,6 @@
-"""Where to find tickets without looking at all: by process, by the account that it can ask, and those set aside.
+"""An index of tickets: by process, by the account that the process can ask, and those that ask for nothing.
 
-A decision that has nothing to do with those who wait must not pay for them. Derived from the tickets.
+A decision that does not concern waiting tickets must not cost more when there are many. Derived from the tickets.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ Ids = dict[str, None]  # in order of arrival here
 
 
 class TicketIndex:
-    """Indexes of the tickets of one state."""
+    """The index of one state's tickets."""
 
     def __init__(self) -> None:
-        self.processes: dict[str, Ids] = {}  # of each process: the tickets that it waits with, or that live with it
+        self.processes: dict[str, Ids] = {}  # by process: tickets that it holds, or that are bound to it
         self.askers: dict[
             str, Ids
         ] = {}  # of each account: the tickets in the queue whose process can ask for its usage
-        self.aside: Ids = {}  # those that ask for nothing, other than jobs that wait for a worker
+        self.aside: Ids = {}  # those that ask for nothing and are no jobs that a worker could run now
 
     def add(self, ticket: Ticket) -> None:
         ident = ticket.id
@@ -51,6 +51,6 @@ class TicketIndex:
 
 def _remove(index: dict[str, Ids], key: str, ident: str) -> None:
     found = index[key]
-    found.pop(ident, None)  # named twice, perhaps
+    found.pop(ident, None)  # holder and bound process may be the same
     if not found:
         del index[key]

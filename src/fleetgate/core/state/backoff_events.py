@@ -1,4 +1,4 @@
-"""What backoffs make of a state: which candidates are tried, and whose time stands still."""
+"""Events about backoffs: which candidates are tried, and for which tickets time stands still."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BackoffEvents:
-    """Applied to one state."""
+    """Applies them to one state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -41,7 +41,7 @@ class BackoffEvents:
         self._choose_again(event.key, at)
 
     def _choose_again(self, key: str, at: int) -> None:
-        """Those concerned may use other candidates than before; and while there is none, their time does not run."""
+        """Tickets may use other candidates than before; while there is none, their time stands still."""
         state = self._state
         state.resumed_tickets = []
         concerned = self._concerned(key)
@@ -67,7 +67,7 @@ class BackoffEvents:
         return [queue for queue in found if any(_is_held(key, each) for each in queue.candidates)]
 
     def timed(self, ticket: Ticket, at: int) -> Ticket:
-        """SPEC A8: while every candidate is backed off, a ticket's time does not run."""
+        """While every candidate is backed off, a ticket's time stands still (rule A8)."""
         stalled = not self._state.queue(ticket.spec).usable
         if stalled == bool(ticket.stalled_at):
             return ticket

@@ -1,6 +1,6 @@
-"""What rules, files and observations make of a state: which pools there are, and who counts where.
+"""Events about caps, the config file and observations: which pools there are, and what counts in which.
 
-Rules change seldom. Then those whom the change concerns are counted again, whole queues at once.
+Caps change seldom. What a change concerns is then counted again, a whole queue at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CapEvents:
-    """Applied to one state."""
+    """Applies them to one state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -58,7 +58,7 @@ class CapEvents:
         self.rebuild()
 
     def _forgive(self, kind: str, selector: str, *, pause: bool = False) -> None:
-        """A person set this cap: what rate limits did to its pools is over."""
+        """A person set this cap: undo what rate limits did to its pools."""
         for pool in self._state.pools.values():
             if pool.kind == kind and pool.cap.selector.text == selector:
                 pool.limiter.forgive()
@@ -81,9 +81,9 @@ class CapEvents:
         state.review_reservations(at)
 
     def _count_foreign(self) -> set[str]:
-        """Foreign agents count in every pool they match, as if each had asked for a slot on its host.
+        """Count foreign agents in every pool they match, as if each had a slot on its host.
 
-        The pools of agents in which others do now than before.
+        Returns the pools of agents in which the number has changed.
         """
         state = self._state
         before, state.foreign_slots = state.foreign_slots, {}
@@ -91,20 +91,20 @@ class CapEvents:
             for model, number in seen:
                 spec = Spec(models=(model,) if model else (), host=host)
                 for need in state.rules.needs(spec, parse_model(model) if model else None):
-                    if need.cap.selector.scope != "project":  # nobody knows theirs
+                    if need.cap.selector.scope != "project":  # the project of a foreign agent is unknown
                         state.foreign_slots[need.pool] = state.foreign_slots.get(need.pool, 0) + number
         return {pool for pool in (*before, *state.foreign_slots) if before.get(pool) != state.foreign_slots.get(pool)}
 
-    # What follows from the rules.
+    # What follows from the caps.
 
     def rebuild(self) -> None:
-        """The rules changed: work out again which pools everyone needs. Costs what there are queues and leases."""
+        """The caps changed: work out again which pools each queue and lease needs. Costs what there are of these."""
         state = self._state
         state.rules.merge()
-        self._remake(list(state.queues.values()), list(state.leases), list(state.pools.values()))
+        self._recount(list(state.queues.values()), list(state.leases), list(state.pools.values()))
 
     def _rule_changed(self, kind: str, text: str) -> None:
-        """The same where one selector says something else: only those are looked at whom it concerns."""
+        """The same after a change of one selector: look only at the queues, leases and pools that it concerns."""
         state, selector = self._state, parse_selector(text)
         if selector.scope != "model":
             self.rebuild()
@@ -121,10 +121,10 @@ class CapEvents:
             if lease.model and lease.ticket.spec.kind == kind and selector.matches(parse_model(lease.model))
         ]
         made = [pool for pool in state.pools.values() if pool.kind == kind and makes(selector, pool.id)]
-        self._remake(queues, leases, made)
+        self._recount(queues, leases, made)
 
-    def _remake(self, queues: list[Queue], leases: list[str], pools: list[Pool]) -> None:
-        """Have these pools follow the rules, and these queues and leases count in the pools that they need now."""
+    def _recount(self, queues: list[Queue], leases: list[str], pools: list[Pool]) -> None:
+        """Give these pools their caps, and count these queues and leases in the pools that they need now."""
         state = self._state
         kept = self._unreserved(queues)
         waited: set[tuple[str, str]] = set()
@@ -136,7 +136,7 @@ class CapEvents:
             touched |= {pool.key: pool for pool, _ in state.lease_candidates[ident].needs}
             self._count_lease(ident, -1)
         for pool in pools:
-            self._follow(pool)
+            self._update_cap(pool)
         for queue in queues:
             candidates = state.candidates(queue.spec)
             queue.bind(candidates, state.usable(queue.spec, candidates))
@@ -156,14 +156,14 @@ class CapEvents:
         for pool in state.changed_cap_pools:
             state.apply_observations(pool)
             state.recheck_pool(pool)
-        self._know_calls(state.changed_cap_pools)
+        self._sync_calls(state.changed_cap_pools)
         self._count_askers(state.changed_cap_pools)
         for ident, keys in kept.items():
             state.reserve(state.tickets[ident], keys)
         state.review_reservations(state.at)
 
     def choose_again(self, queues: list[Queue]) -> None:
-        """Those who stand in these queues enter with what is usable of their candidates now."""
+        """The tickets of these queues enter with what is usable of their candidates now."""
         kept = self._unreserved(queues)
         waited: set[tuple[str, str]] = set()
         pools: dict[str, Pool] = {}
@@ -181,7 +181,7 @@ class CapEvents:
             self._state.reserve(self._state.tickets[ident], keys)
 
     def _unreserved(self, queues: list[Queue]) -> dict[str, tuple[str, ...]]:
-        """What is kept for those who stand in these queues; from now on it is not."""
+        """End the reservations of these queues. Returns them."""
         state = self._state
         specs = {queue.spec for queue in queues} if state.reserved else set()
         kept = {ident: keys for ident, keys in state.reserved.items() if state.tickets[ident].spec in specs}
@@ -190,22 +190,20 @@ class CapEvents:
         return kept
 
     def _count_out(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Those who stand in a queue are no longer counted in its pools. Its project `waited` there."""
+        """Stop counting the tickets of a queue in its pools. Its project `waited` there."""
         for pool in queue.pools if queue.waiting else ():
             waited.add((pool.key, queue.project))
             pool.shares.projects[queue.project].waiting -= queue.waiting
 
     def _count_in(self, queue: Queue, waited: set[tuple[str, str]]) -> None:
-        """Those who stand in a queue are counted in its pools; a project that `waited` there keeps its share as it
-        is.
-        """
+        """Count the tickets of a queue in its pools; a project that `waited` there keeps its share."""
         for pool in queue.pools if queue.waiting else ():
             known = (pool.key, queue.project) in waited
             share = pool.shares.of(queue.project) if known else pool.shares.settled(queue.project)
             share.waiting += queue.waiting
 
     def _count_askers(self, pools: list[Pool]) -> None:
-        """How many stand at these pools whose process can ask for the usage of the pool's account."""
+        """Count the tickets at these pools whose process can ask for the usage of the pool's account."""
         state = self._state
         for pool in pools:
             idents = state.ticket_index.askers.get(pool.account, ())
@@ -217,8 +215,8 @@ class CapEvents:
         for pool, _ in self._state.lease_candidates[ident].needs:
             pool.used += sign * self._state.leases[ident].ticket.spec.slots
 
-    def _follow(self, pool: Pool) -> None:
-        """A pool has the cap that the rules make for it now, or is gone."""
+    def _update_cap(self, pool: Pool) -> None:
+        """Give a pool the cap that is in force for it now, or delete it."""
         state = self._state
         need = state.rules.find(pool.kind, pool.id)
         if pool in state.gates:
@@ -240,7 +238,7 @@ class CapEvents:
             pool.usage_gate.timer_at = 0
 
     def attach(self) -> None:
-        """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
+        """Count leases, tickets and foreign agents in the pools that they need by the caps in force."""
         state = self._state
         state.waiting_jobs.fill(state.at)
         self._count_foreign()
@@ -249,7 +247,7 @@ class CapEvents:
         for ident, lease in state.leases.items():
             state.lease_candidates[ident] = state.queue(lease.ticket.spec).by_model[lease.model]
             self._count_lease(ident, 1)
-        self._know_calls(list(state.pools.values()))
+        self._sync_calls(list(state.pools.values()))
         by_spec: dict[Spec, list[Ticket]] = {}
         for ticket in state.tickets.values():
             state.index_ticket(ticket)
@@ -262,8 +260,8 @@ class CapEvents:
             state.recheck_queue(queue)
         self._count_askers(list(state.pools.values()))
 
-    def _know_calls(self, pools: list[Pool]) -> None:
-        """Those of these pools that learn are told which leases are there."""
+    def _sync_calls(self, pools: list[Pool]) -> None:
+        """Synchronise the adaptive limits of these pools with the leases that exist."""
         state = self._state
         live: dict[str, dict[str, int]] = {pool.key: {} for pool in pools if pool.limiter.adaptive is not None}
         if live:
@@ -274,7 +272,7 @@ class CapEvents:
         for key, calls in live.items():
             adapt = state.pools[key].limiter.adaptive
             assert adapt is not None
-            adapt.know(calls, state.at)
+            adapt.sync_calls(calls, state.at)
 
 
 def _concerns(selector: Selector, queue: Queue) -> bool:

@@ -1,4 +1,4 @@
-"""What pauses, limits and the provider's answers make of a pool."""
+"""Events about pauses, limits and the provider's answers: what they do to a pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OfPool = ev.Paused | ev.Resumed | ev.Reduced | ev.Accepted | ev.Refused | ev.Us
 
 
 class LimitEvents:
-    """Applied to one state."""
+    """Applies them to one state."""
 
     def __init__(self, state: State) -> None:
         self._state = state

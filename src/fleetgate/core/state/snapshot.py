@@ -1,4 +1,4 @@
-"""A state as data, and back (core/state/snapshot_format.py has the shape)."""
+"""Export of a state as a snapshot, and its restoration (core/state/snapshot_format.py has the format)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
 def _restore_pool(state: State, record: PoolRecord) -> None:
     pool = state.named(record.kind, record.pool)
     if pool is None:
-        return  # nothing caps it any more
+        return  # no cap makes it any more
     pool.cooldown.restore(record.cooling)
     pool.paused_until, pool.pause_cause = record.paused_until, record.pause_cause
     pool.incident_seq, pool.limiter.reduced, pool.shares.virtual = record.incident_seq, record.reduced, record.virtual

@@ -1,4 +1,4 @@
-"""The state as data, to be written down and read back.
+"""The format of a snapshot: the state as data, to be stored and read back.
 
 `FORMAT` is raised when a snapshot of an older release would be misread. Fields are only ever added, with defaults;
 tests/golden restores a snapshot of every format ever released.
@@ -23,7 +23,7 @@ class ShareRecord(Struct, array_like=True):
 
 
 class UpstreamRecord(Struct, omit_defaults=True):
-    """What was asked of a pool's provider, and answered."""
+    """The usage gate of a pool."""
 
     asked_by: str = ""
     asked_at: int = 0
@@ -36,7 +36,7 @@ class UpstreamRecord(Struct, omit_defaults=True):
 
 
 class CallRecord(Struct, array_like=True, gc=False):
-    """What `adapt` knows of an admission (limits/belief.py says what each field means)."""
+    """What the adaptive limit knows about an admission (limits/adaptive_state.py explains each field)."""
 
     epoch: int
     level: int
@@ -50,7 +50,7 @@ class CallRecord(Struct, array_like=True, gc=False):
 
 
 class BeliefRecord(Struct, omit_defaults=True):
-    """What `adapt` has learned about one pool."""
+    """What the adaptive limit has learned about one pool."""
 
     limit: int = 0
     proven: int = 0
@@ -103,7 +103,7 @@ class PoolRecord(Struct, omit_defaults=True):
     hold_mean_ms: int = 0
     hold_dev_ms: int = 0
     upstream: UpstreamRecord | None = None
-    adapt: BeliefRecord | None = None  # what was learned of the provider's limit
+    adapt: BeliefRecord | None = None  # what was learned about the provider's limit
 
 
 class Snapshot(Struct, omit_defaults=True):

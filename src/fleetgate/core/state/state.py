@@ -1,10 +1,10 @@
 """Everything the engine knows, and the one way to change it: `apply(event, at)`.
 
-Applying the events of a log from its start gives the state of whoever wrote them. What is derived (queues, counts,
-which queues must be looked at) is kept up to date here too, so that a replica that replays is ready to decide.
+Applying the events of a log from its start gives the state of the process that wrote them. What is derived (queues,
+counts, which queues must be looked at) is kept up to date here too, so that a replica that replays is ready to decide.
 
-`fresh` and `dirty` are the line's to-do list: queues whose head is new, and pools in which something changed.
-The engine works them off (core/engine.py); replaying only adds to them.
+`changed_queues` and `changed_pools` are the to-do list of admission: queues whose head is new, and pools in which
+something changed. The engine works it off (core/queue/admission.py); replaying only adds to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fleetgate.core.state.limit_events import LimitEvents
 from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
 
-_MAX_QUEUES = 4096  # beyond this, queues that nobody stands in are forgotten
+_MAX_QUEUES = 4096  # beyond this, empty queues are dropped
 DEFAULT_HOLD_MS: Final = 10_000  # what a project is charged for a slot before anything was observed
 
 
@@ -47,39 +47,39 @@ class State:
         self.seniority_ms: int | None = None
         self.tickets: dict[str, Ticket] = {}
         self.leases: dict[str, Lease] = {}
-        self.lease_candidates: dict[str, Candidate] = {}  # what each lease takes slots of
+        self.lease_candidates: dict[str, Candidate] = {}  # what each lease uses slots of
         self.keys: dict[str, str] = {}  # idempotency key -> id
-        self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (SPEC R9)
+        self.sessions: dict[tuple[str, str], str] = {}  # host and key of a session -> id (rule R9)
         self.pools: dict[str, Pool] = {}
         self.queues: dict[Spec, Queue] = {}
-        self.active_queues: dict[Spec, Queue] = {}  # those of them that are not empty
-        self.by_account: dict[str, dict[Spec, Queue]] = {}  # those with a candidate of an account
-        self._queues_after_drop = 0  # how many there were when empty ones were last forgotten
-        self.ticket_index = TicketIndex()  # where to find tickets
-        self.resumed_tickets: list[Ticket] = []  # those whose time runs again, since a backoff ended
-        self.changed_cap_pools: list[Pool] = []  # those that a changed rule is about
+        self.active_queues: dict[Spec, Queue] = {}  # those that have waiting tickets
+        self.by_account: dict[str, dict[Spec, Queue]] = {}  # those with a candidate of this account
+        self._queues_after_drop = 0  # how many there were after empty ones were last dropped
+        self.ticket_index = TicketIndex()  # tickets by process and account
+        self.resumed_tickets: list[Ticket] = []  # tickets whose time runs again since a backoff ended
+        self.changed_cap_pools: list[Pool] = []  # pools that the last change of caps concerns
         self.arrivals = 0
         self.front = 0  # the order given to the last ticket that was moved to the front
         self.holds: dict[str, int] = {}  # expected hold of a project, by "kind project"
         self.foreign: dict[str, tuple[tuple[str, int], ...]] = {}  # by host
-        self.foreign_slots: dict[str, int] = {}  # what they take, by pool of agents
+        self.foreign_slots: dict[str, int] = {}  # slots of foreign agents, by pool of agents
         self.auto_caps: dict[str, int] = {}  # by host
         self.reserved: dict[str, tuple[str, ...]] = {}  # ticket -> keys of the pools kept for it
         self.backoffs: dict[str, Backoff] = {}
         self.chosen: dict[str, dict[str, int]] = {}  # by role: when each model was last chosen, as a sequence number
-        self.draining: dict[str, int] = {}  # hosts on which nobody new starts, and since when
-        self.recovers_until = 0  # nobody enters until then
-        self.recovers_since = 0  # the number of the event that said so
-        self.gates: list[Pool] = []  # those whose provider is asked
+        self.draining: dict[str, int] = {}  # drained hosts, and since when
+        self.recovers_until = 0  # nothing is admitted until then
+        self.recovers_since = 0  # the number of that event
+        self.gates: list[Pool] = []  # pools with a usage gate
         self.waiting_jobs = WaitingJobs(self.tickets)  # jobs that wait for a worker
         self.changed_queues: dict[Spec, Queue] = {}
         self.changed_pools: dict[str, Pool] = {}
         rules = self._cap_events = CapEvents(self)
         backoffs = self._backoff_events = BackoffEvents(self)
         pools = LimitEvents(self)
-        self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event does
+        self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
-            ev.Deferred: _nothing,
+            ev.Deferred: _no_change,
             ev.Granted: self._granted,
             ev.Claimed: self._claimed,
             ev.Recovering: self._recovering,
@@ -92,7 +92,7 @@ class State:
             ev.Withdrawn: self._withdrawn,
             ev.Held: self._held_for_approval,
             ev.Approved: self._approved,
-            ev.JobEnded: _nothing,
+            ev.JobEnded: _no_change,
             ev.Released: self._lease_ended,
             ev.Reclaimed: self._lease_ended,
             ev.Cancelled: self._ticket_gone,
@@ -116,7 +116,7 @@ class State:
             ev.BackedOff: backoffs.backed_off,
             ev.BackoffEnded: backoffs.ended,
             ev.Chosen: backoffs.chosen,
-            ev.Bypassed: _nothing,
+            ev.Bypassed: _no_change,
         }
 
     def __repr__(self) -> str:
@@ -144,7 +144,7 @@ class State:
         return queue
 
     def _drop_empty_queues(self) -> None:
-        """The empty ones."""
+        """Drop empty queues."""
         self.queues = {spec: queue for spec, queue in self.queues.items() if queue.members}
         self._queues_after_drop = len(self.queues)
         self.by_account = {}
@@ -157,7 +157,7 @@ class State:
                 self.by_account.setdefault(account_of(candidate.name), {})[queue.spec] = queue
 
     def usable(self, spec: Spec, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """The candidates to try: not backed off, and only the first unless any will do."""
+        """The candidates to try: not backed off, and only the first unless `spec.any`."""
         free = tuple(candidate for candidate in candidates if not self.backoffs_on(candidate))
         return free if spec.any else free[:1]
 
@@ -169,7 +169,7 @@ class State:
         return [backoff for backoff in self.backoffs.values() if concerns(backoff.key, name)]
 
     def candidates_to_try(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
-        """The candidates that the head of a queue may enter with: those to probe with, then those in use."""
+        """The candidates that the head of a queue may enter with: those to probe, then the usable ones."""
         if (self.draining or now < self.recovers_until) and self.is_closed(queue.spec, now):
             return ()
         usable = self.usable_now(queue, now)
@@ -183,9 +183,9 @@ class State:
         return (*probes, *usable)
 
     def usable_now(self, queue: Queue, now: int) -> tuple[Candidate, ...]:
-        """Those to try that are not backed off; after a first that is paused the next ones too, up to one that is not.
+        """The usable candidates; if the first is paused, the next ones too, up to one that is not.
 
-        The last of them is the one that a request would take.
+        A request would take the last of them.
         """
         if not queue.has_fallback or not queue.usable[0].is_paused(now):
             return queue.usable
@@ -198,7 +198,7 @@ class State:
         return tuple(found)
 
     def is_closed(self, spec: Spec, now: int) -> bool:
-        """Whether nobody like this enters at all: its host is drained, or the log recovers."""
+        """Whether no request like this is admitted at all: its host is drained, or the log recovers."""
         return now < self.recovers_until or (spec.kind == "agents" and spec.host in self.draining)
 
     def pool(self, need: Need) -> Pool:
@@ -213,7 +213,7 @@ class State:
         return pool
 
     def apply_observations(self, pool: Pool) -> None:
-        """What was observed of a pool's host and of foreign agents."""
+        """Apply what was observed on a pool's host: automatic cap and foreign agents."""
         pool.limiter.auto_cap = self.auto_caps.get(pool.host, 1)
         pool.foreign = self.foreign_slots.get(pool.id, 0) if pool.kind == "agents" else 0
         pool.refresh()
@@ -241,7 +241,7 @@ class State:
     # Tickets.
 
     def put(self, ticket: Ticket) -> None:
-        """Keep a ticket, in place of what was known of it."""
+        """Add a ticket, or replace it."""
         old = self.tickets.get(ticket.id)
         if old is not None:
             self._unindex_ticket(old)
@@ -273,7 +273,7 @@ class State:
             self.waiting_jobs.put(ticket, at)
 
     def _join_queue(self, ticket: Ticket) -> None:
-        """A ticket takes its place among those that ask."""
+        """A ticket takes its place among those that ask for slots."""
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         project, asks = queue.project, ticket.asks
         for pool in queue.pools:
@@ -286,7 +286,7 @@ class State:
             self.active_queues[queue.spec] = queue
 
     def _leave_queue(self, ticket: Ticket, queue: Queue | None = None) -> None:
-        """A ticket no longer asks: it left, was granted, or is passed over. Already out of `tickets`, or away."""
+        """A ticket no longer asks for slots. It is already out of `tickets`, or away."""
         if queue is None:
             queue = self.queue(ticket.spec)
         if queue.remove(ticket):
@@ -299,7 +299,7 @@ class State:
             if asks and pool.account in asks:
                 pool.usage_gate.left()
                 if pool.cap.usage_gate and not pool.usage_gate.askers:
-                    self.recheck_pool(pool)  # nobody can ask any more: the others go by the slots that are free
+                    self.recheck_pool(pool)  # no process can ask any more: the others go by the free slots
         if ticket.id in self.reserved:
             self.unreserve(ticket.id)
 
@@ -325,13 +325,13 @@ class State:
         self.put(ticket)
         self._join_queue(ticket)
 
-    # Jobs: nobody's until a worker offers to run them.
+    # Jobs: unassigned until a worker offers to run them.
 
     def _offered(self, event: ev.Offered, at: int) -> None:
         old = self.tickets[event.id]
         spec = replace(old.spec, host=event.host)
         new = replace(old, away=False, spec=spec, holder=event.holder, wake=event.wake, asks=event.asks)
-        self._drop_keys(old)  # a session's key is one host's
+        self._drop_keys(old)  # a session belongs to one host
         self.take_keys(new)
         self.put(new)
         self._join_queue(new)
@@ -349,7 +349,7 @@ class State:
         self.waiting_jobs.put(new, at)
 
     def _without_worker(self, old: Ticket) -> Ticket:
-        """A job's ticket without the worker that spoke for it."""
+        """A job's ticket without the worker that offered to run it."""
         spec = replace(old.spec, host="") if old.any_host else old.spec
         new = replace(old, away=True, spec=spec, holder="", wake="", asks=())
         self._drop_keys(old)
@@ -402,7 +402,7 @@ class State:
         if event.child:
             lease.child = event.child
 
-    # Closed to all, or to those of a host.
+    # Admission closed, for all or for one host.
 
     def _recovering(self, event: ev.Recovering, at: int) -> None:
         self.recovers_until, self.recovers_since = event.until, self.seq
@@ -418,7 +418,7 @@ class State:
         self.recheck_all()
 
     def recheck_all(self) -> None:
-        """Somebody may enter, or no longer, for a reason that is no pool's."""
+        """Whether tickets may enter has changed, for a reason outside the pools."""
         for queue in self.active_queues.values():
             self.recheck_queue(queue)
 
@@ -467,14 +467,14 @@ class State:
         known = holds.get(key)
         holds[key] = held_ms if known is None else known + (held_ms - known) // 8
 
-    # The line's to-do list.
+    # The to-do list of admission.
 
     def recheck_queue(self, queue: Queue) -> None:
-        queue.parking_id = queue.timer_at = 0  # wherever it was parked, it no longer is
+        queue.parking_id = queue.timer_at = 0  # it is no longer parked anywhere
         self.changed_queues[queue.spec] = queue
 
     def recheck_pool(self, pool: Pool) -> None:
-        """Something changed in a pool: those who stand there are to be looked at."""
+        """Something changed in a pool: the queues parked there must be looked at."""
         self.changed_pools[pool.key] = pool
         if pool.reservation is not None:
             self.recheck_queue(pool.reservation.queue)
@@ -498,27 +498,27 @@ class State:
             self.recheck_pool(pool)
 
     def review_reservations(self, at: int) -> None:
-        """Keep nothing for those who could not take it: a pool that they need is paused or has become too small."""
+        """End reservations that are of no use: a pool that the ticket needs is paused or has become too small."""
         for ident in list(self.reserved):
             if not self.queue(self.tickets[ident].spec).can_keep(at):
                 self.unreserve(ident)
 
-    # Making everything that is derived anew.
+    # Deriving everything again.
 
     def rebuild(self) -> None:
-        """The rules changed: work out again which pools everyone needs. Costs what there are queues and leases."""
+        """The caps changed: work out again which pools each queue and lease needs."""
         self._cap_events.rebuild()
 
     def choose_again(self, queues: list[Queue]) -> None:
-        """Those who stand in these queues enter with what is usable of their candidates now."""
+        """The tickets of these queues enter with what is usable of their candidates now."""
         self._cap_events.choose_again(queues)
 
     def attach(self) -> None:
-        """Count leases, tickets and foreign agents in the pools that they need by the rules in force."""
+        """Count leases, tickets and foreign agents in the pools that they need by the caps in force."""
         self._cap_events.attach()
 
     def recheck_backed_off(self, key: str) -> None:
-        """A backoff lets a probe through from now on."""
+        """From now on a backoff admits a probe."""
         self._backoff_events.look_at_concerned(key)
 
     # Snapshots.
@@ -536,9 +536,9 @@ class State:
 
 
 def _hold_key(spec: Spec) -> str:
-    """Under which `holds` knows how long a project's slots are held."""
+    """The key of a project in `State.holds`."""
     return f"{spec.kind} {spec.project}"
 
 
-def _nothing(event: Any, at: int) -> None:
-    """An event that is only told."""
+def _no_change(event: Any, at: int) -> None:
+    """An event that changes nothing."""

@@ -1,4 +1,4 @@
-"""What `adapt` believes of a pool's provider, and why, as data and as sentences (`fleetgate explain`). Reads only."""
+"""Explanation of a pool's limit: what was learned about the provider and why, as data and sentences. Reads only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Explanation(Struct):
 
 
 def explain(pool: Pool, now: int) -> Explanation:
-    """What is believed of this pool now."""
+    """What is believed about this pool now."""
     pool.occupied(now)
     said = Explanation(
         pool=pool.id,
@@ -52,7 +52,7 @@ def explain(pool: Pool, now: int) -> Explanation:
         _learned(said, pool.limiter.adaptive, pool, now)
     if now < pool.paused_until:
         why = " after a rate limit" if pool.pause_cause == "rate_limited" else " by a person"
-        said.sentences.insert(0, f"It is paused{why}: nobody new enters.")
+        said.sentences.insert(0, f"It is paused{why}: nothing new starts.")
     return said
 
 
@@ -87,17 +87,17 @@ def _learned(said: Explanation, adapt: AdaptiveLimit, pool: Pool, now: int) -> N
     ]
     if pool.gated:
         count = "unknown" if pool.usage_gate.count is None else str(pool.usage_gate.count)
-        said.sentences.append(
-            f"Who waits in the queue is let in by the provider's own count, not by ours; it is {count} now."
-        )
+        said.sentences.append(f"Waiting calls start by the provider's own count, not by ours; it is {count} now.")
 
 
 def _of_limit(adapt: AdaptiveLimit) -> str:
     if adapt.limit == adapt.cap:
-        return f"The limit is {adapt.limit}, the cap: nothing says that the provider allows less."
+        return f"The limit is {adapt.limit}, the cap: there is no sign that the provider allows less."
     if adapt.limit > adapt.cap:
-        return f"The limit is {adapt.limit}, above the cap of {adapt.cap}: `explore` is on and the provider took them."
-    return f"The limit is {adapt.limit}, below the cap of {adapt.cap}: rate limits taught it. It recovers by itself."
+        return (
+            f"The limit is {adapt.limit}, above the cap of {adapt.cap}: `explore` is on and the provider accepted them."
+        )
+    return f"The limit is {adapt.limit}, below the cap of {adapt.cap}, after rate limits. It recovers automatically."
 
 
 def _of_proof(adapt: AdaptiveLimit, proven: int) -> str:
@@ -107,7 +107,7 @@ def _of_proof(adapt: AdaptiveLimit, proven: int) -> str:
         how = f"the answer begins, or after {GRACE_MS // 1000} s without a refusal"
         return f"{_proven(proven)} {belief.unproven} is trying {level}: it counts as accepted when {how}."
     if proven >= adapt.limit:
-        return f"{_proven(proven)} That is the whole limit: everybody within it enters at once."
+        return f"{_proven(proven)} That is the whole limit: calls within it start at once."
     return f"{_proven(proven)} Above that, up to {adapt.limit}, one call at a time tries one more."
 
 
@@ -121,9 +121,9 @@ def _of_refusal(adapt: AdaptiveLimit, now: int) -> str:
         return "The provider has refused nothing since the cap was set."
     meaning = {
         "exact": f"{belief.last_level} were one more than it allows",
-        "drop": f"{belief.last_level} at once had worked before, so its limit has sunk",
+        "drop": f"{belief.last_level} at once had worked before, so its limit has fallen",
         "probe": f"{belief.last_level}, one above the limit, are still too many",
-        "lag": "it still counted calls that were over, so slots now cool down for longer",
+        "lag": "it still counted calls that were over, so slots now cool down longer",
         "neighbour": "others on the account had taken the slot, so the limit stays",
         "alone": "nothing else was in flight, so it was not about how many at once",
     }[belief.last_why]
@@ -133,7 +133,7 @@ def _of_refusal(adapt: AdaptiveLimit, now: int) -> str:
 def _of_lag(adapt: AdaptiveLimit) -> str:
     seconds = f"{adapt.lag_ms / 1000:g} s"
     if adapt.fixed_lag_ms is not None:
-        return f"A released slot cools down for {seconds}, as it was set."
+        return f"A released slot cools down for {seconds}, as configured."
     if adapt.lag_is_learned:
         return f"The provider counts a finished call for up to {seconds}, as far as we have learned."
     most = f"{MOST_LAG_MS // 1000} s"
@@ -145,8 +145,8 @@ def _of_probe(adapt: AdaptiveLimit, probe_at: int | None, now: int) -> str:
         return "There is nothing to probe for: the limit is as high as the cap lets it be."
     if adapt.belief.probing:
         return f"A probe of {adapt.limit + 1} is under way."
-    when = f"in {_ago(probe_at - now)}" if probe_at > now else "as soon as somebody waits at a quiet moment"
-    return f"The next probe, one call at {adapt.limit + 1}, is let through {when}."
+    when = f"in {_ago(probe_at - now)}" if probe_at > now else "as soon as a call waits at a quiet moment"
+    return f"The next probe, one call at {adapt.limit + 1}, is tried {when}."
 
 
 def _ago(span_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""The state as people and programs see it: pools, line, leases, capacity. Reads only; times are log times."""
+"""Views of pools, leases, tickets and capacity, for people and programs. Reads only; times are log times."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from msgspec import Struct
 from fleetgate.core.entities import Lease, Reason, Spec
 from fleetgate.core.pools.effective_caps import UNLIMITED
 from fleetgate.core.pools.pool import Pool
-from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, standing_at
+from fleetgate.core.queue.positions import QueueView, estimate, jobs_at, pace_of, waiting_at
 from fleetgate.core.queue.positions import TicketView as TicketView
 from fleetgate.core.queue.queue import Queue
 from fleetgate.core.state.state import State
 from fleetgate.core.views.wait_reasons import limit_of, reason_for
 
-YELLOW_WAIT_MS = 60_000  # SPEC A11
+YELLOW_WAIT_MS = 60_000  # rule A11
 
 
 class UpstreamView(Struct):
@@ -58,12 +58,12 @@ class PoolView(Struct):
 
     @property
     def notice(self) -> str | None:
-        """What a person should know about this pool (SPEC P3)."""
+        """What a person should know about this pool (rule P3)."""
         if not self.auto_reduced:
             return None
         text = f"auto-reduced to {self.limit} after a rate limit (cap {self.auto_reduced_from})"
         if self.on_429 == "adapt":
-            return f"{text}: it recovers by itself (`fleetgate explain {self.pool}`)"
+            return f"{text}: it recovers automatically (`fleetgate explain {self.pool}`)"
         return f"{text}: restore with `{self.restore}`"
 
 
@@ -161,7 +161,7 @@ def ticket_view(state: State, ident: str, now: int) -> TicketView | None:
 
 
 def capacity(state: State, spec: Spec, now: int) -> Capacity:
-    """SPEC A11: is it worth asking now? What a request made now would meet, by the candidate that it would take."""
+    """What a request made now would meet, by the candidate that it would take (rule A11)."""
     queue = state.queue(spec)
     tried = state.candidates_to_try(queue, now)
     if not tried:  # every candidate is backed off, or the host is drained
@@ -178,9 +178,9 @@ def capacity(state: State, spec: Spec, now: int) -> Capacity:
         free = room if free is None else min(free, room)
         ample = ample and (room >= 2 or (room == 1 and limit == 1))
     held_by = [pool for pool, own in needs if pool.blocks(spec.slots, own, queue, now)]
-    # The line that counts is of those who would enter first: not of those whom something else holds back (SPEC A3).
+    # Only tickets count that would enter first, not those that something else holds back (rule A3).
     blocks = frozenset(pool.key for pool in held_by)
-    queued = max((standing_at(state, pool, blocks, now) for pool, _ in needs), default=0)
+    queued = max((waiting_at(state, pool, blocks, now) for pool, _ in needs), default=0)
     jobs = max((jobs_at(state, pool, blocks, now) for pool, _ in needs), default=0)
     wait: tuple[int, int] | None = (0, 0)
     if held_by or queued:

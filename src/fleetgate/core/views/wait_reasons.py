@@ -1,4 +1,4 @@
-"""Why a request waits or was refused (SPEC A6): one code for programs, one sentence for people."""
+"""Why a request waits or was refused (rule A6): one code for programs, one sentence for people."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ CODES = {
     "concurrency_cap": "a pool is full",
     "NAME_concurrency_cap": "a pool whose cap has a name is full, e.g. opus_concurrency_cap",
     "cooling": "a slot is free but still cooling down",
-    "proving": "a slot is free, but whether the provider allows so many at once is tried by one call at a time",
+    "proving": "a slot is free, but one call at a time tries whether the provider allows that many at once",
     "paused": "a pool is paused",
-    "draining": "the host is drained: nobody new starts there until `fleetgate drain HOST --end`",
-    "recovering": "the log may have lost its last commits; for a few seconds only those who run already are counted",
+    "draining": "the host is drained: nothing new starts there until `fleetgate drain HOST --end`",
+    "recovering": "the log may have lost its last commits; for a few seconds running agents are counted first",
     "backoff": "every candidate is backed off; `cause` says why",
     "no_credentials": "every candidate's provider is known to have no credentials",
     "usage_gate": "a slot is free, but the provider's own count is not below the limit, or it is being asked",
-    "nested": "it is inside a run whose slot it would need, and which waits for it",
+    "nested": "it was started inside a run that holds the slot it would need",
     "behind": "there is room, but others are ahead in the queue",
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
-    "no_worker": "a job, and no worker runs that could take it: `fleetgate worker` starts one",
+    "no_worker": "a job, and no worker is running that could take it: `fleetgate worker` starts one",
     "no_hand": "a job, and every hand of the workers is busy",
-    "held": "a job whose turn came, and that somebody must approve: `fleetgate approve`",
-    "retry_pause": "a job that failed, and is tried again in a while",
-    "passed_over": "a slot was offered and nobody took it; the ticket keeps its place until its process speaks",
+    "held": "a job whose turn came and that must be approved: `fleetgate approve`",
+    "retry_pause": "a job that failed and is tried again later",
+    "passed_over": "a slot was offered and not taken; the ticket keeps its place until its process is heard of",
 }
 
 # What a person must do, by the cause of a backoff.
-_REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "see to the bill, then"}
+_REMEDIES = {"auth": "log in again, and if that does not end it", "quota": "check the billing, then"}
 
 
 def reason_for(state: State, queue: Queue, now: int) -> Reason:
@@ -75,8 +75,8 @@ def _closed_gate(candidate: Candidate, queue: Queue, now: int) -> Pool | None:
 def _closed(state: State, queue: Queue, now: int) -> Reason:
     host = queue.spec.host
     if now >= state.recovers_until:
-        return Reason("draining", f"{host} is drained: nobody new starts there until `fleetgate drain {host} --end`")
-    text = "the store may have lost what was last written to it: those who run are counted first"
+        return Reason("draining", f"{host} is drained: nothing new starts there until `fleetgate drain {host} --end`")
+    text = "the store may have lost its last writes: running agents are counted first"
     return Reason("recovering", text, until=state.recovers_until)
 
 
@@ -90,8 +90,8 @@ def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = 
     user = queue.spec.user
     if any(lease.ticket.job and lease.ticket.spec.user == user for lease in state.leases.values()):
         return Reason("no_hand", "every hand of the workers is busy; more: `fleetgate worker -n N`", model=reason.model)
-    whose = f" as {user}, since only a worker of {user} runs it" if user else ""
-    return Reason("no_worker", f"no worker runs that could take it; start one with `fleetgate worker`{whose}")
+    whose = f" as {user}, since only a worker of {user} may run it" if user else ""
+    return Reason("no_worker", f"no worker is running that could take it; start one with `fleetgate worker`{whose}")
 
 
 def of_job_aside(ticket: Ticket) -> Reason:
@@ -113,14 +113,14 @@ def _of_usage(pool: Pool, model: str) -> Reason:
 
 
 def backed_off(state: State, queue: Queue, now: int) -> Reason:
-    """Every candidate is backed off: told by the one that comes back first, and by its longest backoff."""
+    """Every candidate is backed off: names the one that comes back first, and its longest backoff."""
     held = [(max(state.backoffs_on(each), key=lambda backoff: backoff.probe_at), each) for each in queue.candidates]
     backoff, candidate = min(held, key=lambda pair: pair[0].probe_at)
     text = f"{candidate.model} is backed off: {backoff.reason}"
     if backoff.key != candidate.model:
         text += f" of {backoff.key}"
     if backoff.probing:
-        text += f"; {backoff.probing} tries whether it is over"
+        text += f"; {backoff.probing} is trying whether it is over"
     if backoff.reason in _REMEDIES:
         text += f"; {_REMEDIES[backoff.reason]}: `fleetgate backoff clear {backoff.key}`"
     until = backoff.probe_at if backoff.probe_at > now else None
@@ -136,9 +136,9 @@ def needs_a_person(state: State, queue: Queue, now: int) -> bool:
 
 
 def opens_at(state: State, queue: Queue, now: int) -> int:
-    """When the first candidate opens of which a provider said when that will be; `now` if one is not closed so.
+    """When the first candidate opens, as far as providers said when; `now` if one is not closed in that way.
 
-    A login, a bill, or a pause by hand is a person's to end: when is not known.
+    A login, a bill or a manual pause is ended by a person: nothing is known about when.
     """
     first = now
     for number, candidate in enumerate(queue.candidates):
@@ -175,7 +175,7 @@ def _of_pool(pool: Pool, own_limit: int, limit: int, slots: int, until: int, now
     if adaptive is not None and not adaptive.admits(level, limit, now, pool.used, pool.cooldown.slots):
         text = f"{pool.id}: {adaptive.belief.proven} of {limit} at once are proven; one call at a time tries one more"
         return "proving", text, None
-    return "behind", f"what frees up in {pool.id} is kept for one that waited longer", None
+    return "behind", f"what frees up in {pool.id} is kept for a request that waited longer", None
 
 
 def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
@@ -188,7 +188,7 @@ def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
 
 
 def taken(state: State, key: str, session: str, host: str) -> Reason | None:
-    """Why a request with this key or session is refused: there is one already (SPEC A10, R9)."""
+    """Why a request with this key or session is refused: there is one already (rules A10, R9)."""
     if key and key in state.keys:
         return Reason("key_taken", f"the key {key!r} is {_whose(state, state.keys[key])}")
     if session and (host, session) in state.sessions:
