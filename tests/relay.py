@@ -1,4 +1,4 @@
-"""A wire to a server that can be cut: from then on nothing comes through, and nobody is told."""
+"""A wire to a server that can be cut: from then on nothing comes through, and no process learns of it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A gate of its own, the processes that a test starts on it, and what these have written down about themselves.
+"""A gate for one test, the processes that the test starts on it, and the record that its agents keep of themselves.
 
-Everything here is a real process on a real store. Sleepers, the agents of these tests, note their own start and end
-in one file, and each takes one of as many file locks as there are slots: the system drops such a lock at the very
-instant of a process's death, so a sleeper that finds none free is the proof that there was one too many. All times are
-of the boot clock, as the log's are.
+Everything here is a real process on a real store. Sleepers, the agents of these tests, write their own start and end
+into one file. Each takes one file lock, and there are as many locks as slots. The system drops a lock at the moment
+its process dies, so a sleeper that finds no free lock proves that one agent too many ran. All times are of the boot
+clock, as the log's are.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 SHORT_TIMES = ("FLEETGATE_TEST_BEAT_S", "FLEETGATE_TEST_AWAY_S")
 SHORT_TIMES_FOLDER = Path(__file__).parents[1] / "short_times"
-PATIENCE_S = 60.0  # with what comes at once on a quiet machine
+PATIENCE_S = 60.0  # for what happens at once on a quiet machine
 
 FLEETGATE = [str(Path(sys.executable).with_name("fleetgate"))]
-PYTHON = [sys.executable, "-ISE"]  # as bare as it gets: a sleeper should cost little
+PYTHON = [sys.executable, "-ISE"]  # without site packages: a sleeper should cost little
 
 SLEEPER = """
 import fcntl, os, sys, time
@@ -79,7 +79,7 @@ os._exit(int(code))
 
 
 class Life(NamedTuple):
-    """A sleeper, by its own record; `ended` is None for one that still sleeps, or was killed."""
+    """A sleeper by its own record. `ended` is None if it still sleeps or was killed."""
 
     name: str
     pid: int
@@ -88,7 +88,7 @@ class Life(NamedTuple):
 
 
 class Run:
-    """One process that a test started; its output goes to files, so that it never waits for its reader."""
+    """One process that a test started. Its output goes to files, so it never waits for a reader."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], files: Path, cwd: Path) -> None:
         self.argv = list(argv)
@@ -115,7 +115,7 @@ class Run:
         return self.process.poll()
 
     def wait(self, within_s: float = PATIENCE_S) -> int:
-        """Its exit code, which it must have within that time."""
+        """Its exit code; fails if it has not ended within that time."""
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -129,7 +129,7 @@ class Run:
 
 
 class Fleet:
-    """A folder with a store, a config file and the records; whatever was started in it is killed at the end."""
+    """A folder with a store, a config file and the records. All processes that it started are killed at the end."""
 
     def __init__(self, config: str = "", home: str = "s", store: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fg-", dir="/tmp"))
@@ -183,11 +183,11 @@ class Fleet:
         return self.gate.replica.catch_up()
 
     def log_offset_ms(self) -> int:
-        """What to add to a time of the boot clock to get the log's."""
+        """The difference of the log's clock to the boot clock."""
         return self.gate.log.now() - boot_ms()
 
     def events(self) -> list[tuple[int, Event]]:
-        """Everything that happened, with its time."""
+        """Every event of the log, with its time."""
         return [(at, event) for _, at, event in self.gate.log.history()]
 
     def events_of(self, kind: type[T]) -> list[tuple[int, T]]:
@@ -258,7 +258,7 @@ class Fleet:
         return run
 
     def json(self, *arguments: str) -> Any:
-        """What a listing command says with --json."""
+        """The output of a listing command with --json."""
         run = self.start([*FLEETGATE, *arguments, "--json"])
         assert run.wait() == 0, run
         return msgspec.json.decode(run.out)
@@ -271,12 +271,12 @@ class Fleet:
         return run
 
     def sleeper(self, name: str, seconds: float | Path, code: int = 0) -> list[str]:
-        """The command line of a sleeper; it sleeps for so long, or until there is such a file."""
+        """The command line of a sleeper, which sleeps for that many seconds or until that file exists."""
         script = str(self.folder / "sleeper.py")
         return [*PYTHON, script, str(self.record), str(self.slots), name, str(seconds), str(code)]
 
     def script(self, name: str, text: str) -> str:
-        """Make an executable; its path."""
+        """Write an executable; return its path."""
         path = self.folder / name
         path.write_text(text)
         path.chmod(0o755)
@@ -286,13 +286,13 @@ class Fleet:
         self.killed_at.setdefault(pid, boot_ms())
         kill_if_there(pid)
 
-    # What the sleepers wrote down.
+    # The record of the sleepers.
 
     def notes(self, what: str) -> list[tuple[str, int, int]]:
         """(name, pid, ms) of each line that begins with `what`."""
         if not self.record.exists():
             return []
-        whole = self.record.read_text().rpartition("\n")[0]  # somebody may be writing
+        whole = self.record.read_text().rpartition("\n")[0]  # the last line may be half written
         lines = [line.split() for line in whole.splitlines()]
         return [(line[1], int(line[2]), int(line[3])) for line in lines if line[0] == what]
 
@@ -316,7 +316,7 @@ class Fleet:
             most = max(most, now)
         return most if not self.notes("over") else max(most, self.slots + 1)
 
-    # Waiting, and what to say when it was in vain.
+    # Waiting, and what a failed test shows.
 
     def until(self, thing: Callable[[], T], within_s: float = PATIENCE_S, what: str = "") -> T:
         """Look until `thing()` is true, and return it."""
@@ -329,7 +329,7 @@ class Fleet:
         return found
 
     def dump(self) -> str:
-        """The end of the log, the state and what the runs said, for a failed test."""
+        """The end of the log, the state and the output of the runs, for a failed test."""
         lines = [f"--- {self.folder}"]
         try:
             state = self.state
@@ -376,7 +376,7 @@ def kill_if_there(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def state_of(pid: int) -> str:
-    """The letter that the system has for a process (R, S, T, Z, …); "" when there is none."""
+    """The state letter of a process (R, S, T, Z, …); "" if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except OSError:
@@ -388,7 +388,7 @@ def is_alive(pid: int) -> bool:
 
 
 def children_of(pid: int, thread: int = 0) -> list[int]:
-    """Those that its first thread has started, or another; none of one that is gone."""
+    """The children of its first thread, or of another thread; none if the process is gone."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split()]
     except OSError:
@@ -409,7 +409,7 @@ def rss_mb(pid: int) -> float:
 
 
 class Terminal:
-    """A pseudo-terminal with an interactive bash on it: what is typed and what is seen."""
+    """A pseudo-terminal with an interactive bash: a test types on it and reads from it."""
 
     PROMPT = "outer> "
 
@@ -444,7 +444,7 @@ class Terminal:
         self.type(text + "\n")
 
     def read(self, within_s: float) -> bool:
-        """Take in what is there; whether there was something."""
+        """Read what is there; return whether there was anything."""
         ready, _, _ = select.select([self.fd], [], [], max(within_s, 0))
         if ready:
             got = os.read(self.fd, 65536)
@@ -453,7 +453,7 @@ class Terminal:
         return bool(ready)
 
     def wait(self, pattern: str, within_s: float = PATIENCE_S) -> str:
-        """Read on until `pattern` is seen; returns all up to its end, which is then done with."""
+        """Read until `pattern` is seen; return everything up to its end, and forget that."""
         deadline = time.monotonic() + within_s
         while not (match := re.search(pattern.encode(), self.seen)):
             if not self.read(deadline - time.monotonic()):

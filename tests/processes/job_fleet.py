@@ -1,4 +1,4 @@
-"""Jobs in a fleet: submitting them, workers to run them, and looking at what became of them."""
+"""Jobs of a fleet: how a test submits them, starts workers for them and reads their state."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Jobs:
         self.fleet = fleet
 
     def cli(self, *arguments: str, code: int = 0, within_s: float = PATIENCE_S) -> Run:
-        """A command to its end, which must be this one."""
+        """Run a command to its end; its exit code must be `code`."""
         run = self.fleet.start([*FLEETGATE, *arguments])
         assert run.wait(within_s) == code, run
         return run
 
     def submit(self, *arguments: str) -> str:
-        """`fleetgate submit`; the id."""
+        """`fleetgate submit`; return the job's id."""
         return self.cli("submit", *arguments).out.strip()
 
     def quickly(self, *argv: str, **said: Any) -> str:
-        """The same without a process."""
+        """Submit without starting a process; return the id."""
         return self.many([list(argv)], **said)[0]
 
     def many(self, commands: list[list[str]], **said: Any) -> list[str]:

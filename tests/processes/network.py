@@ -100,7 +100,7 @@ class Network:
         return host
 
     def cut(self, name: str) -> None:
-        """From now on what a host sends, and what is sent to it, vanishes; nobody is told."""
+        """From now on what a host sends, and what is sent to it, is lost, and no process learns of it."""
         self.hub.ip("link", "set", f"to-{name}", "down")
 
     def mend(self, name: str) -> None:

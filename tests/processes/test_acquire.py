@@ -1,4 +1,4 @@
-"""`fleetgate acquire` between processes: shells take slots, die, and are followed by others (SPEC L2, L4, A9, C3)."""
+"""`fleetgate acquire` between processes: shells take slots, die, and are followed by others (rules L2, L4, A9, C3)."""
 
 from __future__ import annotations
 

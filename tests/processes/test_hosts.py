@@ -57,7 +57,7 @@ def test_l2_a_host_that_beats_is_not_lost_however_long_it_takes(fleet: Fleet) ->
 
 
 def test_l2_the_same_without_any_node(fleet: Fleet) -> None:
-    """What a run does every ten seconds beside its agent, and whoever waits every second, is enough."""
+    """The beat that a run sends every ten seconds and a waiting run every second is enough."""
     fleet.configure('[agents]\nhost = 100\n"*/m" = 1\n')
     first = fleet.run("-m", "p/m", "--", *fleet.sleeper("first", 9), env=host("a", 1.5))
     fleet.until(lambda: fleet.has_started("first"), what="the first")
@@ -68,7 +68,7 @@ def test_l2_the_same_without_any_node(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(("noded", "beat_s"), [(True, BEAT_S), (False, 1.5)], ids=["through nodes", "directly"])
 def test_l2_what_a_host_held_is_taken_back_when_it_is_silent_for_long(fleet: Fleet, noded: bool, beat_s: float) -> None:
-    """A whole host is killed, also one that was a container: nobody is left there who could say so."""
+    """A whole host is killed, or a container: no process is left there to report it."""
     fleet.configure('[agents]\nhost = 100\n"*/m" = 1\n')
     nodes = [start_node(fleet, name) for name in "ab"] if noded else []
     first = fleet.run("-m", "p/m", "--", *fleet.sleeper("first", 600), env=host("a", beat_s))

@@ -1,4 +1,4 @@
-"""Durable jobs and workers (SPEC J1-J5): real processes, a real store, real kill -9."""
+"""Durable jobs and workers (rules J1-J5): real processes, a real store, real kill -9."""
 
 from __future__ import annotations
 

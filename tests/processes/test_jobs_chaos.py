@@ -1,4 +1,4 @@
-"""Jobs under random kill -9 of workers, hands and agents (SPEC J2, L2): each ends once, and never runs twice at once.
+"""Jobs under random kill -9 of workers, hands and agents (rules J2, L2): each ends once, and never runs twice at once.
 
 A job takes a lock of its own while it runs, which the system drops at the instant of its death: a second one that runs
 at the same time finds it taken, and says so. In the suite a few seconds of it; `make soak` has the whole: 200 jobs,
@@ -50,7 +50,7 @@ os.write(out, f"end {name}\\n".encode())
 def test_j2_jobs_survive_random_kills_each_ends_once_and_none_runs_twice_at_once(
     where: str, request: pytest.FixtureRequest
 ) -> None:
-    """On PostgreSQL the node that lends them their connections is killed as well, and these by themselves."""
+    """On PostgreSQL the node with their connections is killed as well, and so are single connections."""
     url = fresh_store(request.getfixturevalue("postgres")) if where == "postgres" else ""
     seed = int(os.environ.get("FLEETGATE_SEED") or time.time())
     print(f"FLEETGATE_SEED={seed}")

@@ -1,4 +1,4 @@
-"""A store that lost its last commits under agents that run: they are counted again before anybody new enters."""
+"""A store that lost its last commits under agents that run: they are counted again before a new agent enters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def back_up(fleet: Fleet) -> None:
 
 
 def restore(fleet: Fleet) -> None:
-    """As an operator would who has not stopped anybody."""
+    """As an operator would, without stopping any process."""
     for name in DATABASE:
         (fleet.home / name).unlink(missing_ok=True)
     for name in DATABASE[:2]:
@@ -43,7 +43,7 @@ def adopted(fleet: Fleet) -> list[str]:
 
 
 @pytest.mark.parametrize("noded", [False, True], ids=["directly", "through a node"])
-@pytest.mark.parametrize("waiter", [False, True], ids=["nobody waits", "somebody waits"])
+@pytest.mark.parametrize("waiter", [False, True], ids=["empty queue", "one waits"])
 def test_q2_a_backup_restored_under_running_agents_grants_no_slot_twice(
     fleet: Fleet, noded: bool, waiter: bool
 ) -> None:
@@ -101,7 +101,7 @@ def test_q2_an_empty_store_in_place_of_the_old_one_waits_for_those_who_run(fleet
 
 
 def test_j2_running_jobs_that_a_restored_store_lost_continue_and_count_before_any_new_one_enters(fleet: Fleet) -> None:
-    """One stands in the restored line again, as if nobody had run it; of the other the store has never heard."""
+    """One is in the restored queue again, as if it had not run; the store does not know the other."""
     fleet.configure("[agents]\nhost = 2\n")
     fleet.slots = 2
     jobs = Jobs(fleet)
@@ -131,7 +131,7 @@ def test_j2_running_jobs_that_a_restored_store_lost_continue_and_count_before_an
 
 @pytest.mark.parametrize("noded", [False, True], ids=["directly", "through nodes"])
 def test_l2_a_host_that_was_cut_off_finds_its_agents_counted_again(fleet: Fleet, noded: bool) -> None:
-    """Its agents go on, their slots are lent to others after a while, and history tells both."""
+    """Its agents continue, their slots are granted to others after a while, and history shows both."""
     fleet.configure('[agents]\nhost = 100\n"*/m" = 1\n')
     beat_s = BEAT_S if noded else 1.5
     env_a, env_b = host("a", beat_s), host("b", beat_s)

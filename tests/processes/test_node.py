@@ -79,7 +79,7 @@ def test_l2_runs_go_on_by_themselves_when_the_node_is_killed(fleet: Fleet) -> No
     go.touch()
     assert [run.wait(60) for run in runs] == [0] * 6
     assert fleet.most_at_once() <= 2
-    assert len(fleet.events_of(ev.Queued)) == 4  # nobody lost its place
+    assert len(fleet.events_of(ev.Queued)) == 4  # all kept their places
     assert fleet.is_empty()
 
 

@@ -136,7 +136,7 @@ def test_t1_a_worker_sends_messages_until_it_stops(fleet: Fleet, hook: Hook):
     fleet.until(lambda: hook.kinds == ["started", "succeeded"], 20, f"two messages, not {hook.kinds}")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
-    fleet.until(lambda: not fleet.processes(), what="nobody left")
+    fleet.until(lambda: not fleet.processes(), what="no process is left")
 
 
 def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
@@ -163,7 +163,7 @@ def test_t1_notify_test_tries_every_way(fleet: Fleet, hook: Hook):
     assert "Test message from Fleetgate on" in said.read_text()
     one = fleet.start([*FLEETGATE, "notify", "test", "hook"])
     assert one.wait() == 0
-    bad = fleet.start([*FLEETGATE, "notify", "test", "nobody"])
+    bad = fleet.start([*FLEETGATE, "notify", "test", "unknown"])
     assert bad.wait() == 64
     assert "valid are hook, mail, command, broken" in bad.err
 

@@ -1,4 +1,4 @@
-"""The store goes away: agents go on, those in the queue wait and say so, `--fail-open` is counted later (SPEC Q2,
+"""The store goes away: agents go on, those in the queue wait and say so, `--fail-open` is counted later (rules Q2,
 R3).
 """
 

@@ -127,10 +127,10 @@ class Callers:
             self.kill(caller)
 
     def until_more(self, count: int) -> None:
-        """Wait until so many more have entered: nobody starves, whatever was done to them."""
+        """Wait until that many more have entered: no caller starves, whatever was killed."""
         before, until = self._entered(), time.monotonic() + 90
         while self._entered() < before + count:
-            assert time.monotonic() < until, "nobody enters any more"
+            assert time.monotonic() < until, "no caller enters any more"
             time.sleep(0.02)
 
     def _entered(self) -> int:
@@ -163,9 +163,9 @@ def _used(since_ns: int, until_ns: int, written_off_ms: int | None) -> list[tupl
 
 
 class WrittenOff:
-    """Slots that were lent anew while their holder still had them, since its host was silent for too long.
+    """Slots that were granted again while their holder still had them, because its host was silent for too long.
 
-    That is by design (DESIGN.md, "Liveness"), and on a machine that is busy enough it happens to a host that is well.
+    That is by design, and on a machine that is busy enough it happens to a host that is well.
     From then on they do not count; whatever is too much without them is a fault.
     """
 
@@ -305,7 +305,7 @@ def test_a1_l2_three_hosts_under_kill_9_of_everything_never_exceed_the_cap(
 
 
 def _is_empty(fleet: Fleet) -> bool:
-    """What dead programs of this host held is taken back by whoever looks: they have no node."""
+    """Any process that looks reclaims the slots of dead programs of this host: they have no node."""
     fleet.gate.run_checks()
     return fleet.is_empty()
 

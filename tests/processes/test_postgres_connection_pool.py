@@ -1,6 +1,6 @@
-"""Connections that a node lends (gate/node/connection_pool.py): whatever breaks, a decision happens once or not at all.
+"""The connection pool of a node (gate/node/connection_pool.py): whatever breaks, a decision happens once or not at all.
 
-SPEC A1, L2, Q2.
+rules A1, L2, Q2.
 The log's contract is held to by tests/contract, through such a connection too.
 """
 
@@ -144,7 +144,7 @@ def test_q2_a_client_of_the_pool_that_is_stopped_with_the_lock_delays_others_bri
 
 
 def test_l2_the_open_transaction_of_a_client_that_is_gone_is_rolled_back_at_once(node: LendingNode) -> None:
-    """As many as there are connections: none of them stays lent."""
+    """As many as there are connections: all of them come back."""
     gone = [node.open() for _ in range(connection_pool.MOST + 2)]
     for log in gone:
         log.lock()
@@ -176,7 +176,7 @@ def test_q2_many_who_wait_for_the_lock_do_not_hold_up_those_who_look(node: Lendi
     looking = node.open()
     for _ in range(20):
         assert looking.head() is None
-    assert any(thread.is_alive() for thread in threads), "the server has ended the holder: nobody waited any more"
+    assert any(thread.is_alive() for thread in threads), "the server has ended the holder: no process waited any more"
     holder.close()
     for thread in threads:
         thread.join(30)
@@ -238,7 +238,7 @@ def goes_through_node(log: PostgresLog) -> bool:
 
 
 def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
-    """A node, and one who has borrowed a connection of it."""
+    """A node, and a process that uses a connection of its pool."""
     node = fleet.start([*FLEETGATE, "node"], env=host(fleet, "a"))
     fleet.until(lambda: "listens at " in node.err, what="a node")
     log = pooled_connection.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])

@@ -1,6 +1,6 @@
 """A host whose network to the database is cut: its agents go on, or are ended before others get their slots.
 
-DESIGN.md, "Liveness". Times are scaled down by FLEETGATE_TEST_BEAT_S: ended after three beats, lost after 4.5.
+Times are scaled down by FLEETGATE_TEST_BEAT_S: ended after three beats, lost after 4.5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real primary is killed and its real standby, which lagged, takes its place under running agents (SPEC A1, L2, Q2).
+"""A real primary is killed and its real standby, which lagged, takes its place under running agents (rules A1, L2, Q2).
 
 Asynchronous streaming replication: what was committed last is lost. Clients know both servers by one URL.
 """
@@ -27,7 +27,7 @@ from tests.processes.test_postgres_hosts import MODEL, adopted, cap, host
 pytestmark = [pytest.mark.processes, pytest.mark.postgres]
 
 SOAK = int(os.environ.get("FLEETGATE_SOAK", "0"))
-BEAT_S = 4.0  # nobody enters for 4 s after a loss, and a host is lost after 18 s
+BEAT_S = 4.0  # no agent enters for 4 s after a loss, and a host is lost after 18 s
 SLOTS = 3
 HOSTS = "abc"
 
@@ -103,7 +103,7 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_grants_no_slot_twice_and_n
     fleet.until(lambda: adopted(fleet) == ["log_lost"] * 2, 60, what="both counted again")
     fleet.until(lambda: fleet.in_queue() == 5, 60, what="all who wait in the queue, those that were forgotten again")
     fleet.until(lambda: fleet.gate.now() > fleet.state.recovers_until + 500, what="the end of the recovery")
-    assert len(fleet.notes("start")) == 4, "somebody new entered before there was room"
+    assert len(fleet.notes("start")) == 4, "a new agent entered before there was room"
     end.touch()
     for run in (kept, forgotten, *waiting, *late):
         assert run.wait(60) == 0, run
@@ -114,8 +114,8 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_grants_no_slot_twice_and_n
     assert (view.state, view.job.attempt) == ("succeeded", 1), "it was run again, or ended for nothing"
     worker.signal(signal.SIGTERM)
     assert worker.wait(30) == 0
-    assert fleet.most_at_once() <= SLOTS, "a slot was lent twice"
-    assert adopted(fleet) == ["log_lost"] * 2, "somebody was counted twice"
+    assert fleet.most_at_once() <= SLOTS, "a slot was granted twice"
+    assert adopted(fleet) == ["log_lost"] * 2, "an agent was counted twice"
     assert fleet.events_of(ev.Recovering)
     assert not [event for _, event in fleet.events_of(ev.Reclaimed) if event.silent]
     told = fleet.start([*FLEETGATE, "history"])

@@ -1,4 +1,4 @@
-"""Connections that break, clients that stop and servers that crash under the PostgreSQL log (SPEC A1, L2, Q2)."""
+"""Connections that break, clients that stop and servers that crash under the PostgreSQL log (rules A1, L2, Q2)."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_Q2_a_decision_whose_connection_is_killed_each_time_ends_with_a_sentence
 def test_A1_what_was_decided_on_a_lost_connection_is_not_believed_when_another_has_got_the_slot(
     url: str, opened: Callable[[], PostgresLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broken connection is no restored backup: nobody's leases are to be counted again."""
+    """A broken connection is not a restored backup: no leases are counted again."""
     log, me = opened(), process_identity.this_process()
     replica, other = Replica(log, me), Replica(opened(), "h|b|1|1|1")
     replica.decide([CAP])
@@ -225,7 +225,7 @@ class Proxy:
                     (server if sender is client else client).sendall(data)
 
     def close(self) -> None:
-        """Nobody new comes through; those who are connected stay."""
+        """No new connection comes through; existing ones stay."""
         try:
             self._listening.shutdown(socket.SHUT_RDWR)  # ends the `accept` of the thread, too
         except OSError:
@@ -374,7 +374,7 @@ def test_Q2_A1_decisions_continue_through_two_crashes_of_the_server_and_no_answe
         log.close()
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(granted) == len(set(granted))
-        assert set(told) <= set(granted), "a slot was lent, and then the server forgot it"
+        assert set(told) <= set(granted), "a slot was granted, and then the server forgot it"
     finally:
         server.remove()
 
@@ -448,7 +448,7 @@ def test_Q2_a_server_that_is_gone_is_reported_soon_and_found_again_automatically
         for _ in range(20):
             with pytest.raises(StoreError):
                 log.lock()
-        within(monotonic() - began, 5, "s: each call waited anew for a server that is known to be gone")
+        within(monotonic() - began, 5, "s: each call waited again for a server that is known to be gone")
         server.start()
         _until(lambda: _answers(log))
         log.close()

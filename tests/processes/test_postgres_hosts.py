@@ -99,7 +99,7 @@ def test_l2_those_who_wait_have_no_connection_and_little_memory(fleet: Fleet) ->
     began = time.monotonic()
     first.signal(signal.SIGTERM)
     assert [run.wait(30) for run in waiting] == [0] * 6
-    within(time.monotonic() - began, 15, "s: each is woken, nobody waits for a poll")
+    within(time.monotonic() - began, 15, "s: each is woken, none waits for a poll")
 
 
 def test_l2_what_a_killed_host_held_is_taken_back_and_its_places_go(fleet: Fleet) -> None:
@@ -188,7 +188,7 @@ def test_q2_drain_lets_no_new_agent_start_on_a_host(fleet: Fleet) -> None:
     "store", ["postgresql://x@127.0.0.1:1/x", "postgresql://x@nosuch.invalid/x", "postgresql://nosuch@{server}"]
 )
 def test_r3_without_a_database_a_run_soon_exits_69_with_a_sentence(fleet: Fleet, postgres: Server, store: str) -> None:
-    """One that nobody listens for, an unknown host, an unknown user: none of it is worth waiting for."""
+    """A port that no process listens on, an unknown host, an unknown user: none of it is worth waiting for."""
     server = postgres.url("postgres", tcp=True).partition("@")[2]
     nowhere = {"FLEETGATE_STORE": store.format(server=server), **host(fleet, "a")}
     began = time.monotonic()
@@ -279,7 +279,7 @@ def test_q2_another_server_behind_the_same_address_is_noticed_until_something_is
         changed = conn.execute("UPDATE fleetgate.side SET value = 'another' WHERE tbl = 'store'")
         assert changed.rowcount >= 1
     assert log.seems_replaced()
-    replica = Replica(log, "somebody")
+    replica = Replica(log, "another")
     replica.decide([])
     assert replica.state.recovers_until > 0
     other = open_log(fleet.store)

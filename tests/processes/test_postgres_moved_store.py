@@ -67,7 +67,7 @@ def test_l2_waiting_and_running_agents_follow_their_gate_to_its_new_store(
         log.close()
     released = [event.id for event in told if isinstance(event, ev.Released)]
     queued = [event.ticket.id for event in told if isinstance(event, ev.Queued)]
-    assert len(queued) == 1, "it kept its place, and did not ask anew"
+    assert len(queued) == 1, "it kept its place, and did not queue again"
     assert len(released) == 2
     assert queued[0] == released[1]
     assert not [event for event in told if isinstance(event, ev.Reclaimed)]

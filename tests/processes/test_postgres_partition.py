@@ -1,4 +1,4 @@
-"""Hosts whose wire to the database is cut: packets vanish, and nobody is told (SPEC L2, Q2; DESIGN.md, "Liveness").
+"""Hosts whose wire to the database is cut: packets are lost, and no process learns of it (rules L2, Q2).
 
 Each host is a network namespace, and the database is at a bridge between them. In the suite times are scaled down by
 FLEETGATE_TEST_BEAT_S, so that a host is called lost after seconds; with FLEETGATE_SOAK (`make soak`) they are the real
@@ -132,7 +132,7 @@ def test_l2_a_host_cut_off_for_less_than_the_lost_holder_time_finds_its_leases_a
 def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when_it_returns(
     world: World, beat_s: float, cut_s: float
 ) -> None:
-    """Its slots are lent to others after the lost-holder time and not before; who waited there asks anew."""
+    """Its slots are granted to others after the lost-holder time not before; a run that waited there queues again."""
     network, fleet = world.network, world.fleet
     cap(fleet, 2)
     fleet.slots = 100  # for a while there are more than the cap allows
@@ -156,7 +156,7 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     assert {event.cause for _, event in taken} == {"lost"}
     assert min(at for at, _ in taken) - beat_at >= beat_s * 4_500
     (began,) = [life.started for life in fleet.lives() if life.name == "second"]
-    assert began + fleet.log_offset_ms() - beat_at >= beat_s * 4_500 - 5, "a slot was lent twice too early"
+    assert began + fleet.log_offset_ms() - beat_at >= beat_s * 4_500 - 5, "a slot was granted to another too early"
     assert [life.ended for life in fleet.lives() if life.name == "first"] == [None], "an agent did not go on"
     time.sleep(max(cut_s - (time.monotonic() - cut_at), 0))
     if cut_s:
@@ -164,7 +164,7 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     network.mend("a")
     assert ends.wait(PATIENCE_S) == 0
     fleet.until(lambda: adopted(fleet) == ["cut_off"], PATIENCE_S, what="its agent counted again")
-    assert waiter.wait(PATIENCE_S) == 0, "who waited there asks anew, and gets its turn"
+    assert waiter.wait(PATIENCE_S) == 0, "a run that waited there queues again, and gets its turn"
     told = world.history()
     assert "its host a was not heard of for too long, where it may still run" in told
     assert "left the queue: its host was not heard of for too long" in told

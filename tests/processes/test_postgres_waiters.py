@@ -49,7 +49,7 @@ def gates(postgres: Server, tmp_path: Path) -> Iterator[tuple[DirectGate, Direct
     url = fresh_store(postgres)
     one = DirectGate(open_log(url), folder=str(tmp_path))
     other = DirectGate(open_log(url), folder=str(tmp_path))
-    other.me = "elsewhere|boot|1|77|88"  # nobody who can be reached or judged from here
+    other.me = "elsewhere|boot|1|77|88"  # cannot be reached or judged from here
     other.host = "elsewhere"
     one.one(cmd.SetRule(Rule("requests", "umans", cap=1, cooldown_ms=0, on_429="step")))
     yield one, other
@@ -125,7 +125,7 @@ def test_between_a_release_and_a_slot_elsewhere_are_four_round_trips_and_one_tha
         assert len(texts) == 2, texts
         assert "FOR UPDATE" in texts[0], texts
         assert "COMMIT" in texts[1], texts
-        assert ("pg_notify" in texts[1]) == (gate is one), "whoever waits is told with the commit"
+        assert ("pg_notify" in texts[1]) == (gate is one), "a waiter is woken with the commit"
         assert (sql.SYNC in texts[1]) == (gate is other), "what is used waits for the disk, and nothing else"
 
 
@@ -248,7 +248,7 @@ def test_a_notification_wakes_the_waiters_that_it_names_and_no_other() -> None:
     line = other_hosts.written(wakes)
     assert other_hosts.heard([line], other_hosts.mark("h1", "/run/1.wake")) == [b"due"]
     assert other_hosts.heard([line], other_hosts.mark("h1", "/run/2.wake")) == []
-    assert other_hosts.heard(["*"], "whoever") == [b"look"], "something may have been missed: all look"
+    assert other_hosts.heard(["*"], "any") == [b"look"], "something may have been missed: all look"
     assert other_hosts.heard(["", "nonsense", "g"], other_hosts.mark("h1", "/run/1.wake")) == []
 
 
@@ -270,7 +270,7 @@ def test_l2_a_host_that_was_heard_of_after_it_was_looked_for_loses_nothing(
     until = monotonic() + 20
     while (judged := one.beats.lost(one.replica.catch_up())) is None:
         assert monotonic() < until, "it is never called silent"
-        one.log.beat("somebody else")  # so that time counts
+        one.log.beat("another host")  # so that time counts
         sleep(0.02)
     assert judged.silent == (other.me,)
     other.log.beat(site)
@@ -278,6 +278,6 @@ def test_l2_a_host_that_was_heard_of_after_it_was_looked_for_loses_nothing(
     assert "theirs" in one.state.leases, "it had been heard of when that was decided"
     while "theirs" in one.state.leases:
         assert monotonic() < until, "one that stays silent keeps its slot"
-        one.log.beat("somebody else")
+        one.log.beat("another host")
         one.decide([judged])
         sleep(0.02)

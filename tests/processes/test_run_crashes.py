@@ -1,4 +1,4 @@
-"""kill -9 of anything at any point (SPEC L2, A1): no cap is exceeded, no slot leaks, nobody else notices.
+"""kill -9 of anything at any point (rules L2, A1): no cap is exceeded, no slot leaks, no other process notices.
 
 `FLEETGATE_TEST_SEED` repeats a run, `FLEETGATE_SOAK` (a number of rounds) makes it a long one.
 """
@@ -38,7 +38,7 @@ def seeds(few: int) -> list[int]:
     return [SEED + number for number in range(SOAK or few)]
 
 
-# --- forty runs, three slots, and somebody who kills
+# --- forty runs, three slots, and random kills
 
 
 class Chaos:
@@ -70,7 +70,7 @@ class Chaos:
         return [name for name in found if name and name not in gone and self.runs[name] is not self.stopped]
 
     def running(self) -> dict[str, int]:
-        """Name and agent's pid of those whose wrapper and agent nobody has killed yet."""
+        """Name and agent's pid of the runs whose wrapper and agent are both alive."""
         found = {}
         for lease in self.fleet.state.leases.values():
             name, agent = (
@@ -88,7 +88,7 @@ class Chaos:
         self.stopped.signal(signal.SIGSTOP)
 
     def look_at_the_stopped(self) -> None:
-        """Continue it when its grant has been passed on; or when nobody is left to pass it on to."""
+        """Continue it when its grant has been passed on, or when no run is left to pass it on to."""
         if self.stopped is None:
             return
         tickets = self.fleet.state.tickets.values()
@@ -99,7 +99,7 @@ class Chaos:
             self.stopped = None
 
     def strike(self) -> None:
-        """One random death. The last few are left alone, so that somebody is there to find the dead."""
+        """One random death. The last few are left alone, so that a process is there to find the dead."""
         waiting, running = self.in_queue(), self.running()
         if len(waiting) < 6:
             return
@@ -154,7 +154,7 @@ def check_survivors(chaos: Chaos) -> None:
 
 
 def check_orphans(chaos: Chaos) -> None:
-    """The slot of an agent without a wrapper is lent again soon after its end, with nobody's help."""
+    """The slot of an agent without a wrapper is granted again soon after its end, without help."""
     fleet = chaos.fleet
     offset = fleet.log_offset_ms()
     lives = {life.pid: life for life in fleet.lives()}
@@ -191,7 +191,7 @@ def test_l2_forty_runs_on_three_slots_survive_kills_and_a_stopped_wrapper(fleet:
 
 
 def test_l2_a_grant_to_one_that_was_killed_in_the_queue_goes_to_the_next_at_once(fleet: Fleet):
-    """Not only when somebody looks around: nobody listens where it is told of its grant."""
+    """Not only when another process looks: no process listens at the mailbox that is woken."""
     fleet.configure("[agents]\nhost = 1\n")
     late_ms = []
     for number in range(3):
@@ -316,7 +316,7 @@ def test_l2_a_wrapper_killed_at_any_stage_leaks_nothing(fleet: Fleet, stage: str
 
 @pytest.mark.timeout(600 if SOAK else 120)
 def test_l2_a_wrapper_killed_before_any_function_leaks_nothing(fleet: Fleet):
-    """Not only at the stages that somebody thought of."""
+    """Not only at the stages listed above."""
     print(f"FLEETGATE_TEST_SEED={SEED}")
     victim = Victim(fleet)
     chosen = random.Random(SEED)

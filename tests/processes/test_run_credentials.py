@@ -1,4 +1,4 @@
-"""`fleetgate run` and credentials that change or are missing (SPEC B3, B4): real processes, made-up agents."""
+"""`fleetgate run` and credentials that change or are missing (rules B3, B4): real processes, made-up agents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused_agent(fleet: Fleet, before: str = "") -> list[str]:
 
 
 def last_look(fleet: Fleet) -> list[int]:
-    """When somebody in the queue last looked around."""
+    """When a process in the queue last looked for new credentials."""
     return [path.stat().st_mtime_ns for path in fleet.home.glob("looked.*")]
 
 

@@ -1,4 +1,4 @@
-"""Many waiters (DESIGN.md, "Waking"): each slot is handed over once, soon, and nobody else is bothered by it."""
+"""Many waiters: each slot is handed over once and soon, and no other waiter is woken."""
 
 from __future__ import annotations
 

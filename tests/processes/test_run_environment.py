@@ -1,4 +1,4 @@
-"""What the environment and the config file say to `fleetgate run` (SPEC C2-C4, R1, R7, R8)."""
+"""What the environment and the config file say to `fleetgate run` (rules C2-C4, R1, R7, R8)."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_c2_an_edited_file_is_in_force_for_the_next_run_and_admits_waiting_ones(
     sleepers(fleet, 1)
     waiting = fleet.waiting("--", *fleet.sleeper("second", 0))
     fleet.configure("[agents]\nhost = 2\n")
-    assert fleet.done("-m", "x/y", "--supervisor", "--", "true").code == 0  # whoever comes brings the new file
+    assert fleet.done("-m", "x/y", "--supervisor", "--", "true").code == 0  # any run brings the new file
     assert waiting.wait() == 0
 
 

@@ -1,4 +1,4 @@
-"""`fleetgate run` when the store fails (SPEC Q2): a clear message, nothing lost, recovery by itself.
+"""`fleetgate run` when the store fails (rule Q2): a clear message, nothing lost, automatic recovery.
 
 An agent that runs is never in danger from this: whatever happens to the store, its own exit code is returned.
 """
@@ -347,7 +347,7 @@ def test_q2_all_go_on_when_the_process_with_the_lock_is_killed(fleet: Fleet):
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
 def test_q2_a_run_that_waits_for_the_lock_can_be_left_at_once(fleet: Fleet, name: str):
-    """With a place in the queue that it cannot give back, and without one: whoever comes next finds it gone."""
+    """With a place in the queue that it cannot give back, and without one: the next process finds it gone."""
     number = getattr(signal, f"SIG{name}")
     fleet.configure(ONE)
     first = fleet.run("--quiet", "--", *fleet.sleeper("first", 30))

@@ -1,4 +1,4 @@
-"""Agents started outside Fleetgate (SPEC A13): counted where they are, never touched, gone when they are gone."""
+"""Agents started outside Fleetgate (rule A13): counted where they are, never touched, gone when they are gone."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a13_foreign_agents_count_on_the_host_too(fleet: Fleet, agents: Agents):
 
 
 def test_a13_agents_under_a_lease_and_their_children_are_not_foreign(fleet: Fleet, agents: Agents):
-    """Four under leases fill the cap, and are counted once: as slots that are lent."""
+    """Four under leases fill the cap, and are counted once: as slots that are held."""
     inner = fleet.script("nested", f"#!/bin/sh\n{agents.path} run -m {OPUS} inner & wait\n")
     runs = [fleet.run("--", *agents.command(OPUS)) for _ in range(3)]
     runs.append(fleet.run("-m", OPUS, "--", inner))

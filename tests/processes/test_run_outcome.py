@@ -1,4 +1,4 @@
-"""How an agent ended is judged, reported and acted on (SPEC R4, R5, B1, B5, S2): real processes, made-up agents."""
+"""How an agent ended is judged, reported and acted on (rules R4, R5, B1, B5, S2): real processes, made-up agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fleetgate run` in the queue: how it leaves, what it says, what it exits with (SPEC R1-R3, A8-A10, O5, O6)."""
+"""`fleetgate run` in the queue: how it leaves, what it says, what it exits with (rules R1-R3, A8-A10, O5, O6)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_r2_a_signal_at_any_moment_before_the_agent_starts_leaves_no_ticket(full
         run.signal(signal.SIGTERM)
         assert run.wait() in (143, -signal.SIGTERM), run
         assert "Traceback" not in run.err
-    # One that died of the signal before it listened is found gone by whoever asks next.
+    # One that died of the signal before it listened is found gone by the next process.
     assert full.done("--no-wait", "--", "true").code == 75
     assert not full.state.tickets
     assert not (full.folder / "ran").exists()
@@ -334,7 +334,7 @@ def test_r1_quiet_says_nothing(full: Fleet):
 
 
 def test_r6_many_first_runs_at_once_make_one_store_and_each_is_in_its_history(fleet: Fleet):
-    """Nobody takes back the slot of an agent that has just ended, before its wrapper could say how."""
+    """No process reclaims the slot of an agent that has just ended before its wrapper could report how."""
     runs = [fleet.run("--", "sh", "-c", f"exit {number}") for number in range(16)]
     assert [run.wait(30) for run in runs] == list(range(16)), fleet.dump()
     assert sorted(event.exit_code or 0 for _, event in fleet.events_of(ev.Released)) == list(range(16))
@@ -392,7 +392,7 @@ def test_r3_with_closed_files_waiting_is_waiting(full: Fleet):
 
 @pytest.mark.parametrize("code", [0, 5])
 def test_r1_a_run_whose_reader_has_left_waits_and_runs_all_the_same(full: Fleet, code: int):
-    """`fleetgate run … 2>&1 | head -1`: nobody hears what it says, and that must not keep the agent from running."""
+    """`fleetgate run … 2>&1 | head -1`: no process reads its words, and the agent must run all the same."""
     reader, writer = os.pipe()
     argv = [*FLEETGATE, "run", "--status-file", "status.json", "--", *full.sleeper("one", 0, code)]
     process = subprocess.Popen(argv, env=full.env(), cwd=full.folder, stdout=subprocess.DEVNULL, stderr=writer)

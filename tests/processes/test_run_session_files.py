@@ -1,4 +1,4 @@
-"""An agent on a terminal is judged by what it wrote down itself (SPEC R2, R4): real processes, a made-up agent."""
+"""An agent on a terminal is judged by what it wrote down itself (rules R2, R4): real processes, a made-up agent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_r4_a_refusal_that_an_agent_on_a_terminal_wrote_down_backs_off_its_model
         seen = terminal.wait(r"code=\d+\r\n")
         assert "on a terminal: True" in seen
         assert seen.count("on a terminal") == 1, "it is not started again: whether it had worked is not known"
-        assert f"code={code}\r\n" in seen, "of a session that somebody left, its own code counts"
+        assert f"code={code}\r\n" in seen, "of a session that the user left, its own code counts"
         assert "rate_limited" in seen
         fleet.until(fleet.is_empty)
     assert list(fleet.state.backoffs) == [OPUS]

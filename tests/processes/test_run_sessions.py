@@ -1,4 +1,4 @@
-"""`fleetgate run --session` (SPEC R9) and what else a run tells while it goes on (R3, R5, B2): real processes, made-up
+"""`fleetgate run --session` (rule R9) and what else a run tells while it goes on (R3, R5, B2): real processes, made-up
 agents that print what the real ones do."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`fleetgate run` on a real terminal (SPEC R1, R2): one line while it waits, and then as if it were not there."""
+"""`fleetgate run` on a real terminal (rules R1, R2): one line while it waits, and then as if it were not there."""
 
 from __future__ import annotations
 

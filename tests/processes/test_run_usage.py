@@ -1,4 +1,4 @@
-"""The usage gate (SPEC G1-G5) with real processes that wait in the queue, and a provider that is asked over HTTP."""
+"""The usage gate (rules G1-G5) with real processes that wait in the queue, and a provider that is asked over HTTP."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answers(fleet: Fleet) -> list[ev.UsageAnswered]:
 def test_g1_g3_g5_waiting_runs_enter_by_the_providers_own_count_alone(fleet: Fleet, provider: FakeProvider) -> None:
     gated(fleet, provider, cap=2)
     slots = [fleet.occupy(MODEL), fleet.occupy(MODEL)]
-    assert provider.stats.usage_asked == 0, "nobody waits: no questions"
+    assert provider.stats.usage_asked == 0, "the queue is empty: no questions"
     provider.count.others = 2
     first, second = waiting(fleet, "first"), waiting(fleet, "second")
     fleet.free(*slots)

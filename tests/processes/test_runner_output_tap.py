@@ -1,4 +1,4 @@
-"""A child whose output is read on the way: nobody behind it can tell, and an agent that hangs is ended (SPEC R2, R5).
+"""A child whose output is read on the way: no reader can tell, and an agent that hangs is ended (rules R2, R5).
 
 The wrapper is `fleetgate run` without the gate. Its argv is the child's; its last words go to a file, as JSON.
 """
@@ -426,7 +426,7 @@ def test_R2_a_descendant_that_floods_does_not_hold_up_the_wrapper(tmp_path):
         drain.start()
         assert run.code() == 4
         drain.join(60)
-        assert not drain.is_alive(), "the flood has ended by SIGPIPE, and nobody else has the pipe"
+        assert not drain.is_alive(), "the flood has ended by SIGPIPE, and no other process has the pipe"
 
 
 # --- R5: agents that hang are ended

@@ -1,4 +1,4 @@
-"""A child with a terminal: everything works as without the wrapper (SPEC R2).
+"""A child with a terminal: everything works as without the wrapper (rule R2).
 
 Each test types into a real interactive bash on a real pseudo-terminal, which runs the wrapper as a person would.
 Each runs twice where it matters: with senders known, as on Linux, and unknown, as on macOS.

@@ -1,4 +1,4 @@
-"""`fleetgate top` on a real terminal: what is seen, what keys do, and that the terminal is given back (SPEC A9, Q1)."""
+"""`fleetgate top` on a real terminal: what it shows, what keys do, and the terminal afterwards (rules A9, Q1)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_back(terminal: Terminal, before: list[Any]) -> None:
         assert switches[-1] == ("l" if number == "1049" else "h"), number
     terminal.line("echo 'still' here")
     terminal.wait(rf"still' here\r\nstill here\r\n{terminal.PROMPT}")
-    # Some shells set the mode anew for each prompt: what counts is what programs get.
+    # Some shells set the mode again for each prompt: what counts is what programs get.
     terminal.line("stty -a | grep -c -e -icanon -e '-echo '")
     terminal.wait(r"\r\n0\r\n")
     terminal.wait(terminal.PROMPT)
