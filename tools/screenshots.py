@@ -32,6 +32,7 @@ def main(folder: Path, seconds: float) -> None:
             with launched() as browser:
                 for scheme in SCHEMES:
                     for name, (width, height) in SIZES.items():
+                        fleet.beat(server)
                         page = browser.new_page(
                             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
                         )
@@ -61,6 +62,7 @@ def live(server: Server, seconds: float) -> None:
     held: list[str] = []
     began = time.monotonic()
     while (passed := (time.monotonic() - began) / seconds) < 1:
+        fleet.beat(server)
         next(arriving, None)
         if len(held) < 2 + 6 * math.sin(passed * 7) ** 2:
             model, project, kind = pick.choice(others)

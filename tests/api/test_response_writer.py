@@ -31,9 +31,16 @@ class Wire:
         self.closed = True
 
 
+class Cycle(SimpleNamespace):
+    """A request as the server sees it."""
+
+    async def receive(self) -> Any:
+        raise NotImplementedError
+
+
 def cycle_of(method: str = "POST", **more: Any) -> Any:
     told: list[str] = []
-    cycle = SimpleNamespace(
+    cycle = Cycle(
         scope={"method": method},
         transport=Wire(),
         flow=SimpleNamespace(write_paused=False),
@@ -57,7 +64,7 @@ def written(cycle: Any) -> tuple[bytes, bytes]:
 
 
 def test_x1_a_stream_comes_in_chunks_and_its_head_goes_with_the_first() -> None:
-    direct = ResponseWriter(cycle := cycle_of())
+    direct = ResponseWriter((cycle := cycle_of()).receive)
     direct.begin(200, EVENTS)
     assert not cycle.transport.writes
     assert cycle.response_started
@@ -75,7 +82,7 @@ def test_x1_a_stream_comes_in_chunks_and_its_head_goes_with_the_first() -> None:
 
 
 def test_x1_a_head_can_go_alone_and_an_end_too() -> None:
-    direct = ResponseWriter(cycle := cycle_of())
+    direct = ResponseWriter((cycle := cycle_of()).receive)
     direct.begin(200, EVENTS)
     direct.write(b"")
     assert cycle.transport.out.endswith(b"chunked\r\n\r\n")
@@ -84,7 +91,7 @@ def test_x1_a_head_can_go_alone_and_an_end_too() -> None:
 
 
 def test_x1_a_body_of_known_length_goes_as_it_is() -> None:
-    direct = ResponseWriter(cycle := cycle_of())
+    direct = ResponseWriter((cycle := cycle_of()).receive)
     direct.begin(404, SIZED)
     direct.write(b"12")
     direct.end(b"345")
@@ -93,7 +100,7 @@ def test_x1_a_body_of_known_length_goes_as_it_is() -> None:
 
 @pytest.mark.parametrize("last", [b"", b"1234", b"123456"])
 def test_x1_what_is_shorter_or_longer_than_said_does_not_look_whole(last: bytes) -> None:
-    direct = ResponseWriter(cycle := cycle_of())
+    direct = ResponseWriter((cycle := cycle_of()).receive)
     direct.begin(200, SIZED)
     with pytest.raises(ValueError, match="length"):
         direct.end(last)
@@ -104,7 +111,7 @@ def test_x1_what_is_shorter_or_longer_than_said_does_not_look_whole(last: bytes)
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
 def test_x1_where_no_body_may_be_there_is_none(method: str, status: int) -> None:
-    direct = ResponseWriter(cycle := cycle_of(method))
+    direct = ResponseWriter((cycle := cycle_of(method)).receive)
     direct.begin(status, SIZED if method == "HEAD" else [])
     direct.end(b"")
     head, body = written(cycle)
@@ -114,14 +121,14 @@ def test_x1_where_no_body_may_be_there_is_none(method: str, status: int) -> None
 
 def test_h5_a_header_cannot_begin_another() -> None:
     for value in (b"a\r\nset-cookie: b", b"a\nb", b"a\rb", b"a\0b"):
-        direct = ResponseWriter(cycle := cycle_of())
+        direct = ResponseWriter((cycle := cycle_of()).receive)
         with pytest.raises(ValueError, match="line break"):
             direct.begin(200, [(b"x-one", value)])
         assert not cycle.response_started
 
 
 def test_h6_a_connection_that_is_to_end_says_so_and_ends() -> None:
-    direct = ResponseWriter(cycle := cycle_of(keep_alive=False))
+    direct = ResponseWriter((cycle := cycle_of(keep_alive=False)).receive)
     direct.begin(200, SIZED)
     direct.end(b"12345")
     assert b"connection: close" in written(cycle)[0]
@@ -129,7 +136,7 @@ def test_h6_a_connection_that_is_to_end_says_so_and_ends() -> None:
 
 
 def test_x4_nothing_is_written_to_one_who_has_left() -> None:
-    direct = ResponseWriter(cycle := cycle_of(disconnected=True))
+    direct = ResponseWriter((cycle := cycle_of(disconnected=True)).receive)
     direct.begin(200, EVENTS)
     direct.write(b"1")
     direct.end(b"2")

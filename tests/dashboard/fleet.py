@@ -52,15 +52,20 @@ def holder(host: str, number: int) -> str:
     return f"{host}|boot|ns|{4100 + number * 37}|{number}"
 
 
+def beat(server: Server) -> None:
+    """The machines of the fleet are alive; without a beat they count as gone after 45 s."""
+    for host in {each[4] for each in RUNNING}:
+        server.gate.log.beat(site_of(holder(host, 0)), GAP_MS)
+
+
 def set_up(server: Server) -> None:
     for _ in arrivals(server):
         pass
 
 
 def arrivals(server: Server) -> Iterator[None]:
-    """The fleet arrives, one agent after the other. Its machines were just heard of; after 45 s they count as gone."""
-    for host in {each[4] for each in RUNNING}:
-        server.gate.log.beat(site_of(holder(host, 0)), GAP_MS)
+    """The fleet arrives, one agent after the other."""
+    beat(server)
     server.tell(*(cmd.SetRule(rule) for rule in RULES))
     number = 0
     for model, kind, project, command, host in RUNNING:

@@ -44,6 +44,12 @@ class Cycle:
 class Silent:
     """The client's connection: nothing is passed on to it here."""
 
+    def __init__(self, *, has_left: bool) -> None:
+        self.has_left = has_left
+
+    def on_disconnect(self, call: object, *, by_task: bool) -> Any:
+        return lambda: None
+
     def on_room(self, call: object) -> None:
         pass
 
@@ -59,10 +65,10 @@ async def opened(folder: Path) -> AsyncIterator[tuple[ServiceGate, Proxy]]:
         await proxy.stop()
 
 
-def request(path: bytes = b"/fake/chat/completions") -> dict[str, Any]:
+def request(path: bytes = b"/fake/chat/completions", *, has_left: bool = False) -> dict[str, Any]:
     head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
     asked = {"type": "http", "method": "POST", "http_version": "1.1", "query_string": b"", "headers": head}
-    return {**asked, "path": path.decode(), "raw_path": path, "fleetgate.client": Silent()}
+    return {**asked, "path": path.decode(), "raw_path": path, "fleetgate.client": Silent(has_left=has_left)}
 
 
 async def held(gate: ServiceGate) -> tuple[int, int]:
@@ -74,7 +80,7 @@ def test_x4_a_client_that_is_gone_when_the_task_begins_gives_back_what_was_asked
     async def scene() -> None:
         async with opened(tmp_path) as (gate, proxy):
             for _ in range(3):  # the first has a slot by then, the others wait
-                scope = request()
+                scope = request(has_left=True)
                 assert proxy.wants(scope)
                 assert proxy.ahead(scope, BODY)
                 await proxy(scope, (cycle := Cycle(disconnected=True)).receive, cycle.send)

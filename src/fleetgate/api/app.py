@@ -25,32 +25,32 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.core import MsgspecDIPlugin
 
-from fleetgate.api.errors import ErrorShape, RequestRefused, complain, refusal
+from fleetgate.api.errors import ErrorShape, RequestRefused, complain, invalid_body, not_json, refusal
 from fleetgate.api.events import sse
 from fleetgate.api.http.proxy_mount import ProxyMount
 from fleetgate.api.jobs import routes as job_routes
 from fleetgate.api.leases import routes as lease_routes
 from fleetgate.api.leases.fast_path import FastPath
-from fleetgate.api.routes import concurrency_compat, dashboard_files, health, manage, read
+from fleetgate.api.routes import backoffs, caps, concurrency_compat, dashboard_files, health, pools, queue, read
 from fleetgate.api.security import session_routes
 from fleetgate.api.security.request_guard import App, Guard
 from fleetgate.api.service import Service
 from fleetgate.core.errors import FleetgateError, InternalError
 
 _ERRORS = {
-    400: "What is asked for cannot be; the sentence says what is valid",
-    401: "The token is needed, or wrong",
-    403: "Another Host, or a page of another origin",
-    404: "There is no such thing",
-    405: "Not with this method",
-    409: "Not as things are now",
+    400: "The request is not valid; the sentence says what is",
+    401: "A token is required, or the token is wrong",
+    403: "The Host is unknown, or the request comes from a page of another origin",
+    404: "Not found",
+    405: "The method is not allowed for this path",
+    409: "Conflicts with the current state",
     410: "It has ended",
     413: "The body is too large",
-    414: "The address is too long",
+    414: "The URL is too long",
     415: "The body is not JSON",
-    429: "Too many wait already",
+    429: "Too many requests are waiting",
     431: "The headers are too long",
-    503: "The store cannot be used now, or the service stops",
+    503: "The store is unavailable, or the service is stopping",
 }
 
 
@@ -96,7 +96,10 @@ def _documented() -> list[Any]:
     documented = (
         *read.ROUTES,
         *session_routes.ROUTES,
-        *manage.ROUTES,
+        *queue.ROUTES,
+        *caps.ROUTES,
+        *pools.ROUTES,
+        *backoffs.ROUTES,
         *lease_routes.ROUTES,
         *job_routes.ROUTES,
         *health.ROUTES,
@@ -135,7 +138,7 @@ def _of_litestar(request: Request[Any, Any, Any], error: HTTPException) -> Reque
     if isinstance(error, ValidationException):
         return _invalid(error)
     if isinstance(error, SerializationException) or isinstance(error.__cause__, SerializationException):
-        return RequestRefused(400, "bad_json", f"the body is not JSON: {error.detail}")
+        return not_json(error.detail)
     if isinstance(error, ClientException):
         if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return RequestRefused(413, "too_large", "the body is too large")
@@ -151,11 +154,8 @@ def _invalid(error: ValidationException) -> RequestRefused:
     first = next((each for each in extra if isinstance(each, dict)), None)
     if first is None:
         return RequestRefused(400, "bad_request", _sentence(error.detail))
-    message = _sentence(str(first.get("message", "is not valid")))
-    field = str(first.get("key", "")).removeprefix("data").lstrip(".")
-    unknown = re.search("unknown field `([^`]*)`", message)
-    return RequestRefused(
-        400, "bad_request", f"{field or 'the body'}: {message}", field=unknown[1] if unknown else field
+    return invalid_body(
+        str(first.get("message", "is not valid")), str(first.get("key", "")).removeprefix("data").lstrip(".")
     )
 
 

@@ -1,4 +1,4 @@
-"""Errors as programs are told them (SPEC H3): `{"error": sentence, "reason": code, …}`; mapped here alone."""
+"""The errors of the API (rule H3): `{"error": sentence, "reason": code, …}`. Every exception is mapped here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fleetgate.gate.serving.client_renewals import Gone
 from fleetgate.log.protocol import StoreError
 
 RETRY_AFTER_S = 5
-DEFERRED = 75  # the exit code of what somebody else's key or session keeps from being done
+DEFERRED = 75  # the exit code of a command that another key or session keeps from being done
 
 
 class ErrorShape(Struct, omit_defaults=True):
-    """What is wrong, what is valid. Nothing was changed."""
+    """What is wrong, and what is valid. The request changed nothing."""
 
     error: str
     reason: str
@@ -57,6 +57,17 @@ def conflict(sentence: str) -> RequestRefused:
     return RequestRefused(409, "conflict", sentence)
 
 
+def not_json(why: object) -> RequestRefused:
+    return RequestRefused(400, "bad_json", f"the body is not JSON: {why}")
+
+
+def invalid_body(message: str, field: str) -> RequestRefused:
+    """A body whose first wrong field is `field`; empty: the body as a whole."""
+    text = message if message[1:2].isupper() else message[:1].lower() + message[1:]
+    unknown = re.search("unknown field `([^`]*)`", text)
+    return RequestRefused(400, "bad_request", f"{field or 'the body'}: {text}", field=unknown[1] if unknown else field)
+
+
 def _in_fields(sentence: str) -> str:
     """Sentences shared with the command line name its options: here they are fields. Whole commands stay."""
     parts = sentence.split("`")
@@ -90,8 +101,8 @@ def refusal(error: Exception) -> tuple[int, ErrorShape, dict[str, str]]:
     return 500, ErrorShape("something went wrong inside Fleetgate; the service's own output says what", "internal"), {}
 
 
-def complain(asked: str, error: Exception) -> None:
-    """A bug: the operator sees all of it, the client a sentence."""
-    told = "".join(traceback.format_exception(error))
-    sys.stderr.write(f"fleetgate: internal error at {asked}\n{told}")
+def complain(request: str, error: Exception) -> None:
+    """Report a bug: the operator sees the traceback, the client a sentence."""
+    trace = "".join(traceback.format_exception(error))
+    sys.stderr.write(f"fleetgate: internal error at {request}\n{trace}")
     sys.stderr.flush()

@@ -25,11 +25,14 @@ from fleetgate.config.environment import Environment
 from fleetgate.config.errors import ConfigError
 from fleetgate.config.file import Loaded, load
 from fleetgate.config.paths import config_path, state_folder
+from fleetgate.core import commands as cmd
+from fleetgate.core import events as ev
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.state.state import State
 from fleetgate.gate.serving.client_renewals import ClientRenewals
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.present.log_time import LogTimes
+from fleetgate.present.name_lookup import succeeded
 from fleetgate.present.wall_time import utc
 
 LOOK_AROUND_S = 2.0
@@ -107,6 +110,10 @@ class Service:
         """The state to be shown, and the times to show it in. Good until the next `await`."""
         state = await self.gate.read()
         return state, LogTimes(self.gate)
+
+    async def change(self, *commands: cmd.Command, durable: bool = True) -> list[ev.Event]:
+        """Run commands together; the events of all of them. The first error is raised."""
+        return succeeded(await self.gate.decide(*commands, durable=durable))
 
     def check_room_to_wait(self) -> None:
         """Refuse a long poll when too many wait already."""

@@ -230,9 +230,9 @@ class Proxy:
         """With a key: its model is yet to be read."""
         relay = ResponseRelay(exchange, client, self._loop.create_future(), self._heard, self._attempts.release_slot)
         if exchange.body.whole:
-            self._watch.client(exchange, receive, handler, in_one_piece=exchange.body.in_one_piece)
+            self._watch.client(exchange, client, handler, in_one_piece=exchange.body.in_one_piece)
         else:
-            exchange.body.on_whole = lambda: self._watch.client(exchange, receive, handler, in_one_piece=False)
+            exchange.body.on_whole = lambda: self._watch.client(exchange, client, handler, in_one_piece=False)
         try:
             if key is not None:
                 self._choose(exchange, key)
@@ -266,8 +266,8 @@ class Proxy:
             if exchange.early is not None:
                 exchange.early.stop()
             relay.stop()
-            if exchange.watcher is not None:
-                exchange.watcher.cancel()
+            if exchange.stop_watch is not None:
+                exchange.stop_watch()
 
     def _heard(self, exchange: Exchange, response: UpstreamResponse) -> None:
         """The head of an answer is here, which is passed on."""

@@ -1,24 +1,22 @@
-"""Looks after all requests under way: notices clients that have left (SPEC X4), and waits that have become too long.
+"""The watch over all requests under way: clients that have left (rule X4), and waits that have become too long.
 
-A task for each request that waits in `receive()` would notice a client's leaving at once, and cost a tenth of all that
-a request costs. So where the client's connection itself tells of its end (`leavers`, see api/http/uvicorn_protocol.py),
-that is heard; elsewhere, and after a large body, it is the task. Waits are looked at by one timer for all.
+The client's connection reports its end (api/http/client.py). Waits are checked by one timer for all requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetgate.proxy.errors import ClientGone
 from fleetgate.proxy.exchange import Exchange
 
-LOOK_S = 0.5
+if TYPE_CHECKING:
+    from fleetgate.proxy.response_relay import ClientConnection
 
-Receive = Callable[[], Awaitable[Any]]
+LOOK_S = 0.5
 
 
 class DisconnectWatch:
@@ -38,20 +36,16 @@ class DisconnectWatch:
 
     def end(self, exchange: Exchange) -> None:
         del self._all[exchange]
-        if exchange.leavers is not None:
-            exchange.leavers.pop(exchange, None)
+        if exchange.stop_watch is not None:
+            exchange.stop_watch()
 
-    def client(self, exchange: Exchange, receive: Receive, handler: asyncio.Task[Any], *, in_one_piece: bool) -> None:
-        """From now on, when the body has come, end the request when its client is gone. ClientGone."""
-        cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
-        leavers = getattr(getattr(cycle, "transport", None), "leavers", None)
-        if cycle is not None and cycle.disconnected:
+    def client(
+        self, exchange: Exchange, client: ClientConnection, handler: asyncio.Task[Any], *, in_one_piece: bool
+    ) -> None:
+        """From now on, when the body has come, end the request when its client leaves. ClientGone."""
+        if client.has_left:
             raise ClientGone
-        if in_one_piece and leavers is not None:
-            exchange.leavers = leavers
-            leavers[exchange] = partial(_left, exchange, handler)
-        else:
-            exchange.watcher = handler.get_loop().create_task(_watch(receive, exchange, handler))
+        exchange.stop_watch = client.on_disconnect(partial(_left, exchange, handler), by_task=not in_one_piece)
 
     def _look(self) -> None:
         self._timer = None
@@ -65,12 +59,6 @@ class DisconnectWatch:
         if self._all:
             loop = next(iter(self._all.values())).get_loop()
             self._timer = loop.call_later(LOOK_S, self._look)
-
-
-async def _watch(receive: Receive, exchange: Exchange, handler: asyncio.Task[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    _left(exchange, handler)
 
 
 def _left(exchange: Exchange, handler: asyncio.Task[Any]) -> None:

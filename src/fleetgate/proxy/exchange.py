@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fleetgate.gate.serving.model_calls import PendingCall
 from fleetgate.proxy.early_stream import EarlyStream
@@ -47,7 +47,6 @@ class Exchange:
         "hold_s",
         "key",
         "lease",
-        "leavers",
         "method",
         "model",
         "model_in_path",
@@ -68,13 +67,13 @@ class Exchange:
         "since",
         "stalled",
         "status",
+        "stop_watch",
         "trusted",
         "unproven",
         "upstream",
         "upstream_s",
         "waiting_for_client",
         "waiting_since",
-        "watcher",
     )
 
     def __init__(self, method: str, query: bytes, route: Route, upstream: ProxiedProvider) -> None:
@@ -118,8 +117,7 @@ class Exchange:
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
         self.error = ""
-        self.leavers: dict[Any, Any] | None = None  # of the client's connection: who is told when it is gone
-        self.watcher: asyncio.Task[None] | None = None  # what tells it elsewhere
+        self.stop_watch: Callable[[], object] | None = None  # ends the watch over the client's connection
         self.gone = False  # the client has left
         self.stalled = False  # a wait was too long
         self.early: EarlyStream | None = None  # its answer may begin before the provider's

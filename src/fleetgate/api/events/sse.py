@@ -22,6 +22,7 @@ from litestar.types import ASGIApp
 from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import FeedEvent, FeedListener, Notice, words
 from fleetgate.api.history_reader import unhurried
+from fleetgate.api.http.client import cycle_of, on_disconnect
 from fleetgate.api.routes.read import Types, event_types
 from fleetgate.api.security.request_guard import Receive, Scope, Send
 from fleetgate.api.service import Service
@@ -85,21 +86,22 @@ class Stream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        cycle = getattr(receive, "__self__", None)
+        cycle = cycle_of(receive)
         if getattr(cycle, "chunked_encoding", False):
             self._cycle = cycle
         listener = self._service.feed.listen()
         telling = asyncio.ensure_future(self._tell(listener))
-        leaving = asyncio.ensure_future(_left(receive))
+        left = asyncio.get_running_loop().create_future()
+        stop = on_disconnect(receive, lambda: left.set_result(None), by_task=True)
         try:
-            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({telling, left}, return_when=asyncio.FIRST_COMPLETED)
             if telling.done() and not telling.cancelled() and telling.exception() is None:
                 await send({"type": "http.response.body", "body": b""})
         finally:
             self._service.feed.leave(listener)
-            for task in (telling, leaving):
-                task.cancel()
-            await asyncio.gather(telling, leaving, return_exceptions=True)
+            stop()
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     async def _tell(self, listener: FeedListener) -> None:
         service = self._service
@@ -186,9 +188,3 @@ class Stream:
 def notice(name: str, data: dict[str, object]) -> bytes:
     """Something beside the log: it has no id of its own."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
-
-
-async def _left(receive: Receive) -> None:
-    """Until the reader's connection is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,5 +1,6 @@
-"""An application that is served beside the API, under paths of its own: the proxy. Its requests go past the routes, and
-past what the guard says about tokens and bodies; never past its look at Host and Origin (SPEC H5).
+"""The mount of the proxy: an application with its own paths on the same port as the API.
+
+Its requests skip the routes, and the guard's checks of tokens and bodies; never the check of Host and Origin (rule H5).
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from fleetgate.api.errors import RequestRefused
 from fleetgate.api.http.response_writer import ResponseWriter
 from fleetgate.api.security.request_guard import Guard, Receive, Scope, Send, refuse
 
-_MOST_HOSTS = 100
-
 
 class MountedApp(Protocol):
-    """What can be served beside the API."""
+    """An application that can be mounted."""
 
     def wants(self, scope: Scope) -> bool: ...
     async def start(self) -> None: ...
@@ -24,12 +23,11 @@ class MountedApp(Protocol):
 
 
 class ProxyMount:
-    """Sorts requests by whose they are."""
+    """Passes each request to the mounted application or to the API."""
 
     def __init__(self, guard: Guard, other: MountedApp) -> None:
         self._guard = guard
         self._other = other
-        self._hosts: set[bytes] = set()  # that were found good: the look at one takes longer than that at this set
 
     def ahead(self, scope: Scope, body: bytearray) -> bool:
         """A request with its whole body, before its task begins: whether it was taken."""
@@ -57,7 +55,7 @@ class ProxyMount:
         await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["fleetgate.client"] = ResponseWriter(receive.__self__)  # type: ignore[attr-defined]
+        scope["fleetgate.client"] = ResponseWriter(receive)
         await self._other(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
@@ -67,10 +65,8 @@ class ProxyMount:
                 host = value
                 hosts += 1
             elif name == b"origin" or name.startswith(b"sec-fetch-"):
-                browser = True  # look closely
+                browser = True
         if hosts > 1:
             raise RequestRefused(400, "two_hosts", "two Host headers: send one")
-        if browser or host not in self._hosts:
+        if browser or not self._guard.knows_host(host):
             self._guard.check_source(scope)
-            if not browser and len(self._hosts) < _MOST_HOSTS:
-                self._hosts.add(host)

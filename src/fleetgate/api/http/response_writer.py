@@ -1,6 +1,6 @@
-"""Answers that are written as they come: what uvicorn's `send` does, for one who is called and cannot be awaited.
+"""The writer of an answer that is passed on as it comes: what uvicorn's `send` does, without `await`.
 
-The head waits for what follows it, and goes with it. Whoever writes looks at `paused` first, and is called when there
+The head is written together with what follows it. The caller checks `paused` before it writes, and is called when there
 is room again.
 """
 
@@ -11,16 +11,19 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from fleetgate.api.http.client import Receive, Stop, cycle_of, has_left, on_disconnect
+
 _BODILESS = (204, 304)
 
 
 class ResponseWriter:
-    """The answer to one request; `cycle` is uvicorn's view of it."""
+    """The answer to the request that `receive` belongs to."""
 
-    __slots__ = ("_chunked", "_cycle", "_left", "_out")
+    __slots__ = ("_chunked", "_cycle", "_left", "_out", "_receive")
 
-    def __init__(self, cycle: Any) -> None:
-        self._cycle = cycle
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._cycle: Any = cycle_of(receive)
         self._out = b""  # a head that was not written yet
         self._chunked = False
         self._left = 0  # of a body whose length was said
@@ -30,8 +33,16 @@ class ResponseWriter:
         """Whether the client takes nothing now."""
         return bool(self._cycle.flow.write_paused)
 
+    @property
+    def has_left(self) -> bool:
+        return has_left(self._receive)
+
+    def on_disconnect(self, call: Callable[[], None], *, by_task: bool) -> Stop:
+        """Call a function when the client leaves (api/http/client.py)."""
+        return on_disconnect(self._receive, call, by_task=by_task)
+
     def on_room(self, call: Callable[[], None] | None) -> None:
-        """Have a function called when it takes something again."""
+        """Call a function when the client takes data again."""
         self._cycle.transport.on_room = call
 
     def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -13,8 +13,8 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter, QueryParameter
 
 from fleetgate.api.errors import RequestRefused
+from fleetgate.api.http.client import client_of
 from fleetgate.api.jobs.bodies import JobBody, JobsBody, JobsSubmitted
-from fleetgate.api.routes.manage import client_of
 from fleetgate.api.routes.read import Limit, Offset
 from fleetgate.api.service import Service
 from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputShape, SubmittedShape

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fleetgate.api.bodies import AcquireBody, ReleaseBody
-from fleetgate.api.errors import RequestRefused, complain, refusal
+from fleetgate.api.errors import complain, invalid_body, not_json, refusal
+from fleetgate.api.http.client import watch_connection
 from fleetgate.api.leases import operations
 from fleetgate.api.security.request_guard import SECURE_HEADERS, Guard
 from fleetgate.api.service import Service
@@ -130,7 +130,7 @@ class LeaseExchange:
 
     def watch(self, tell: Callable[[], None]) -> Stop:
         """Have a function called when the client's connection ends."""
-        return watch(self, tell)
+        return watch_connection(self, tell)
 
     async def _answer(self) -> None:
         extra = b""
@@ -162,23 +162,9 @@ class LeaseExchange:
         connection.on_response_complete()
 
 
-def watch(cycle: Any, tell: Callable[[], None]) -> Stop:
-    """Have a function called when the connection of a request ends: of ours, or of uvicorn's."""
-    leavers = cycle.transport.leavers
-    if cycle.disconnected:
-        tell()
-    leavers[tell] = tell
-    return partial(leavers.pop, tell, None)
-
-
 def as_refusal(error: Exception) -> Exception:
-    """A body that cannot be read, as these routes say it."""
+    """A body that cannot be read, as a refusal; other errors unchanged."""
     if isinstance(error, msgspec.ValidationError):
         text, _, where = str(error).partition(" - at `$")
-        field = where.rstrip("`").lstrip(".")
-        unknown = re.search("unknown field `([^`]*)`", text)
-        named = unknown[1] if unknown else field
-        return RequestRefused(400, "bad_request", f"{field or 'the body'}: {text[:1].lower()}{text[1:]}", field=named)
-    if isinstance(error, msgspec.MsgspecError):
-        return RequestRefused(400, "bad_json", f"the body is not JSON: {error}")
-    return error
+        return invalid_body(text, where.rstrip("`").lstrip("."))
+    return not_json(error) if isinstance(error, msgspec.MsgspecError) else error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,11 +9,9 @@ from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
 from fleetgate.api.bodies import AcquireBody, DeferredAnswer, LeaseAnswer, ReleaseAnswer, ReleaseBody, RenewAnswer
+from fleetgate.api.http.client import on_disconnect
 from fleetgate.api.leases import operations
-from fleetgate.api.leases.fast_path import watch
-from fleetgate.api.security.request_guard import Receive
 from fleetgate.api.service import Service
-from fleetgate.gate.serving.client_renewals import Stop, Watch
 
 
 @post(
@@ -28,7 +24,7 @@ from fleetgate.gate.serving.client_renewals import Stop, Watch
 )
 async def acquire(service: Service, request: Request[Any, Any, Any], data: AcquireBody) -> Response[LeaseAnswer]:
     receive: Any = request.receive
-    status, shape = await operations.ask(service, data, _address(request), _hung_up(receive))
+    status, shape = await operations.ask(service, data, _address(request), partial(on_disconnect, receive))
     answer: Any = Response(shape, status_code=status)
     return answer  # type: ignore[no-any-return]
 
@@ -49,25 +45,6 @@ async def release(
 ) -> ReleaseAnswer:
     by = f"HTTP client {_address(request)}"
     return await operations.release(service, ident, data or ReleaseBody(), by)
-
-
-def _hung_up(receive: Receive) -> Watch:
-    """Tells when the client's connection ends; to be used after the body was read."""
-    cycle = getattr(receive, "__self__", None)  # uvicorn's own view of the request
-    if getattr(getattr(cycle, "transport", None), "leavers", None) is None:
-        return partial(_listen, receive)
-    return partial(watch, cycle)
-
-
-def _listen(receive: Receive, tell: Callable[[], None]) -> Stop:
-    """By a task that waits for it: where the connection itself does not tell."""
-
-    async def wait() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        tell()
-
-    return asyncio.ensure_future(wait()).cancel
 
 
 ROUTES = [acquire, renew, release]

@@ -32,6 +32,7 @@ function make() {
     key: h("h3", { class: "backoff-key" }),
     chip: h("span", { class: "chip paused" }),
     left: timeNode(null, "left"),
+    suffix: h("span", {}),
     scope: h("span", {}),
     evidence: h("p", { class: "evidence" }),
     meter: h("span", { class: "meter", "aria-hidden": "true" }, h("i", {})),
@@ -39,7 +40,7 @@ function make() {
   });
   node.append(
     h("div", { class: "backoff-head" }, p.key, p.clear),
-    h("p", { class: "backoff-facts" }, p.chip, h("span", { class: "backoff-left" }, p.left, " left"), p.scope),
+    h("p", { class: "backoff-facts" }, p.chip, h("span", { class: "backoff-left" }, p.left, p.suffix), p.scope),
     p.meter, p.evidence,
   );
   return node;
@@ -69,5 +70,8 @@ function drawMeter(node) {
   const { since, until } = node.backoff;
   const from = Date.parse(since ?? until);
   const part = Math.min(1, Math.max(0, (now() - from) / Math.max(1, Date.parse(until) - from)));
+  const over = part === 1;
+  show(node.parts.left, !over);
+  text(node.parts.suffix, over ? "next call tests it" : " left");
   node.parts.meter.firstElementChild.style.setProperty("--part", part.toFixed(3));
 }

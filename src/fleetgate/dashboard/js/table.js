@@ -26,7 +26,7 @@ export function makeRow(names) {
   return { node, cells };
 }
 
-/** The text of an empty list. */
+/** The text of an empty list; commands in backquotes are shown as code. */
 export function nothing(title, hint) {
-  return h("div", { class: "nothing" }, h("p", { class: "nothing-title", text: title }), h("p", { text: hint }));
+  return h("div", { class: "nothing" }, h("p", { class: "nothing-title", text: title }), h("p", {}, ...hint.split("`").map((part, at) => (at % 2 ? h("code", { text: part }) : part))));
 }

@@ -1,0 +1,80 @@
+"""The routes that change the queue: cancel a ticket, move it, give it a priority.
+
+The ticket is looked up first; a name that means no ticket changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, delete, post
+
+from fleetgate.api.bodies import (
+    BumpAnswer,
+    BumpBody,
+    CancelAnswer,
+    CancelBody,
+)
+from fleetgate.api.errors import conflict
+from fleetgate.api.http.client import client_of
+from fleetgate.api.service import Service
+from fleetgate.core import commands as cmd
+from fleetgate.core.entities import Ticket
+from fleetgate.core.state.state import State
+from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.present.name_lookup import (
+    find_id,
+    succeeded,
+    whose,
+)
+
+
+@delete("/v1/tickets/{ident:str}", summary="Take a ticket out of the queue", status_code=200)
+async def cancel_one(service: Service, request: Request[Any, Any, Any], ident: str) -> CancelAnswer:
+    return await _cancel(service, [ident], client_of(request))
+
+
+@post("/v1/tickets/cancel", summary="Take tickets out of the queue, all or none", status_code=200)
+async def cancel(service: Service, request: Request[Any, Any, Any], data: CancelBody) -> CancelAnswer:
+    return await _cancel(service, data.ids, client_of(request))
+
+
+async def _cancel(service: Service, idents: list[str], by: str) -> CancelAnswer:
+    state, _ = await service.look()
+    tickets = list(dict.fromkeys(_ticket(state, ident).id for ident in idents))
+    decided = await service.gate.decide(*(cmd.Cancel(ident, by) for ident in tickets))
+    done = [ident for ident, each in zip(tickets, decided, strict=True) if each.error is None]
+    if not done:
+        succeeded(decided)  # it entered or left since we looked: say so
+    return CancelAnswer(done)
+
+
+def _ticket(state: State, given: str) -> Ticket:
+    ident = find_id(state, given)
+    lease = state.leases.get(ident)
+    if lease is None:
+        return state.tickets[ident]
+    if not lease.claimed:
+        return lease.ticket
+    raise conflict(
+        f"{ident} is not in the queue, it holds a slot: {whose(lease)}; release it with force to take it back"
+    )
+
+
+@post("/v1/tickets/{ident:str}/bump", summary="Move a ticket to the front, or give it a priority", status_code=200)
+async def bump(service: Service, ident: str, data: BumpBody | None = None) -> BumpAnswer:
+    state, _ = await service.look()
+    found = find_id(state, ident)
+    if found in state.leases:
+        raise conflict(f"{found} is not in the queue: it has a slot already, {whose(state.leases[found])}")
+    priority = data.priority if data is not None else None
+    level = state.tickets[found].priority if priority is None else priority
+    await service.change(cmd.Bump(found, priority), durable=False)
+    state, moments = await service.look()
+    view = ticket_view(state, found, moments.now)
+    if view is None:
+        return BumpAnswer(found, None, level, True)
+    return BumpAnswer(found, view.position, level, False, view.of or None, view.pool or None)
+
+
+ROUTES = [cancel_one, cancel, bump]
