@@ -28,7 +28,7 @@ def test_h2_o5_a_slot_is_had_renewed_and_given_back(fresh: Served):
     assert fresh.ok("POST", f"/v1/leases/{ident}/renew")["renew_within_s"] == 30
     released = fresh.ok("POST", f"/v1/leases/{ident}/release")
     assert (released["released"], released["outcome"]) == (True, "ok")
-    again = fresh.ok("POST", f"/v1/leases/{ident}/release")  # SPEC L1
+    again = fresh.ok("POST", f"/v1/leases/{ident}/release")  # rule L1
     assert again["released"] is False
     gone = fresh.request("POST", f"/v1/leases/{ident}/renew")
     assert (gone.status, gone.json["reason"], gone.json["cause"]) == (410, "gone", "released")

@@ -1,4 +1,4 @@
-"""H2: `/v1/…` does what the command line does, with the same JSON (SPEC O), and errors as H3."""
+"""H2: `/v1/…` does what the command line does, with the same JSON, and errors as H3."""
 
 from __future__ import annotations
 

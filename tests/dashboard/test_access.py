@@ -1,4 +1,4 @@
-"""By keyboard, by screen reader, on a phone, in the dark (SPEC D1)."""
+"""By keyboard, by screen reader, on a phone, in the dark (rule D1)."""
 
 from __future__ import annotations
 

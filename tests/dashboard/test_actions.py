@@ -1,4 +1,4 @@
-"""What a person does on the page happens at the gate, and the page says so (SPEC D1)."""
+"""What a person does on the page happens at the gate, and the page says so (rule D1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens at the gate is on the page at once, and goes on after the service was gone (SPEC D1, H2)."""
+"""What happens at the gate is on the page at once, and goes on after the service was gone (rules D1, H2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page of another origin can neither read nor change anything (SPEC H5): a real page, in a signed-in browser."""
+"""A page of another origin can neither read nor change anything (rule H5): a real page, in a signed-in browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting in the queue, trying again, falling back (SPEC X2, X3, X6)."""
+"""Waiting in the queue, trying again, falling back (rules X2, X3, X6)."""
 
 from __future__ import annotations
 

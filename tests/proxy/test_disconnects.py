@@ -1,4 +1,4 @@
-"""Clients that leave, at any moment: the provider is told, and no slot stays taken (SPEC X4).
+"""Clients that leave, at any moment: the provider is told, and no slot stays taken (rule X4).
 
 `FLEETGATE_SOAK=1` makes the storm one of a thousand clients.
 """

@@ -1,4 +1,4 @@
-"""A request that came as a whole is in the queue before its task begins (SPEC X2, X4): what if that task ends at
+"""A request that came as a whole is in the queue before its task begins (rules X2, X4): what if that task ends at
 once.
 """
 

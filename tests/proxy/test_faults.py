@@ -1,4 +1,4 @@
-"""Upstreams and clients that misbehave: each has a defined end, a line in the log, and its slot is freed (SPEC X4)."""
+"""Upstreams and clients that misbehave: each has a defined end, a line in the log, and its slot is freed (rule X4)."""
 
 from __future__ import annotations
 

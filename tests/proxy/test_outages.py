@@ -1,4 +1,4 @@
-"""The proxy while the store is away: requests are held, then answered 503 in the provider's shape (SPEC Q2)."""
+"""The proxy while the store is away: requests are held, then answered 503 in the provider's shape (rule Q2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes through the proxy, and what does not (SPEC X1, X5, X7)."""
+"""What goes through the proxy, and what does not (rules X1, X5, X7)."""
 
 from __future__ import annotations
 

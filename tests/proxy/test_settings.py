@@ -1,4 +1,4 @@
-"""What the config and the client's own wishes do to a call (SPEC X2, X3, X5, H5)."""
+"""What the config and the client's own wishes do to a call (rules X2, X3, X5, H5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in trouble while calls come and go (SPEC Q2, X2): they are held, then refused; and no slot is lost."""
+"""A store in trouble while calls come and go (rules Q2, X2): they are held, then refused; and no slot is lost."""
 
 from __future__ import annotations
 

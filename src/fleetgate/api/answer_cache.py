@@ -1,8 +1,8 @@
-"""Long answers that many ask for, such as every open dashboard after every event: made once for all who ask.
+"""The cache of long answers that many clients want at once, such as every open dashboard after every event.
 
-Nobody is told less than was committed when they asked. While nothing changes, an answer serves for a moment. While much
-does, those who ask wait a little and share the next one, so that answers take a small part of the loop's time. What is
-long is made by a thread, of what was noted down on the loop.
+An answer has at least what was committed when its request came. While nothing changes, one answer serves for a moment.
+While much changes, requests wait a little and share the next answer, so that answers take a small part of the loop's
+time. A long answer is made by a thread, from what was noted down on the loop.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AnswerCache:
                 await asyncio.sleep(rest)
             state = await self._gate.read()
         finally:
-            del self._coming[key]  # who asks from now on may know of something newer
+            del self._coming[key]  # later requests may expect something newer
         began, seq = self._loop.time(), state.seq
         begun = begin(state, LogTimes(self._gate))
         if begun.rows <= MOST_INLINE:
@@ -87,6 +87,6 @@ class AnswerCache:
 
 
 def _collect(made: asyncio.Task[Any]) -> None:
-    """All who asked may have left: then nobody else looks at how it ended."""
+    """All clients may have left: then no one else looks at how it ended."""
     if not made.cancelled():
         made.exception()

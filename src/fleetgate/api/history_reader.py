@@ -1,4 +1,4 @@
-"""The past, read by a thread through a connection of its own: however long the history is, nobody else waits for it."""
+"""The reader of the log's history: a thread with its own connection, so that a long history delays no other request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_REST_S = 0.01
 
 
 class HistoryReader:
-    """Reads the gate's log, one reader after another."""
+    """Reads the gate's log, for one request after another."""
 
     def __init__(self, gate: ServiceGate) -> None:
         self._gate = gate

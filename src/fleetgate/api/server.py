@@ -1,4 +1,4 @@
-"""Running the service: its socket, its token, its signals (SPEC H5, H6)."""
+"""The server process: its socket, its token, its signals (rules H5, H6)."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def serve(
 
     `workers_trouble` says why workers that should run beside the service do not; "" when all is well.
 
-    Where the gate is moved, `go_after` has the environment name the store that it is in by now, and everything begins
-    anew there, at the same port: who asks meanwhile waits. Without it, or when it raises, the service ends.
+    When the gate is moved, `go_after` makes the environment name its new store, and the service starts again there, on
+    the same port: requests wait meanwhile. Without it, or when it raises, the service ends.
     """
     environment = Environment.read()
     folder = state_folder()
@@ -150,7 +150,7 @@ async def _run(
 
 
 def build_config(service: Service) -> uvicorn.Config:
-    """uvicorn, quiet: what matters is told by the service itself."""
+    """uvicorn, quiet: the service itself reports what matters."""
     state: list[uvicorn.Server] = []
 
     def connections() -> int:
@@ -181,7 +181,7 @@ def build_config(service: Service) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Ends cleanly at a signal, and tells those who listen first."""
+    """Ends cleanly at a signal, after a notice to all listeners."""
 
     service: Service
 
@@ -193,7 +193,7 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         if self.service.stopping.is_set():
-            self.force_exit = True  # somebody is in a hurry
+            self.force_exit = True  # a second signal
         self.service.stopping.set()
         self.service.say_goodbye()
         self.should_exit = True
@@ -260,7 +260,7 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
     if token is None:
         if not loopback:
             raise BadRequest(
-                f"at {options.host} anybody who reaches this machine could ask, and there is no token yet: "
+                f"at {options.host} any machine could send requests, and there is no token yet: "
                 f"add --new-token to make one in {token_path(folder)}, or set FLEETGATE_TOKEN"
             )
         token = make_token(folder)
@@ -279,7 +279,7 @@ def _access(options: Options, loaded: Loaded | None, folder: str, loopback: bool
 
 
 def _settle_down() -> None:
-    """What is there after the start stays: looking through all of it for garbage would stop everybody for a while."""
+    """What is there after the start stays: a search through all of it would stop all requests for a while."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE)

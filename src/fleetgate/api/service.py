@@ -1,4 +1,4 @@
-"""Everything behind the routes: the gate, its clients, the feed of events, and what is counted.
+"""The service behind the routes: the gate, its clients, the feed of events, the metrics.
 
 Routes get this as `service`. It is made and ended by api/server.py.
 """
@@ -68,7 +68,7 @@ class Service:
         self.jobs = JobThreads(jobs, gate, self.shared, access.may_submit)
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
-        self.workers_trouble: Callable[[], str] = str  # why workers that should run do not; "" when all is well
+        self.workers_trouble: Callable[[], str] = str  # why its workers are not running; "" when they are
         self.beside: MountedApp | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
@@ -89,7 +89,7 @@ class Service:
         ]
 
     async def stop(self) -> None:
-        """Let go of everybody; the gate is closed after this."""
+        """End all streams, clients and threads; the gate is closed after this."""
         self.stopping.set()
         await self.feed.stop()
         await self.clients.stop()
@@ -102,7 +102,7 @@ class Service:
         self.jobs.close()
 
     def say_goodbye(self) -> None:
-        """Streams and long polls end now; nobody new is taken on."""
+        """End streams and long polls now; new ones are refused."""
         self.feed.say_goodbye()
         self.clients.hurry()
 
@@ -136,7 +136,7 @@ class Service:
             )
 
     async def _look_around(self) -> None:
-        """What waiting processes do elsewhere: find the dead, act on deadlines; and notice a new config file."""
+        """Find dead holders and act on deadlines, as waiting processes do elsewhere; notice a new config file."""
         while True:
             await asyncio.sleep(LOOK_AROUND_S)
             await self.gate.run_checks()
@@ -153,11 +153,11 @@ class Service:
                 self.loaded = loaded
                 await self.jobs.use(loaded)
         except (ConfigError, FleetgateError) as error:
-            self.counters.complain(f"the config file is not used: {error}")
+            self.counters.complain(f"config.toml has an error, keeping the previous settings: {error}")
 
 
 def _stamp() -> tuple[int, int] | None:
-    """What changes when the config file is written."""
+    """A value that changes when the config file is written."""
     try:
         found = os.stat(config_path())
     except (OSError, ConfigError):

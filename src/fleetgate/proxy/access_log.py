@@ -1,7 +1,7 @@
-"""The access log: a line of JSON for each request, without keys, queries or anything that was said.
+"""The access log: a line of JSON for each request, without keys, queries or content.
 
-Lines are gathered and written a few times a second. A file that has grown large becomes `access.log.1`. That it cannot
-be written disturbs nobody.
+Lines are collected and written a few times a second. A file that has grown large becomes `access.log.1`. Errors while
+writing are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetgate.present.wall_time import utc
 from fleetgate.proxy.exchange import Exchange
 
 _EVERY_S = 0.25
-_AT_ONCE = 50  # lines: written soon enough that nobody waits for it
+_AT_ONCE = 50  # lines
 _MOST_BYTES = 32 << 20
 _encode = msgspec.json.Encoder().encode
 

@@ -1,7 +1,7 @@
 """The ASGI entry: one request from its first byte to its line in the access log.
 
-The rule: whatever happens, by whichever door a request ends, its slot is given back and its connection to the provider
-is closed or free for the next one.
+The rule: however a request ends, its slot is released, and its connection to the provider is closed or free for the
+next request.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Proxy:
         self._configure(gate.settings)
 
     def _configure(self, settings: Settings) -> None:
-        """Go by the config; again when it was read anew."""
+        """Use a config; called again when it was reloaded."""
         self._settings = settings
         self._upstreams = ProxiedProviders(settings)
         self._accounts.use(settings)
@@ -107,7 +107,7 @@ class Proxy:
         self._identities.load(await self._calls.rows_beside(IDENTITIES))
 
     async def stop(self) -> None:
-        """Let go of everything."""
+        """Close all connections and the access log."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for upstreams in (*self._old, self._upstreams):
             await upstreams.close()
@@ -207,7 +207,7 @@ class Proxy:
             self._log.note(exchange, perf_counter() - exchange.began)
 
     async def _say_what_is_missing(self, scope: Scope, send: Send) -> None:
-        """No provider that is known is named. What the config has is told to a trusted local user only."""
+        """Answer a request that names no known provider. Only a trusted local user sees the names in the config."""
         path = scope["raw_path"]
         trusted = self._trusts(scope)
         known = self._upstreams.names() if trusted else sorted(BUILT_IN)

@@ -1,11 +1,11 @@
-"""The line and the attempts (SPEC X2, X3): a request waits for a slot, is sent, and when the provider says "too many"
-before the first byte of an answer, it goes back in the queue with the age that it has.
+"""The attempts of a request (rules X2, X3): it waits for a slot and is sent. When the provider answers "too many"
+before the first byte of an answer, it goes back to the queue and keeps its age.
 
 The rules kept here:
 
 - A slot is held while a request is at the provider, and at no other time.
 - Every attempt passes the gate, and is counted.
-- What cannot end within the request's time is passed on at once: a plan that is used up until tomorrow is told today.
+- A limit that lasts longer than the request can wait is passed on at once.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Attempts:
             self._calls.leave(exchange.lease, said)
             exchange.lease = ""
 
-    # The line.
+    # The queue.
 
     def enqueue(self, exchange: Exchange, models: tuple[str, ...] = ()) -> PendingCall:
         """Get in the queue. NotInTime at once where every model is known to be closed for longer than the request
@@ -157,7 +157,7 @@ class Attempts:
         return exchange.pending
 
     def leave_queue(self, exchange: Exchange) -> None:
-        """Leave the queue, where nobody has waited yet."""
+        """Leave the queue before waiting in it."""
         if exchange.pending is not None:
             self._calls.give_up(exchange.pending)
             exchange.pending = None

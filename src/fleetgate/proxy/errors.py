@@ -1,6 +1,6 @@
-"""Our own refusals, in the shape in which the provider itself would say them (SPEC X2): SDKs read those.
+"""The proxy's own refusals, in the format of the provider (rule X2), which SDKs can read.
 
-The sentence says that it is Fleetgate that speaks. A refusal after which the client may try again has a Retry-After.
+The sentence names Fleetgate. A refusal after which the client may try again has a Retry-After.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ProxyRefusal(FleetgateError):
 
 
 class ClientGone(Exception):
-    """The client has left: there is nobody to answer."""
+    """The client has left: no answer is needed."""
 
 
 def headers_of(refusal: ProxyRefusal, api: str, now_s: int) -> list[tuple[bytes, bytes]]:

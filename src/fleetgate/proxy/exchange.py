@@ -1,4 +1,4 @@
-"""One request and what becomes of it: filled in on its way, and told in the answer's headers and the access log."""
+"""One request of a client and its outcome: filled in on its way, reported in headers and the access log."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Exchange:
         self.priority = 0
         self.hold_s = 0.0
         self.since = 0
-        self.pending: PendingCall | None = None  # in the queue, and nobody waits for it yet
+        self.pending: PendingCall | None = None  # in the queue, and no task waits for it yet
         self.queued_at = 0.0
         self.lease = ""  # held now
         self.model = ""  # as the gate knows it

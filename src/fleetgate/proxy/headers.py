@@ -1,4 +1,4 @@
-"""Headers: which are passed on, which are ours, and where a key is (SPEC X1, X7).
+"""Headers: which are passed on, which are ours, and where a key is (rules X1, X7).
 
 Names in a request are in lower case already, as ASGI has them.
 """
@@ -27,7 +27,7 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
-# Of a request also what the client of the next hop says anew.
+# Of a request also the headers that the HTTP client of the next hop writes itself.
 _NOT_SENT = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 # A browser applies these to the origin that an answer came from. That is our origin, and the dashboard's.
 _ACT_ON_ORIGIN = frozenset(

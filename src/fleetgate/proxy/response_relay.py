@@ -1,7 +1,7 @@
-"""The answer, passed on byte for byte as it comes (SPEC X1, X4, X7).
+"""The relay of an answer, byte for byte as it comes (rules X1, X4, X7).
 
-A slow reader slows the provider down: nothing is gathered here. What the provider breaks off is broken off for the
-client too, never ended as if it were whole.
+A slow reader slows the provider down: nothing is collected here. An answer that the provider breaks off is broken off
+for the client too, and never ended as if it were complete.
 """
 
 from __future__ import annotations
@@ -135,13 +135,13 @@ class ResponseRelay:
         return False
 
     def stop(self) -> None:
-        """Nobody waits for its end any more."""
+        """Stop: its end is not awaited any more."""
         self._ended = True
         self._client.on_room(None)
         if self._response is not None:
             self._response.on_news = None
         if not self.done.cancel() and not self.done.cancelled():
-            self.done.exception()  # it was told, or is nobody's business
+            self.done.exception()  # reported elsewhere, or not needed
 
     def _pass_on(self, *, ahead: bool = False) -> None:
         """What is here; with `ahead` the head, even if nothing has come after it."""
@@ -255,7 +255,7 @@ async def send_refusal(exchange: Exchange, refusal: ProxyRefusal, send: Send, *,
 
 
 def outcome_headers(exchange: Exchange) -> Pairs:
-    """What became of the request on its way, and what keeps a browser from running the answer."""
+    """Headers with the outcome of the request, and those that keep a browser from running the answer."""
     queue_ms, upstream_ms = exchange.queue_s * 1000, exchange.upstream_s * 1000
     return [
         *ISOLATED,

@@ -1,6 +1,6 @@
-"""One reader of the log for everybody who listens: streams, metrics, charts (SPEC H2).
+"""One reader of the log for everybody who listens: streams, metrics, charts (rule H2).
 
-An event is put into words once, and only if somebody listens. A listener that does not keep up is let go with a
+An event is put into words once, and only while there are listeners. A listener that does not keep up is let go with a
 sentence; it resumes by the sequence number that it has seen.
 """
 
@@ -21,11 +21,11 @@ from fleetgate.present.event_text import event_json, sentence
 from fleetgate.present.log_time import LogTimes
 
 POLL_S = 0.5
-_PAUSE_S = 0.02  # between two reads while somebody listens: what is committed meanwhile is read together
+_PAUSE_S = 0.02  # between two reads while there are listeners: what is committed meanwhile is read together
 _PAUSE_EACH_S = 0.004  # and this for each who listens: writing to many takes its time
 _IDLE_PAUSE_S = 0.25
 _COMMITS_AT_ONCE = 100
-_EVENTS_AT_ONCE = 200  # a millisecond or so in which nobody else is served
+_EVENTS_AT_ONCE = 200  # a millisecond or so in which no other request is served
 _TOLD_AT_ONCE = 2_000  # what was read in several turns is written to each who listens in one
 _MOST_PENDING = 5_000
 _TROUBLE_S = 1.0
@@ -132,7 +132,7 @@ class Feed:
         return 0 if self._position is None else self._position.seq
 
     def hear(self, hearer: Callable[[ev.Event], None]) -> None:
-        """Have every event told to somebody in this process."""
+        """Call a function of this process with every event."""
         self._hearers.append(hearer)
 
     async def start(self) -> None:
@@ -166,7 +166,7 @@ class Feed:
                 await asyncio.sleep(0 if read >= asked else self._pause_s())
             except LogReplaced:
                 self._position, self._untold = await self._gate.position(), []
-                text = "the log was replaced, by a restored backup perhaps: read everything anew"
+                text = "the log was replaced, perhaps by a restored backup: read the state again"
                 self._tell_all(Notice("reset", {"seq": self.seq, "text": text}))
             except StoreError as error:
                 if not self._in_trouble:

@@ -1,8 +1,8 @@
-"""`GET /v1/events`: what is committed to the log, as server-sent events (SPEC H2).
+"""`GET /v1/events`: the events of the log as server-sent events (rule H2).
 
-A stream begins where its reader was: what the log has since then first, then what comes. What is no longer kept, or a
-log that is another one, is said. A reader that does not keep up is told so and let go: it connects again and goes on
-from its last `id`.
+A stream begins where its reader was: first the events since then, then new ones as they come. A notice says when events
+are no longer kept, or when the log is another one. A reader that does not keep up gets a notice and is disconnected: it
+connects again and continues from its last `id`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fleetgate.present.event_text import TYPES
 from fleetgate.present.log_time import LogTimes
 
 HEARTBEAT_S = 15.0
-STUCK_S = 30.0  # a reader that takes nothing for so long is let go
+STUCK_S = 30.0  # a reader that takes nothing for this long is disconnected
 _AT_ONCE = 500
 
 _HEADERS = [
@@ -48,7 +48,7 @@ LastEventId = Annotated[
 
 @get(
     "/v1/events",
-    summary="What happens, as it happens: server-sent events",
+    summary="Follow events as they happen: server-sent events",
     media_type="text/event-stream",
     responses={200: ResponseSpec(str, description="A stream without end", media_type="text/event-stream")},
     response_headers=[ResponseHeader(name="cache-control", value="no-store", documentation_only=True)],
@@ -110,7 +110,7 @@ class Stream:
         hello = {"seq": last, "since": since, "version": service.version, "started_at": service.started_at}
         await self._put(notice("hello", hello))
         if since > last and since > (await service.gate.read()).seq:  # else it is the feed that has not read so far
-            text = f"the log ends at {last}, before {since}: it is another one, or was restored; read everything anew"
+            text = f"the log ends at {last}, before {since}: it is another log, or a restored one; read the state again"
             await self._put(notice("reset", {"seq": last, "text": text}))
             since = last
         self._seq = since
@@ -124,7 +124,7 @@ class Stream:
             told = await self._service.archive.read(self._part(last))
             start = told[0].seq if told else last + 1
             if first and start > self._seq + 1:
-                text = f"events {self._seq + 1} to {start - 1} are no longer kept: read everything anew"
+                text = f"events {self._seq + 1} to {start - 1} are no longer kept: read the state again"
                 await self._put(notice("pruned", {"from": self._seq + 1, "to": start - 1, "text": text}))
             first = False
             self._seq = told[-1].seq if told else last
@@ -151,7 +151,7 @@ class Stream:
                     await self._put(b": still here\nid: %d\n\n" % self._seq)
                     continue
             if listener.behind:
-                text = "you read too slowly, and the stream ends: connect again to go on from your last id"
+                text = "you read too slowly, and the stream ends: connect again to continue from your last id"
                 await self._put(notice("behind", {"seq": self._seq, "text": text}))
                 return
             lines = []

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: what `fleetgate submit`, `jobs`, `show`, `logs`, `cancel`, `retry` and `approve` do (SPEC J, H2).
+"""`/v1/jobs`: what `fleetgate submit`, `jobs`, `show`, `logs`, `cancel`, `retry` and `approve` do.
 
 Who may submit may run anything as the service's user: it needs the token, and can be switched off. What a job printed
 is told only to those who have the token too, as its files are private.
@@ -112,7 +112,7 @@ async def cancel(service: Service, request: Request[Any, Any, Any], ident: str) 
     return await service.jobs.do(lambda jobs: jobs.cancel(ident, by))
 
 
-@post("/v1/jobs/{ident:str}/retry", summary="Run a job anew that has ended", status_code=200)
+@post("/v1/jobs/{ident:str}/retry", summary="Run a finished job again", status_code=200)
 async def retry(service: Service, request: Request[Any, Any, Any], ident: str) -> JobShape:
     by = client_of(request)
     return await service.jobs.do(lambda jobs: jobs.retry(ident, by))

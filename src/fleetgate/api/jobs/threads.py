@@ -22,7 +22,7 @@ from fleetgate.present.json.jobs import JobFilter, JobShape, JobsShape, OutputSh
 from fleetgate.present.log_time import LogTimes
 
 MOST_FOLLOWING = 200
-LOOK_S = 0.2  # how often the output of a job that somebody follows is looked at
+LOOK_S = 0.2  # how often the output of a job that a client follows is read
 _READERS = 4
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class JobThreads:
             while True:
                 ended = await self._has_ended(found)  # first: what it printed last is then read
                 if ended and ran:
-                    await asyncio.sleep(LOOK_S)  # its hand writes down how it ended a moment after that is true
+                    await asyncio.sleep(LOOK_S)  # its worker records the end a moment after it
                 ran = not ended
                 answer = await self._read(found, after, most, tail, stream)
                 answer.ended = ended and not answer.more

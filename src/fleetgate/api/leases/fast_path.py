@@ -1,8 +1,9 @@
-"""The routes that are called thousands of times a second, answered on the connection itself by the same functions.
+"""The fast path of the lease routes, which are called thousands of times a second: it answers on the connection itself,
+with the same functions as the routes.
 
-Only what is plainly one of them is answered here: a POST of HTTP/1.1 on a connection that stays open, whose body is of
-a known and moderate length, which the guard lets pass, with nothing unanswered or unread before it. Everything else
-goes the usual way, through uvicorn, the guard and Litestar; so does what is refused, which is said there.
+It takes only plain requests: a POST of HTTP/1.1 on a connection that stays open, with a body of a known and moderate
+length, which the guard lets pass, and no unanswered or unread request before it. Everything else goes through uvicorn,
+the guard and Litestar; so do requests that are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _find = re.compile(rb"/v1/leases(?:/([A-Za-z0-9_-]{1,64})/(release|renew))?").fu
 
 
 class FastPath:
-    """Finds them, and does what they ask for."""
+    """Finds such requests and does what they ask for."""
 
     def __init__(self, service: Service, guard: Guard) -> None:
         self._service = service
@@ -88,7 +89,7 @@ class FastPath:
 
 
 class LeaseExchange:
-    """One such request and its answer. Stands where uvicorn has its RequestResponseCycle, and looks like one to it."""
+    """One such request and its answer. It has the interface of uvicorn's RequestResponseCycle."""
 
     __slots__ = (
         "_quick",
@@ -116,7 +117,7 @@ class LeaseExchange:
 
     @property
     def message_event(self) -> LeaseExchange:
-        """Has uvicorn's word that there is news of a request; nobody waits for it."""
+        """uvicorn sets this when a request has news; no task waits for it."""
         return self
 
     def set(self) -> None:

@@ -1,4 +1,4 @@
-"""Asking for a slot, renewing and giving it back. Plain functions: the routes and the quick path both call them."""
+"""The operations on leases: acquire, renew, release. Plain functions, which the routes and the fast path both call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "s
 async def ask(
     service: Service, body: AcquireBody, client: str, hung_up: Watch
 ) -> tuple[int, LeaseAnswer | DeferredAnswer]:
-    """SPEC H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
+    """rule H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
         service.check_room_to_wait()
     command = service.asking.command(body, client)
@@ -39,7 +39,7 @@ async def ask(
         return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
     told = await _in_the_queue(service, answer, body.queue is not False)
     if body.queue is False:
-        await service.gate.decide(cmd.Cancel(answer.id, "its client, who did not want to wait longer"))
+        await service.gate.decide(cmd.Cancel(answer.id, "its client, which did not want to wait longer"))
     return told
 
 
@@ -90,11 +90,11 @@ async def renew(service: Service, ident: str) -> RenewAnswer:
 
 
 async def release(service: Service, given: str, body: ReleaseBody, by: str) -> ReleaseAnswer:
-    """Harmless when it is over already (SPEC L1)."""
+    """Harmless when it is over already (rule L1)."""
     if body.retry_after_s is not None and body.outcome not in WITH_A_WAIT:
         raise BadRequest(f"retry_after_s goes with an outcome of {', '.join(WITH_A_WAIT)}")
     if body.force and body.outcome is not None:
-        raise BadRequest("force says nothing of an outcome: leave out one of the two")
+        raise BadRequest("force has no outcome: leave out one of the two")
     ident = given
     if not (len(given) == LENGTH and given in service.clients):
         found = await _find(service, given)
@@ -118,7 +118,7 @@ async def release(service: Service, given: str, body: ReleaseBody, by: str) -> R
 
 
 async def _check_owner(service: Service, ident: str) -> None:
-    """A lease of a process is not given back for it over HTTP while it runs."""
+    """Refuse to release, over HTTP, the lease of a process that is still running."""
     if ident in service.clients:
         return  # it is a client's, and renewed
     state, _ = await service.look()

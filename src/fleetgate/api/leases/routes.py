@@ -16,7 +16,7 @@ from fleetgate.api.service import Service
 
 @post(
     "/v1/leases",
-    summary="Ask for a slot: at once, or waiting in the queue by long-poll",
+    summary="Acquire a slot: at once, or after waiting in the queue (long poll)",
     responses={
         200: ResponseSpec(DeferredAnswer, description="Refused at once", generate_examples=False),
         202: ResponseSpec(DeferredAnswer, description="In the queue: ask again with `id`", generate_examples=False),
@@ -34,12 +34,12 @@ def _address(request: Request[Any, Any, Any]) -> str:
     return str(client[0]) if client else ""
 
 
-@post("/v1/leases/{ident:str}/renew", summary="The client of this lease is still there", status_code=200)
+@post("/v1/leases/{ident:str}/renew", summary="Renew a lease: its client is still alive", status_code=200)
 async def renew(service: Service, ident: str) -> RenewAnswer:
     return await operations.renew(service, ident)
 
 
-@post("/v1/leases/{ident:str}/release", summary="Give a lease back, or take it back by force", status_code=200)
+@post("/v1/leases/{ident:str}/release", summary="Release a lease, or take it back by force", status_code=200)
 async def release(
     service: Service, request: Request[Any, Any, Any], ident: str, data: ReleaseBody | None = None
 ) -> ReleaseAnswer:

@@ -1,4 +1,4 @@
-"""Numbers for operators, in Prometheus' text format (SPEC H4). docs/metrics.md describes each; a test fails else.
+"""Numbers for operators, in Prometheus' text format (rule H4). docs/metrics.md describes each; a test fails else.
 
 Counters and histograms count what is committed to the log, by whichever process, since this service started. Gauges are
 read when they are asked for.

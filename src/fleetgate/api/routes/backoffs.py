@@ -48,7 +48,7 @@ async def set_backoff(service: Service, data: BackoffBody) -> BackoffShape:
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
     state, moments = await service.look()
     if made.key not in state.backoffs:
-        raise conflict(f"the backoff of {made.key} was ended by somebody else in the same moment")
+        raise conflict(f"the backoff of {made.key} was ended by another process at the same moment")
     return backoff_json(state.backoffs[made.key], moments)
 
 

@@ -89,7 +89,7 @@ def _was(cap: Cap | None) -> PreviousCap | None:
     return PreviousCap(cap.cap, cap.auto, cap.source) if cap is not None and cap.capped else None
 
 
-@delete("/v1/caps", summary="Remove a cap: unlimited, whatever the file says", status_code=200)
+@delete("/v1/caps", summary="Remove a cap: unlimited, whatever the config file says", status_code=200)
 async def remove_cap(service: Service, selector: Selector, kind: Kind | None = None) -> CapRemovedAnswer:
     selector = canonical(selector)
     state, _ = await service.look()
@@ -102,7 +102,7 @@ async def remove_cap(service: Service, selector: Selector, kind: Kind | None = N
     return CapRemovedAnswer(selector, found, None, entered(events), was)
 
 
-@post("/v1/caps/reset", summary="Forget what was set at run time: back to the file", status_code=200)
+@post("/v1/caps/reset", summary="Reset a cap to the config file", status_code=200)
 async def reset_cap(service: Service, data: SelectorBody) -> CapResetAnswer:
     state, _ = await service.look()
     kind = data.kind or cap_listing.kind_set(state, data.selector) or kind_for(state, data.selector)
@@ -127,7 +127,7 @@ async def import_caps(service: Service, data: ImportBody) -> ImportAnswer:
     return ImportAnswer([ImportedCap(selector, "agents", cap) for selector, cap in found], entered(events))
 
 
-@put("/v1/cooldown", summary="Set how long a released slot stays taken")
+@put("/v1/cooldown", summary="Set how long a released slot stays blocked")
 async def set_cooldown(service: Service, data: CooldownBody) -> CooldownAnswer:
     state, _ = await service.look()
     check_selector(data.selector, state, service.gate.settings)

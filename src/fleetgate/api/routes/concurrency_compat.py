@@ -1,4 +1,4 @@
-"""`/concurrency/…`, for clients that already speak it: byte for byte in its errors (SPEC H1). About requests pools."""
+"""`/concurrency/…`, for clients that already speak it: byte for byte in its errors (rule H1). About requests pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics` (SPEC H4)."""
+"""`/healthz`, `/readyz` and `/metrics` (rule H4)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fleetgate.api.service import Service
 from fleetgate.core.errors import FleetgateError
 
 
-@get("/healthz", summary="Whether the process answers")
+@get("/healthz", summary="Whether the process responds")
 async def healthz() -> HealthAnswer:
     return HealthAnswer("ok")
 
 
 @get(
     "/readyz",
-    summary="Whether the store can be read, its workers run, and the service is not about to stop",
+    summary="Whether the store can be read, the workers are running and the service is not stopping",
     responses={503: ResponseSpec(HealthAnswer, description="Not now", generate_examples=False)},
 )
 async def readyz(service: Service) -> Response[HealthAnswer]:
     if service.stopping.is_set():
-        return Response(HealthAnswer("stopping", "the service stops"), status_code=503)
+        return Response(HealthAnswer("stopping", "the service is stopping"), status_code=503)
     try:
         await service.gate.read()
     except FleetgateError as error:
@@ -35,7 +35,7 @@ async def readyz(service: Service) -> Response[HealthAnswer]:
 
 @get(
     "/metrics",
-    summary="Numbers for Prometheus",
+    summary="Metrics for Prometheus",
     media_type="text/plain",
     responses={200: ResponseSpec(str, description="Prometheus' text format", media_type="text/plain")},
 )

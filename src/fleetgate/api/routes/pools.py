@@ -41,7 +41,7 @@ from fleetgate.present.rate_limit_report import ReportShape, acted_on, of_lease,
 from fleetgate.present.text import some
 
 
-@post("/v1/pause", summary="Let nobody new into a pool", status_code=200)
+@post("/v1/pause", summary="Stop admitting agents to a pool", status_code=200)
 async def pause(service: Service, data: PauseBody) -> PauseAnswer:
     state, _ = await service.look()
     kind = kind_for(state, data.target, data.kind)
@@ -68,7 +68,7 @@ async def resume(service: Service, data: TargetBody) -> ResumeAnswer:
     return ResumeAnswer(pools, entered(events))
 
 
-@post("/v1/drain", summary="Let nobody new start on a host; or again, with `end`", status_code=200)
+@post("/v1/drain", summary="Stop starting agents on a host; with `end`, start them again", status_code=200)
 async def drain(service: Service, request: Request[Any, Any, Any], data: DrainBody | None = None) -> DrainShape:
     data = data or DrainBody()
     name = check_host(service.gate.host if data.host is None else data.host)
@@ -93,10 +93,10 @@ async def restore(service: Service, data: RestoreBody) -> CapAnswer:
     return await set_rule(service, state, rule)
 
 
-@post("/v1/report", summary="A rate limit was seen", status_code=200)
+@post("/v1/report", summary="Report a rate limit", status_code=200)
 async def report(service: Service, data: ReportBody) -> ReportShape:
     if (data.target is None) == (data.lease is None):
-        raise BadRequest("say where: one of target (a pool or a model) and lease")
+        raise BadRequest("give one of target (a pool or a model) and lease")
     state, _ = await service.look()
     if data.lease is not None:
         command = of_lease(state, data.lease, None, data.kind)

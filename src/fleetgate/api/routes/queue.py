@@ -29,12 +29,12 @@ from fleetgate.present.name_lookup import (
 )
 
 
-@delete("/v1/tickets/{ident:str}", summary="Take a ticket out of the queue", status_code=200)
+@delete("/v1/tickets/{ident:str}", summary="Cancel a ticket", status_code=200)
 async def cancel_one(service: Service, request: Request[Any, Any, Any], ident: str) -> CancelAnswer:
     return await _cancel(service, [ident], client_of(request))
 
 
-@post("/v1/tickets/cancel", summary="Take tickets out of the queue, all or none", status_code=200)
+@post("/v1/tickets/cancel", summary="Cancel tickets, all or none", status_code=200)
 async def cancel(service: Service, request: Request[Any, Any, Any], data: CancelBody) -> CancelAnswer:
     return await _cancel(service, data.ids, client_of(request))
 

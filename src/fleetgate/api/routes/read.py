@@ -1,4 +1,4 @@
-"""Routes that only look: the listings of the command line, as it prints them with `--json` (SPEC O)."""
+"""Routes that only look: the listings of the command line, as it prints them with `--json`."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def some_candidates(models: tuple[str, ...]) -> tuple[str, ...]:
 def selected(
     state: State, models: tuple[str, ...], chosen: str | None, missing: dict[str, str], moments: LogTimes
 ) -> SelectAnswer:
-    """SPEC O5."""
+    """rule O5."""
     if chosen is not None:
         return SelectAnswer(chosen)
     return SelectAnswer(None, [unusable(state, model, missing, moments) for model in models])

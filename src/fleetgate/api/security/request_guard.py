@@ -1,4 +1,4 @@
-"""What every request passes first (SPEC H5): its size, its Host and Origin, its token. Raw ASGI, before any route.
+"""The guard that checks every request before any route (rule H5): its size, its Host and Origin, its token.
 
 A page that the user visits must not drive the gate. A name that an attacker's DNS points at us is not a Host we know;
 a page elsewhere sends its Origin, which is not ours; and there is no CORS, so nothing is ever readable from there.
@@ -49,7 +49,7 @@ SECURE_HEADERS = (
 
 
 class Access:
-    """Whom the service answers."""
+    """Which clients the service answers."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Access:
         self.loopback = loopback
         self.names = names  # in lower case, besides addresses
         self.concurrency_token = concurrency_token
-        self.may_submit = may_submit  # jobs: whoever may runs anything
+        self.may_submit = may_submit  # jobs: with this, a client can run any command
         self.users = users  # of this machine, who are trusted on loopback; None: all of them
 
     def trusts(self, scope: Scope) -> bool:
@@ -214,7 +214,7 @@ class Guard:
 
 
 async def refuse(error: Exception, send: Send, *, close: bool = False) -> None:
-    """Answer with an error, without any route."""
+    """Answer with an error, without a route."""
     status, shape, extra = refusal(error)
     body = msgspec.json.encode(shape)
     headers = [

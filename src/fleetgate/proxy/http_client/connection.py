@@ -2,9 +2,9 @@
 
 The rules:
 
-- What is not HTTP, or ends before its end, is an error and never looks whole.
-- An answer that nobody reads is not gathered: the provider is slowed down.
-- A connection goes back to where it came from only after a whole answer with nothing behind it.
+- An answer that is not HTTP, or ends too early, is an error and never looks complete.
+- An answer that is not read is not collected: the provider is slowed down.
+- A connection is used again only after a complete answer with nothing behind it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class UpstreamResponse:
         return self.complete and not self._parts
 
     def close(self) -> None:
-        """Nobody reads it any more: if it is not whole, the provider is told by hanging up."""
+        """It is not read any more: if it is not complete, close the connection."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -123,7 +123,7 @@ class UpstreamResponse:
         self._connection = None
 
     def wake(self) -> None:
-        """Somebody may wait for what has come."""
+        """Wake the reader."""
         if self.on_news is not None and self.status:
             self.on_news(self)
         waiter = self._waiter
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response is None:
             if self._asked or len(self._early) + len(data) > _UNREAD_BYTES:
-                self.abort()  # nobody asked
+                self.abort()  # no request was sent
             else:
                 self._early += data
             return
