@@ -320,7 +320,7 @@ def test_c3_a_state_made_anew_counts_those_who_run_for_a_selector_that_somebody_
     bench.agent("a", SONNET)
     other = State.restore(bench.state.export())
     other.rules.seen["agents", "anthropic"] = None
-    other.rebuild()
+    other.cap_events.rebuild()
     assert capacity(other, bench.spec(OPUS, caps=(("anthropic", 2),)), bench.now).free == 1
     assert "agents anthropic" not in bench.state.pools
 

@@ -234,7 +234,7 @@ class Engine:
         self._usage_answers.due(self.state.pools[name], now)
 
     def _probe_due(self, name: str, at: int, now: int) -> None:
-        self.state.recheck_backed_off(name)
+        self.state.backoff_events.recheck_queues(name)
 
     def _verdict_due(self, name: str, at: int, now: int) -> None:
         self._backoffs.probe_succeeded(name)

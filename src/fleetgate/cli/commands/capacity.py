@@ -80,7 +80,7 @@ def _capacity(state: State, spec: Spec, now: int) -> Capacity:
     if unknown:
         state = State.restore(state.export())
         state.rules.seen.update(dict.fromkeys((spec.kind, text) for text in unknown))
-        state.rebuild()
+        state.cap_events.rebuild()
     return capacity(state, spec, now)
 
 

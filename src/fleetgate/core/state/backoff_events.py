@@ -46,7 +46,7 @@ class BackoffEvents:
         state.resumed_tickets = []
         concerned = self._concerned(key)
         stalled = [not queue.usable for queue in concerned]
-        state.choose_again(concerned)
+        state.cap_events.choose_again(concerned)
         for queue, was_stalled in zip(concerned, stalled, strict=True):
             if queue.waiting:
                 state.recheck_queue(queue)
@@ -79,9 +79,9 @@ class BackoffEvents:
         for backoff in self._state.backoffs.values():
             if backoff.probing == ident:
                 backoff.probing = ""
-                self.look_at_concerned(backoff.key)
+                self.recheck_queues(backoff.key)
 
-    def look_at_concerned(self, key: str) -> None:
+    def recheck_queues(self, key: str) -> None:
         for queue in self._concerned(key):
             if queue.waiting:
                 self._state.recheck_queue(queue)

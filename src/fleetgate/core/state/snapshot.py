@@ -76,7 +76,7 @@ def restore_state(state: State, snapshot: Snapshot) -> None:
     state.draining = dict(snapshot.draining)
     for record in snapshot.pools:
         _restore_pool(state, record)
-    state.attach()
+    state.cap_events.attach()
     for record in snapshot.pools:
         _restore_usage(state, record)
     for ident, keys in snapshot.reserved.items():

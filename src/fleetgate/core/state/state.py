@@ -26,6 +26,8 @@ from fleetgate.core.queue.ticket_index import TicketIndex
 from fleetgate.core.queue.waiting_jobs import WaitingJobs
 from fleetgate.core.state.backoff_events import BackoffEvents
 from fleetgate.core.state.cap_events import CapEvents
+from fleetgate.core.state.host_events import HostEvents
+from fleetgate.core.state.job_events import JobEvents
 from fleetgate.core.state.limit_events import LimitEvents
 from fleetgate.core.state.snapshot import export_state, restore_state
 from fleetgate.core.state.snapshot_format import Snapshot
@@ -74,24 +76,25 @@ class State:
         self.waiting_jobs = WaitingJobs(self.tickets)  # jobs that wait for a worker
         self.changed_queues: dict[Spec, Queue] = {}
         self.changed_pools: dict[str, Pool] = {}
-        rules = self._cap_events = CapEvents(self)
-        backoffs = self._backoff_events = BackoffEvents(self)
-        pools = LimitEvents(self)
+        rules = self.cap_events = CapEvents(self)
+        backoffs = self.backoff_events = BackoffEvents(self)
+        jobs = self._job_events = JobEvents(self)
+        pools, hosts = LimitEvents(self), HostEvents(self)
         self.applying: dict[type, Callable[[Any, int], None]] = {  # what each kind of event changes
             ev.Queued: self._queued,
             ev.Deferred: _no_change,
             ev.Granted: self._granted,
             ev.Claimed: self._claimed,
-            ev.Recovering: self._recovering,
-            ev.Draining: self._draining,
-            ev.DrainEnded: self._drain_ended,
+            ev.Recovering: hosts.recovering,
+            ev.Draining: hosts.draining,
+            ev.DrainEnded: hosts.drain_ended,
             ev.Renewed: self._renewed,
             ev.Returned: self._returned,
             ev.Asked: self._asked,
-            ev.Offered: self._offered,
-            ev.Withdrawn: self._withdrawn,
-            ev.Held: self._held_for_approval,
-            ev.Approved: self._approved,
+            ev.Offered: jobs.offered,
+            ev.Withdrawn: jobs.withdrawn,
+            ev.Held: jobs.held,
+            ev.Approved: jobs.approved,
             ev.JobEnded: _no_change,
             ev.Released: self._lease_ended,
             ev.Reclaimed: self._lease_ended,
@@ -268,11 +271,11 @@ class State:
         if ticket.key or ticket.session:
             self.take_keys(ticket)
         if not ticket.away:
-            self._join_queue(ticket)
+            self.join_queue(ticket)
         elif ticket.job:
             self.waiting_jobs.put(ticket, at)
 
-    def _join_queue(self, ticket: Ticket) -> None:
+    def join_queue(self, ticket: Ticket) -> None:
         """A ticket takes its place among those that ask for slots."""
         queue = self.queues.get(ticket.spec) or self._new_queue(ticket.spec)
         project, asks = queue.project, ticket.asks
@@ -285,7 +288,7 @@ class State:
         if queue.waiting == 1:
             self.active_queues[queue.spec] = queue
 
-    def _leave_queue(self, ticket: Ticket, queue: Queue | None = None) -> None:
+    def leave_queue(self, ticket: Ticket, queue: Queue | None = None) -> None:
         """A ticket no longer asks for slots. It is already out of `tickets`, or away."""
         if queue is None:
             queue = self.queue(ticket.spec)
@@ -305,9 +308,9 @@ class State:
 
     def _ticket_gone(self, event: ev.Cancelled | ev.Expired | ev.Dropped, at: int) -> None:
         ticket = self._pop_ticket(event.id)
-        self._drop_keys(ticket)
+        self.drop_keys(ticket)
         if not ticket.away:
-            self._leave_queue(ticket)
+            self.leave_queue(ticket)
 
     def _bumped(self, event: ev.Bumped, at: int) -> None:
         old = self.tickets[event.id]
@@ -315,52 +318,15 @@ class State:
         new = replace(old, order=event.order, priority=event.priority)
         self.put(new)
         if not old.away:
-            self._leave_queue(old)
-            self._join_queue(new)
+            self.leave_queue(old)
+            self.join_queue(new)
         elif new.job:
             self.waiting_jobs.put(new, at)
 
     def _asked(self, event: ev.Asked, at: int) -> None:
         ticket = replace(self.tickets[event.id], away=False)
         self.put(ticket)
-        self._join_queue(ticket)
-
-    # Jobs: unassigned until a worker offers to run them.
-
-    def _offered(self, event: ev.Offered, at: int) -> None:
-        old = self.tickets[event.id]
-        spec = replace(old.spec, host=event.host)
-        new = replace(old, away=False, spec=spec, holder=event.holder, wake=event.wake, asks=event.asks)
-        self._drop_keys(old)  # a session belongs to one host
-        self.take_keys(new)
-        self.put(new)
-        self._join_queue(new)
-
-    def _withdrawn(self, event: ev.Withdrawn, at: int) -> None:
-        self._unassign(self.tickets[event.id], at)
-
-    def _held_for_approval(self, event: ev.Held, at: int) -> None:
-        self._unassign(self.tickets[event.id], at, held=True)
-
-    def _unassign(self, old: Ticket, at: int, *, held: bool = False) -> None:
-        new = replace(self._without_worker(old), held=held)
-        self.put(new)
-        self._leave_queue(old)
-        self.waiting_jobs.put(new, at)
-
-    def _without_worker(self, old: Ticket) -> Ticket:
-        """A job's ticket without the worker that offered to run it."""
-        spec = replace(old.spec, host="") if old.any_host else old.spec
-        new = replace(old, away=True, spec=spec, holder="", wake="", asks=())
-        self._drop_keys(old)
-        self.take_keys(new)
-        return new
-
-    def _approved(self, event: ev.Approved, at: int) -> None:
-        ticket = replace(self.tickets[event.id], confirm=False, held=False)
-        self.put(ticket)
-        if ticket.away:
-            self.waiting_jobs.put(ticket, at)
+        self.join_queue(ticket)
 
     def take_keys(self, ticket: Ticket) -> None:
         if ticket.key:
@@ -368,7 +334,7 @@ class State:
         if ticket.session:
             self.sessions[ticket.spec.host, ticket.session] = ticket.id
 
-    def _drop_keys(self, ticket: Ticket) -> None:
+    def drop_keys(self, ticket: Ticket) -> None:
         if ticket.key and self.keys.get(ticket.key) == ticket.id:
             del self.keys[ticket.key]
         session = (ticket.spec.host, ticket.session)
@@ -389,7 +355,7 @@ class State:
         for pool, _ in candidate.needs:
             pool.grant_slots(ident, queue.slots, queue.project, charge_ms, ticket.order, at)
         if new is None:
-            self._leave_queue(ticket, queue)
+            self.leave_queue(ticket, queue)
         else:
             self.take_keys(new)
             self.arrivals = max(self.arrivals, new.arrival)
@@ -401,21 +367,6 @@ class State:
         lease.claimed = True
         if event.child:
             lease.child = event.child
-
-    # Admission closed, for all or for one host.
-
-    def _recovering(self, event: ev.Recovering, at: int) -> None:
-        self.recovers_until, self.recovers_since = event.until, self.seq
-        self.recheck_all()
-
-    def _draining(self, event: ev.Draining, at: int) -> None:
-        self.draining[event.host] = at
-        for ident in [ident for ident in self.reserved if self.tickets[ident].spec.host == event.host]:
-            self.unreserve(ident)
-
-    def _drain_ended(self, event: ev.DrainEnded, at: int) -> None:
-        del self.draining[event.host]
-        self.recheck_all()
 
     def recheck_all(self) -> None:
         """Whether tickets may enter has changed, for a reason outside the pools."""
@@ -435,9 +386,9 @@ class State:
         lease = self.leases.pop(event.id)
         candidate = self.lease_candidates.pop(event.id)
         spec = lease.ticket.spec
-        self._backoff_events.probe_over(event.id)
-        ticket = self._without_worker(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
-        ticket = self._backoff_events.timed(ticket, at)
+        self.backoff_events.probe_over(event.id)
+        ticket = self._job_events.without_worker(lease.ticket) if lease.ticket.job else replace(lease.ticket, away=True)
+        ticket = self.backoff_events.timed(ticket, at)
         self.put(ticket)
         if ticket.job:
             self.waiting_jobs.put(ticket, at)
@@ -452,9 +403,9 @@ class State:
         ticket = lease.ticket
         spec = ticket.spec
         if ticket.key or ticket.session:
-            self._drop_keys(ticket)
+            self.drop_keys(ticket)
         if self.backoffs:
-            self._backoff_events.probe_over(ident)
+            self.backoff_events.probe_over(ident)
         slots, project = spec.slots, spec.project
         settle_ms = ((held_ms if held_ms > 0 else 1) - lease.charge_ms) * slots
         outcome = event.outcome if type(event) is Released else "reclaimed"
@@ -502,24 +453,6 @@ class State:
         for ident in list(self.reserved):
             if not self.queue(self.tickets[ident].spec).can_keep(at):
                 self.unreserve(ident)
-
-    # Deriving everything again.
-
-    def rebuild(self) -> None:
-        """The caps changed: work out again which pools each queue and lease needs."""
-        self._cap_events.rebuild()
-
-    def choose_again(self, queues: list[Queue]) -> None:
-        """The tickets of these queues enter with what is usable of their candidates now."""
-        self._cap_events.choose_again(queues)
-
-    def attach(self) -> None:
-        """Count leases, tickets and foreign agents in the pools that they need by the caps in force."""
-        self._cap_events.attach()
-
-    def recheck_backed_off(self, key: str) -> None:
-        """From now on a backoff admits a probe."""
-        self._backoff_events.look_at_concerned(key)
 
     # Snapshots.
 
