@@ -11,27 +11,27 @@ INTRO = """\
 
 Fleetgate works without a config file. With one, it is `config.toml` in the platform's config folder
 (`~/.config/fleetgate/` on Linux, `~/Library/Application Support/fleetgate/` on macOS), or the file that
-`FLEETGATE_CONFIG` names. `fleetgate config path` says which, `fleetgate config check FILE` validates one, and
+`FLEETGATE_CONFIG` names. `fleetgate config path` prints its location, `fleetgate config check FILE` validates one, and
 `fleetgate config show` prints every value in force and where it comes from.
 
-Where several places say something, the environment wins, then what was set at run time (`fleetgate cap set`), then the
-file, then what is built in. A cap from the environment holds for the requests of the process that has it.
+If several places set a value, the environment wins, then run-time settings (`fleetgate cap set`), then the file,
+then the built-in value. A cap from the environment applies to requests of the process that has it.
 
-A file with a mistake stops the command with exit 78. All mistakes are told at once, each with its line, its key, what
+A file with an error stops the command with exit 78. All errors are reported together, each with its line, its key, what
 was found and what is valid.
 """
 
 EXAMPLE = """\
-# Candidates in order of preference, where a command names no model.
+# Candidates in order of preference, for commands that name no model.
 models = ["anthropic/claude-sonnet-4-6", "openai/gpt-5"]
 
 # A request's `since` counts for at most this much before it was queued.
 seniority = "10m"
 
-# Whose processes the census (below) looks at, besides your own.
+# Users whose processes the census (below) counts, besides your own.
 census_users = ["ci"]
 
-# Agent processes at once.
+# Agent processes at the same time.
 [agents]
 # As many as free memory allows, at most 12. A plain number is a fixed cap: host = 3
 host = { cap = "auto", reserve = "6GiB", per_agent = "512MiB", max = 12 }
@@ -59,7 +59,7 @@ usage_field = "usage.concurrent_sessions"
 # The proxy: how long a request may wait, and how long it waits for the provider's next byte.
 hold = "5m"
 stall = "15m"
-# After so long in the queue a stream of events begins with comments, so that its client waits on.
+# After this long in the queue, a stream begins with comments, so that its client keeps waiting.
 comment_after = "30s"
 
 [providers.anthropic]
@@ -80,8 +80,8 @@ match = 'opencode.*-m (?P<model>\\S+)'
 [[census]]
 match = 'claude .*--model (?P<model>\\S+)'
 
-# A command put before every agent's own; how long a refused agent may call again by itself; and what becomes of agents
-# whose host is cut off from the store.
+# A command put before every agent's own; how long a refused agent may retry; and what happens to agents whose host is
+# cut off from the store.
 [run]
 wrap = ["bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
 patience = "5m"
@@ -94,14 +94,14 @@ concurrency_token = true
 hosts = ["gate.example.org"]
 access_log = false
 submit = false
-local_users = "self"            # whom it trusts on this machine without the token
+local_users = "self"            # the users of this machine that it trusts without the token
 
-# Jobs: how long those that have ended are kept, and how much of what one prints.
+# Jobs: how long finished jobs are kept, and how much output of each.
 [jobs]
 keep = "3d"
 output = "16MiB"
 
-# Whom to tell of what happens: a chat whose URL is in the environment, and a command.
+# Notification targets: a chat whose URL is in the environment, a webhook, and a command.
 [[notify]]
 name = "team"
 url_env = "TEAM_CHAT_URL"
@@ -140,9 +140,9 @@ VARIABLES = {
     "FLEETGATE_REQUESTS": ("Caps on model calls, by selector.", "umans=4"),
     "FLEETGATE_MODELS": ("Candidates where a command names no model.", "anthropic/claude-sonnet-4-6,openai/gpt-5"),
     "FLEETGATE_PROVIDERS": ("Only these providers may be used.", "anthropic,umans"),
-    "FLEETGATE_HOST": ("What this host is called; processes with another name count as another host.", "builder-7"),
+    "FLEETGATE_HOST": ("The name of this host; processes with another name count as another host.", "builder-7"),
     "FLEETGATE_TOKEN": ("The token for changes over HTTP, instead of the one in the state folder.", "…"),
-    "FLEETGATE_BYPASS": ("Run without asking; recorded.", "1"),
+    "FLEETGATE_BYPASS": ("Run without a slot; recorded in the history.", "1"),
     "FLEETGATE_SANDBOX_DISABLED": ("Skip `[run] wrap`.", "1"),
     "AIDEVOPS_OPUS_CONCURRENCY_CAP": ("Replaces every agents cap on claude opus.", "6"),
     "AIDEVOPS_HEADLESS_MODELS": ("As `FLEETGATE_MODELS`, which wins.", "anthropic/claude-sonnet-4-6"),

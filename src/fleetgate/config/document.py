@@ -187,7 +187,7 @@ def _check_provider(written: dict[str, Any], path: Path, problems: Problems) -> 
 
 
 def _check_target(target: dict[str, Any], path: Path, problems: Problems) -> None:
-    """Somebody is told in one way."""
+    """A notification target has one way to send: a URL, its variable, or a command."""
     ways = [name for name in ("url", "url_env", "command") if target.get(name)]
     if len(ways) != 1:
         problems.append((path, f"found {' and '.join(ways) or 'none'}; valid is one of url, url_env and command"))

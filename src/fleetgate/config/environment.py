@@ -1,4 +1,4 @@
-"""What the environment says (SPEC C3). It belongs to the requests of the process that has it.
+"""What the environment says (rule C3). It belongs to the requests of the process that has it.
 
 `FLEETGATE_*` wins over what is understood for those who come from elsewhere (`AIDEVOPS_*`). An empty variable is
 an unset one. The token's value is never held, only whether there is one.

@@ -1,6 +1,6 @@
-"""Reading the config file (SPEC C1, C6): all of it or nothing, and every problem at once.
+"""Reading the config file (rule C1, C6): all of it or nothing, and every problem at once.
 
-A file is known by the digest of its bytes: the gate takes in each content once, and only a newer one (SPEC C2).
+A file is known by the digest of its bytes: the gate takes in each content once, and only a newer one (rule C2).
 """
 
 from __future__ import annotations

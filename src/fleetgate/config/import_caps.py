@@ -1,4 +1,4 @@
-"""The two known formats of a dispatch-model-caps.conf (SPEC C5): `opus-4-6=4` and `OPUS_CONCURRENCY_CAP=4`.
+"""The two known formats of a dispatch-model-caps.conf (rule C5): `opus-4-6=4` and `OPUS_CONCURRENCY_CAP=4`.
 All lines or none: a bad one is named with its number, and nothing is imported."""
 
 from __future__ import annotations

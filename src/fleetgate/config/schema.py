@@ -96,14 +96,14 @@ _SOME_SIZE = Scalar("size", v.read_some_size)
 _CAP = Key(
     "cap",
     Scalar("whole number from 1", v.read_cap),
-    "The most slots at once.",
+    "The maximum number of slots in use.",
     "4",
     tried=("limit", "slots", "concurrency", "max_concurrency"),
 )
 _HOST_CAP = Key(
     "cap",
     Scalar('whole number from 1, or "auto"', v.read_host_cap),
-    'The most agents at once on one machine, or `"auto"`: as many as free memory allows.',
+    'The maximum number of agents on one machine, or `"auto"`: as many as free memory allows.',
     '"auto"',
     tried=("limit", "slots", "concurrency", "max_concurrency"),
 )
@@ -115,16 +115,16 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
         Key(
             "cooldown",
             _DURATION,
-            "How long a released slot stays taken before it is lent again. "
-            'With `on_429 = "adapt"` it is learned unless it is set here. '
-            "Without `cap` it is remembered, and applies when a cap is set.",
+            "How long a released slot still counts as used. "
+            'With `on_429 = "adapt"` it is learned unless you set it here. '
+            "Without `cap` it is remembered, and applies once you set a cap.",
             '"350ms"',
             _by_kind({kind: format_duration(COOLDOWN_MS[kind]) for kind in kinds}),
         ),
         Key(
             "max_hold",
             _DURATION,
-            "The longest that a slot may be held before it is taken back; `0` is no limit.",
+            "How long a slot may be held before it is reclaimed; `0` means no limit.",
             '"2h"',
             _by_kind({kind: format_duration(MAX_HOLD_MS[kind]) if MAX_HOLD_MS[kind] else "no limit" for kind in kinds}),
             tried=("timeout", "ttl"),
@@ -132,7 +132,7 @@ def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
         Key(
             "name",
             Scalar("name", v.read_cap_name),
-            "What the reason is called when this cap holds someone back: `NAME_concurrency_cap`.",
+            "The name in the reason when this cap is reached: `NAME_concurrency_cap`.",
             '"opus"',
             "the claude family's (`opus`, `sonnet` or `haiku`), else none" if family else "",
         ),
@@ -143,9 +143,9 @@ _FOR_MODELS = (
     Key(
         "on_429",
         Scalar('"adapt", "step", "pause" or "fixed"', v.read_on_429),
-        'What a rate limit does. `"adapt"` (only in `[requests]`): it pauses the pool briefly, and the limit is found '
-        'and followed by itself, up to the cap. `"step"`: it pauses the pool and lowers its limit by 1 until a person '
-        'sets the cap again. `"pause"`: it pauses the pool only. `"fixed"`: nothing.',
+        'What a rate limit does. `"adapt"` (only in `[requests]`): it pauses the pool briefly, and Fleetgate finds and '
+        'follows the limit, up to the cap. `"step"`: it pauses the pool and lowers its limit by 1 until a person '
+        'sets the cap again. `"pause"`: it only pauses the pool. `"fixed"`: nothing.',
         '"step"',
         _by_kind({kind: f'`"{rule}"`' for kind, rule in ON_429.items()}),
     ),
@@ -159,7 +159,7 @@ _FOR_MODELS = (
     Key(
         "usage_gate",
         Scalar("true or false", v.read_flag),
-        "Ask the provider for its own count before someone in the queue is let in.",
+        "Ask the provider for its own count before a waiting request starts.",
         "true",
         "false",
     ),
@@ -229,7 +229,7 @@ PROVIDER = Table(
         Key(
             "usage_path",
             Scalar("path of a URL", v.read_usage_path),
-            "Where the provider tells its usage: asked as `GET base_url + usage_path`. Goes with `usage_field`.",
+            "Where the provider reports its usage: `GET base_url + usage_path`. Goes with `usage_field`.",
             '"/usage"',
         ),
         Key(
@@ -282,14 +282,14 @@ SCHEMA = Table(
         Key(
             "agents",
             Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, {"host": HOST_CAP, "project": PLAIN_CAP}),
-            "Caps on agent processes at once, by selector.",
+            "Caps on agent processes, by selector.",
             '{ host = 3, "anthropic/claude-opus-*" = 4 }',
             f"{_built_in('agents')}, each only where no selector of yours matches",
         ),
         Key(
             "requests",
             Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, {"host": PLAIN_CAP, "project": PLAIN_CAP}),
-            "Caps on model calls in flight at once, by selector.",
+            "Caps on model calls in flight, by selector.",
             '{ umans = { cap = 4, cooldown = "350ms" } }',
             "nothing is capped",
         ),
@@ -362,16 +362,16 @@ SCHEMA = Table(
                     Key(
                         "patience",
                         _DURATION,
-                        "How long an agent that met a rate limit may call again by itself, without progress, before it "
-                        'is ended. "0": it is ended when it says that it was refused.',
+                        "How long an agent that hit a rate limit may retry without progress before it is stopped. "
+                        "`0`: it is stopped at its first refusal.",
                         '"5m"',
                         format_duration(Settings().patience_ms),
                     ),
                     Key(
                         "on_cutoff",
                         Scalar('"keep" or "end"', v.read_on_cutoff),
-                        "What becomes of an agent whose host cannot reach a PostgreSQL store for 30 s: it goes on, "
-                        "though its slot may be lent to another after 45 s; or it is ended before.",
+                        "What happens to an agent whose host cannot reach a PostgreSQL store for 30 s. `keep`: it "
+                        "continues, although its slot may be granted to another after 45 s. `end`: it is stopped first.",
                         '"end"',
                         '"keep"',
                     ),
@@ -388,7 +388,7 @@ SCHEMA = Table(
                     Key(
                         "concurrency_token",
                         Scalar("true or false", v.read_flag),
-                        "Whether changes under `/concurrency/` need the token too, also on loopback.",
+                        "Whether changes under `/concurrency/` need the token, even on loopback.",
                         "true",
                         "false",
                     ),
@@ -410,8 +410,8 @@ SCHEMA = Table(
                     Key(
                         "submit",
                         Scalar("true or false", v.read_flag),
-                        "Whether jobs can be submitted over HTTP, with the token. Whoever can runs any command as the "
-                        "service's user.",
+                        "Whether jobs can be submitted over HTTP, with the token. A client that can submit a job "
+                        "can run any command as the service's user.",
                         "false",
                         "only on loopback",
                     ),
@@ -437,20 +437,20 @@ SCHEMA = Table(
                     Key(
                         "keep",
                         Scalar("duration", v.read_some_duration_ms),
-                        "How long a job that has ended is kept, with what it printed.",
+                        "How long a finished job and its output are kept.",
                         '"7d"',
                         format_duration(JobSettings().keep_ms),
                     ),
                     Key(
                         "output",
                         _SOME_SIZE,
-                        "The most that is kept of what one job prints; the oldest is dropped.",
+                        "How much output of one job is kept; the oldest part is dropped.",
                         '"64MiB"',
                         format_size(JobSettings().output_bytes),
                     ),
                 ),
             ),
-            "What is kept of jobs.",
+            "How long jobs and their output are kept.",
             '{ keep = "7d" }',
         ),
         Key(
@@ -458,7 +458,7 @@ SCHEMA = Table(
             Array(
                 "array of tables",
                 Table(
-                    "somebody to be told",
+                    "a notification target",
                     (
                         Key(
                             "name",
@@ -483,29 +483,29 @@ SCHEMA = Table(
                         Key(
                             "command",
                             Array("array of text", Scalar("text", v.read_argument)),
-                            "A command that is run for each message instead, with the message as JSON on its stdin.",
+                            "A command to run for each message instead, with the message as JSON on its stdin.",
                             '["notify-send", "Fleetgate"]',
                         ),
                         Key(
                             "events",
                             Array("array of events", Scalar("event", v.read_told)),
-                            f"What to tell: any of {', '.join(f'`{name}`' for name in TOLD)}.",
+                            f"Which events to send: any of {', '.join(f'`{name}`' for name in TOLD)}.",
                             '["failed", "login"]',
                             ", ".join(f"`{name}`" for name in TOLD_BY_DEFAULT),
                         ),
                         Key(
                             "per_hour",
                             Scalar("whole number from 1", v.read_cap),
-                            "The most messages in an hour; what is over is summed up in one.",
+                            "The maximum number of messages per hour; further ones are summed up in one.",
                             "20",
                             str(Notify().per_hour),
                         ),
                     ),
                 ),
             ),
-            "Whom to tell of what happens. Sent by `fleetgate worker` and `fleetgate notify run`.",
+            "Notification targets. `fleetgate worker` and `fleetgate notify run` send the messages.",
             '[{ url_env = "TEAM_CHAT_URL" }]',
-            "nobody",
+            "none",
         ),
         Key(
             "history",
@@ -522,13 +522,13 @@ SCHEMA = Table(
                     Key(
                         "size",
                         _SOME_SIZE,
-                        "How much they may take, about: beyond it the oldest are dropped, however young.",
+                        "About how much space they may take; beyond it the oldest are dropped, however young.",
                         '"256MiB"',
                         format_size(Settings().keep_bytes),
                     ),
                 ),
             ),
-            "What is kept of the past.",
+            "How long events are kept.",
             '{ keep = "30d" }',
         ),
     ),

@@ -11,7 +11,7 @@ from fleetgate.core.entities import Rule
 
 
 class HostAuto(Struct, frozen=True):
-    """How `host = "auto"` follows free memory (SPEC C7)."""
+    """How `host = "auto"` follows free memory (rule C7)."""
 
     reserve_bytes: int = 6 * 1024**3
     per_agent_bytes: int = 512 * 1024**2
@@ -27,13 +27,13 @@ class Provider(Struct, frozen=True):
     api: str = "openai"
     usage_path: str = ""
     usage_field: str = ""
-    hold_ms: int = 600_000  # how long the proxy lets a request wait (SPEC X2)
+    hold_ms: int = 600_000  # how long the proxy lets a request wait (rule X2)
     stall_ms: int = 900_000  # how long the proxy waits for the provider's next byte
     comment_after_ms: int = 0  # after how long in the queue a stream begins with comments; 0: never
 
 
 class Serve(Struct, frozen=True):
-    """How `fleetgate serve` answers (SPEC H5)."""
+    """How `fleetgate serve` answers (rule H5)."""
 
     concurrency_token: bool = False
     hosts: tuple[str, ...] = ()  # names that it is called by, besides its addresses
@@ -49,13 +49,13 @@ class JobSettings(Struct, frozen=True):
     output_bytes: int = 64 * 1024**2  # of one job, in all its files
 
 
-# What people can be told of (SPEC T1), and what that means. The first ones are told unless a target says otherwise.
+# The events of notifications (rule T1). The first ones are sent unless a target says otherwise.
 TOLD_BY_DEFAULT = ("held", "expired", "failed", "rate_limited", "auto_reduced", "recovered", "login")
 TOLD = (*TOLD_BY_DEFAULT, "queued", "started", "succeeded")
 
 
 class Notify(Struct, frozen=True):
-    """Somebody to be told: by URL or by a command."""
+    """A notification target: a URL or a command."""
 
     name: str = ""
     url: str = ""  # never shown: it may hold a secret
@@ -69,7 +69,7 @@ class Settings(Struct, frozen=True):
     """Everything that a config file can say."""
 
     models: tuple[str, ...] = ()  # candidates where a command names none, as str(Model)
-    seniority_ms: int | None = None  # None: a `since` counts in full (SPEC A4)
+    seniority_ms: int | None = None  # None: a `since` counts in full (rule A4)
     rules: tuple[Rule, ...] = ()
     host_auto: HostAuto = HostAuto()
     providers: dict[str, Provider] = field(default_factory=dict)  # by name; or `name@account`, but for the default one

@@ -1,4 +1,4 @@
-"""The sentence about an unknown key: the nearest known one, where else it belongs, and what is valid here (SPEC C6).
+"""The sentence about an unknown key: the nearest known one, where else it belongs, and what is valid here (rule C6).
 Needed only when something is wrong, so it may import what it likes."""
 
 from __future__ import annotations
