@@ -371,7 +371,7 @@ SCHEMA = Table(
                         "on_cutoff",
                         Scalar('"keep" or "end"', v.read_on_cutoff),
                         "What happens to an agent whose host cannot reach a PostgreSQL store for 30 s. `keep`: it "
-                        "continues, although its slot may be granted to another after 45 s. `end`: it is stopped first.",
+                        "continues, although its slot may go to another after 45 s. `end`: it is stopped first.",
                         '"end"',
                         '"keep"',
                     ),
