@@ -16,7 +16,7 @@ from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.library.lease_handles import Deferred
 from fleetgate.gate.serving import client_renewals as module
-from fleetgate.gate.serving.client_renewals import ClientRenewals, Gone, InLine, Stop
+from fleetgate.gate.serving.client_renewals import ClientRenewals, Gone, StillQueued, Stop
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from tests.postgres_server import Server
@@ -90,7 +90,7 @@ async def test_h2_who_renews_keeps_its_lease_and_the_log_does_not_grow(tmp_path:
 async def test_h2_who_hangs_up_in_the_queue_is_taken_out_after_the_grace_time_and_not_before(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
-        assert isinstance(await clients.ask(asking(gate, "b"), 30, at_once, new=True), InLine)
+        assert isinstance(await clients.ask(asking(gate, "b"), 30, at_once, new=True), StillQueued)
         assert "b" in (await gate.read()).tickets
         event = await ended(gate, ev.Cancelled)
         assert isinstance(event, ev.Cancelled)
@@ -102,7 +102,7 @@ async def test_h2_who_hangs_up_in_the_queue_is_taken_out_after_the_grace_time_an
 async def test_h2_a_slot_that_comes_between_two_polls_is_there_at_the_next(tmp_path: Path):
     async with opened(tmp_path) as (gate, clients):
         await clients.ask(asking(gate, "a"), 0, never, new=True)
-        assert isinstance(await clients.ask(asking(gate, "b"), 0.01, never, new=True), InLine)
+        assert isinstance(await clients.ask(asking(gate, "b"), 0.01, never, new=True), StillQueued)
         await gate.decide(cmd.Release("a"))
         got = await clients.ask(asking(gate, "b"), 5, never, new=False)
         assert isinstance(got, Lease)
@@ -144,14 +144,14 @@ async def test_h2_closing_leaves_leases_and_tickets_to_the_next(tmp_path: Path):
         waiting = asyncio.ensure_future(clients.ask(asking(gate, "b"), 60, never, new=True))
         while "b" not in (await gate.read()).tickets:
             await asyncio.sleep(0.01)
-        clients.hurry()
-        assert isinstance(await waiting, InLine)
+        clients.answer_polls()
+        assert isinstance(await waiting, StillQueued)
     async with opened(tmp_path) as (gate, clients):
         state = await gate.read()
         assert (list(state.leases), list(state.tickets)) == (["a"], ["b"])
         assert (await clients.renew("a")).id == "a"
         got = await clients.ask(asking(gate, "b"), 0.01, never, new=False)
-        assert isinstance(got, InLine)
+        assert isinstance(got, StillQueued)
 
 
 async def test_h2_a_client_goes_from_one_service_to_another_that_runs_beside_it(tmp_path: Path):

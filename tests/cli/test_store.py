@@ -12,7 +12,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.core.errors import FleetgateError
-from fleetgate.gate.replica.replica import JOB_ENDS, TOLD
+from fleetgate.gate.replica.side_rows import JOB_ENDS, TICKET_NEWS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
 from fleetgate.log.postgres import copy_store, migrations
@@ -188,7 +188,7 @@ def contents(log: object) -> tuple[list[object], dict[str, list[tuple[str, bytes
     assert hasattr(log, "read")
     return (
         log.read(START),
-        {table: log.side_items(table) for table in (TOLD, JOB_ENDS, "mine")},  # type: ignore[attr-defined]
+        {table: log.side_items(table) for table in (TICKET_NEWS, JOB_ENDS, "mine")},  # type: ignore[attr-defined]
         log.snapshot(),  # type: ignore[attr-defined]
     )
 

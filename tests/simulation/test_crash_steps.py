@@ -17,7 +17,8 @@ from fleetgate.core.invariants import check_invariants
 from fleetgate.core.state.state import State
 from fleetgate.gate.replica import replica
 from fleetgate.gate.replica.lost_log_recovery import LOCAL_MS
-from fleetgate.gate.replica.replica import TOLD, Replica
+from fleetgate.gate.replica.replica import Replica
+from fleetgate.gate.replica.side_rows import TICKET_NEWS
 from fleetgate.log.protocol import START, Commit, LogReplaced, Position, Stored, StoreError
 from tests.postgres_server import Server
 from tests.simulation.books import Books
@@ -178,7 +179,7 @@ def _one_ending(store: Store, cast: Cast, index: int, fault: str, *, committed: 
     assert after[: len(before)] == before
     new = [type(event).__name__ for commit in after[len(before) :] for event in commit.events]
     assert new == (["Released", "Granted", "Queued"] if committed else [])
-    told = waiter.log.side_value(TOLD, "next")
+    told = waiter.log.side_value(TICKET_NEWS, "next")
     assert told == (b"granted" if committed else None), "what is beside the log did not change with it"
     # Whoever is left goes on: with the same commands if they may be lost, which neither doubles nor loses any.
     if fault == KILL:
@@ -365,7 +366,7 @@ def test_L2_rows_for_waiters_are_swept_but_never_one_that_was_written_meanwhile(
     cast.all.append(sweeper)
     sweeper.replica.catch_up()
     assert sweeper.replica.maintain()
-    assert dict(holder.log.side_items(TOLD)) == {"last": b"granted"}
+    assert dict(holder.log.side_items(TICKET_NEWS)) == {"last": b"granted"}
 
 
 # The log is another one.

@@ -21,7 +21,8 @@ from fleetgate.core.invariants import check_invariants
 from fleetgate.core.state.snapshot_format import Snapshot
 from fleetgate.core.state.state import State
 from fleetgate.gate.replica import replica
-from fleetgate.gate.replica.replica import TOLD, Decided, Replica
+from fleetgate.gate.replica.replica import Decided, Replica
+from fleetgate.gate.replica.side_rows import TICKET_NEWS
 from fleetgate.log.protocol import START, Commit, Log, Position, StoreError
 from tests.simulation.books import Books
 from tests.simulation.faults import KINDS, FaultyLog, Killed
@@ -217,7 +218,7 @@ class World:
         assert fresh.tickets.keys() == self.books.tickets.keys()
         assert fresh.leases.keys() == self.books.leases.keys()
         for ident, lease in fresh.leases.items():
-            told = self.observer.side_value(TOLD, ident)
+            told = self.observer.side_value(TICKET_NEWS, ident)
             assert (told == b"granted") == (not lease.claimed), f"{ident}: the row for its backstop poll says {told!r}"
         newcomer = Replica(self.store.open(), "h|boot|1|0|0")
         compare("a newcomer, from snapshot and tail", picture(newcomer.catch_up(), now), expected)
@@ -251,7 +252,7 @@ class World:
         self.decide(last, [cmd.Bypass(last.name) for _ in range(SNAPSHOT_EVERY + 1)])
         assert last.replica.maintain(keep_ms=0)
         self.read_on()
-        assert self.observer.side_items(TOLD) == [], "rows for waiters that nobody will read"
+        assert self.observer.side_items(TICKET_NEWS) == [], "rows for waiters that nobody will read"
         self.check()
 
     # What processes do.

@@ -75,7 +75,7 @@ class Service:
 
     async def start(self) -> None:
         """Begin; the gate is open."""
-        for hearer in (self.clients.hear, self.counters.hear, self.series.hear):
+        for hearer in (self.clients.apply, self.counters.hear, self.series.hear):
             self.feed.hear(hearer)
         self.gate.count_batches(self.counters.batch)
         self.series.load()
@@ -104,7 +104,7 @@ class Service:
     def say_goodbye(self) -> None:
         """End streams and long polls now; new ones are refused."""
         self.feed.say_goodbye()
-        self.clients.hurry()
+        self.clients.answer_polls()
 
     async def look(self) -> tuple[State, LogTimes]:
         """The state to be shown, and the times to show it in. Good until the next `await`."""

@@ -8,7 +8,8 @@ import msgspec
 
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import NotFound, NotNow
-from fleetgate.gate.replica.replica import JOB_ENDS, Decided
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_record, job_store, output_files, sealed_files, state_machine, unattended_ends

@@ -15,7 +15,7 @@ from fleetgate.core.model_names import shown
 from fleetgate.core.queue.positions import QueueView, TicketView
 from fleetgate.core.state.state import State
 from fleetgate.core.views.pool_and_lease_views import ticket_view
-from fleetgate.gate.replica.replica import JOB_ENDS
+from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import state_machine
 from fleetgate.jobs.job_record import JOBS, WISHES, Job, JobRequest, read

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
-from fleetgate.gate.replica.replica import JOB_ENDS, Decided
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_record, job_store, retry_policy, state_machine
 from fleetgate.jobs.job_record import WISHES, Job

@@ -14,7 +14,7 @@ from fleetgate.core.queue.positions import QueueView, TicketView, row_of
 from fleetgate.core.state.state import State
 from fleetgate.gate.library.lease_handles import Deferred
 from fleetgate.gate.request_ids import ALPHABET, LENGTH
-from fleetgate.gate.serving.client_renewals import InLine, Watch
+from fleetgate.gate.serving.client_renewals import StillQueued, WatchConnection
 from fleetgate.present.json.state import reason_json, seconds
 from fleetgate.present.lease_owner import why_not_to_release
 from fleetgate.present.log_time import LogTimes, offset_ms
@@ -25,7 +25,7 @@ WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "s
 
 
 async def ask(
-    service: Service, body: AcquireBody, client: str, hung_up: Watch
+    service: Service, body: AcquireBody, client: str, hung_up: WatchConnection
 ) -> tuple[int, LeaseAnswer | DeferredAnswer]:
     """rule H2: a lease, a place in the queue, or a refusal; with the status that goes with it."""
     if body.wait_s > 0:
@@ -43,7 +43,7 @@ async def ask(
     return told
 
 
-async def _in_the_queue(service: Service, answer: InLine, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
+async def _in_the_queue(service: Service, answer: StillQueued, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:
     state, moments = await service.look()
     ticket = state.tickets.get(answer.id)
     places: dict[str, TicketView] = {}

@@ -14,7 +14,8 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Reason
 from fleetgate.gate.library.lease_handles import Deferred, NotAdmitted
 from fleetgate.gate.replica.group_commit import Batch, GroupCommit
-from fleetgate.gate.replica.replica import TOLD, Decided, Replica
+from fleetgate.gate.replica.replica import Decided, Replica
+from fleetgate.gate.replica.side_rows import TICKET_NEWS
 
 
 class Waiting(NamedTuple):
@@ -145,7 +146,7 @@ class PendingRequests:
                 if ticket.away:
                     self._commits.put(cmd.Ask(ident))
             elif ident not in unsent:
-                end = self._replica.log.side_value(TOLD, ident)
+                end = self._replica.log.side_value(TICKET_NEWS, ident)
                 if end is None:
                     self._commits.put(waiting.command)  # the log lost it: ask again, under the same id
                 else:

@@ -27,7 +27,8 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import protocol
 from fleetgate.gate.providers.credentials import marked_accounts
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
-from fleetgate.gate.replica.replica import TOLD, Decided
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.replica.side_rows import TICKET_NEWS
 from fleetgate.gate.slots.direct_gate import backed_off_until, has_open_calls, has_other_candidate, is_probe
 from fleetgate.gate.slots.slot_gate import unapplied_caps, why_left
 from fleetgate.gate.wakeup import mailbox
@@ -167,7 +168,7 @@ class Node:
             queue = state.queue(ticket.spec)
             answer.hopeless = bool(state.backoffs) and self._core.replica.engine.needs_a_person(queue, self._core.now())
         else:
-            told = await self._core.read_log(lambda log: log.side_value(TOLD, ident))
+            told = await self._core.read_log(lambda log: log.side_value(TICKET_NEWS, ident))
             answer.left = why_left(told)
 
     def _view(self, state: State, ident: str) -> TicketView | None:

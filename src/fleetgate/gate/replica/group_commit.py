@@ -82,7 +82,7 @@ class GroupCommit:
         return reader
 
     def schedule(self) -> None:
-        """Start the next transaction soon. One that is under way starts the next by itself when it ends."""
+        """Start the next transaction soon. One that is under way starts the next when it ends."""
         if not self.scheduled and not self.busy:
             self.scheduled = True
             self.loop.call_soon(self.flush)

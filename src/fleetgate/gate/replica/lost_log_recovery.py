@@ -1,10 +1,10 @@
-"""After a log that lost its last commits: who runs is counted first, and only then does anybody new enter.
+"""Recovery after a log lost its last commits: running agents are counted again before a new one is admitted.
 
-A restored backup and a failover to a lagging replica have forgotten leases whose agents run on. That is noticed by
-whoever knew the log before (the id of its last commit is another), and by whoever opens it and finds that it was
-replaced (`Log.replaced`). The first of them writes `recovering` to the log, which holds everybody back for a few
-seconds; all who knew the log before adopt the leases of processes that they see alive, in the same transaction.
-See docs/decisions/0014.
+A restored backup, or a failover to a lagging replica, has forgotten leases whose agents are still running. A process
+that knew the log before notices it by the id of the last commit; a process that opens it, by the mark of a replaced
+store (`Log.seems_replaced`). The first of them writes `recovering` to the log, which stops admission for a few seconds.
+All that knew the log before adopt the leases of processes that they see alive, in the same transaction. See
+docs/decisions/0014.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import Log
 
-LOCAL_MS = int(BEAT_S * 400)  # 4 s: a run looks every second and a half whether its lease is still there
+LOCAL_MS = int(BEAT_S * 400)  # 4 s: a run checks every 1.5 s that its lease is still there
 REMOTE_MS = int(BEAT_S * 1000)  # 10 s: other hosts must first reach the store again
 _MOST_FORGOTTEN = 10_000
 
 
 class Recovery:
-    """What one replica knows that the log may not know any more."""
+    """What one replica knows and the log may have lost."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class Recovery:
 
     @property
     def wanted(self) -> bool:
-        """Whether something is to be told to the log: a transaction, of nothing else, does it."""
+        """Whether something is to be written to the log: any transaction does it, even one without commands."""
         return bool(self._why)
 
     def log_replaced(self, known: State) -> None:
@@ -48,16 +48,16 @@ class Recovery:
     def loaded(self) -> None:
         """The log was opened and read."""
         if self._log.seems_replaced():
-            self._why = self._why or "the store was replaced, or has lost commits, while nobody here looked"
+            self._why = self._why or "the store was replaced, or has lost commits, while no process here had it open"
 
     def first(self, engine: Engine, now: int) -> list[ev.Event]:
-        """What comes before anybody could be let in."""
+        """What comes before any request could be admitted."""
         if not self._why or (self._known_at is not None and engine.state.recovers_until > self._known_at):
-            return []  # nothing happened, or somebody has seen to it since
+            return []  # nothing happened, or another process has done it since
         return engine.handle(cmd.Recover(REMOTE_MS if self._log.is_shared else LOCAL_MS, self._why), now)
 
     def claims(self, engine: Engine, now: int) -> list[ev.Event]:
-        """The leases of those who run here, for the log that has forgotten them."""
+        """Adopt the leases of processes that run here, for a log that has forgotten them."""
         events: list[ev.Event] = []
         events += self._returns(engine, now)
         missing = [lease for ident, lease in self._held.items() if ident not in engine.state.leases]
@@ -77,18 +77,18 @@ class Recovery:
         return events
 
     def _ended_since(self, state: State) -> set[str]:
-        """Leases that somebody counted again before us, and that have ended by now though their processes live on."""
+        """Leases that another process adopted before us, and that have ended since although their processes live on."""
         if self._known_at is None or state.recovers_until <= self._known_at:
             return set()
-        told = (event for _, _, event in self._log.history(state.recovers_since))
-        return {event.id for event in told if isinstance(event, (ev.Released, ev.Reclaimed))}
+        events = (event for _, _, event in self._log.history(state.recovers_since))
+        return {event.id for event in events if isinstance(event, (ev.Released, ev.Reclaimed))}
 
     def forgotten(self, ident: str) -> Lease | None:
-        """A client's lease that another service spoke for, when the log has lost it; asked once, for a renewal."""
+        """A client's lease of another service that the log has lost. Returned once, for a renewal."""
         return self._forgotten.pop(ident, None)
 
     def _returns(self, engine: Engine, now: int) -> list[ev.Event]:
-        """What this process has given back, for the log that has forgotten that: nobody else can tell."""
+        """Release again what this process had released, for a log that has forgotten that: no other process knows."""
         if self._known_at is None:
             return []
         events: list[ev.Event] = []
@@ -104,10 +104,10 @@ class Recovery:
 
 
 def is_known_here(lease: Lease, me: str) -> bool:
-    """Whether it is for us to say that a lease which the log has forgotten is still held.
+    """Whether this process knows that a lease which the log has forgotten is still held.
 
-    A client's is, for the service that speaks for it: which goes on to judge it by its renewals. A job's is for the
-    hand that runs it, also when its agent has ended in this moment: the hand gives it back.
+    The service of a client knows, and goes on to judge the client by its renewals. The worker process of a job knows,
+    even when the job's agent has just ended: it releases the lease itself.
     """
     ticket = lease.ticket
     if lease.claimed and ticket.holder == me and (ticket.renew_ms or ticket.job):
@@ -116,9 +116,9 @@ def is_known_here(lease: Lease, me: str) -> bool:
 
 
 def is_ours(lease: Lease) -> bool:
-    """Whether a lease is of a process that is certainly alive here, and that nobody else would start again.
+    """Whether the process of a lease is certainly alive here, and no other process would start it again.
 
-    A job that was called lost is queued again, and clients are never called lost.
+    A job that was declared lost is queued again, and clients are never declared lost.
     """
     ticket = lease.ticket
     if not lease.claimed or ticket.job or ticket.renew_ms:
@@ -127,5 +127,5 @@ def is_ours(lease: Lease) -> bool:
 
 
 def adoption(lease: Lease, now: int, why: str) -> cmd.Adopt:
-    """The command that brings a lease back into the books."""
+    """The command that records a lease again."""
     return cmd.Adopt(lease.ticket, lease.model, lease.child, max(now - lease.granted_at, 0), why)

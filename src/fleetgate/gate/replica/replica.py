@@ -1,10 +1,10 @@
-"""A decision is one transaction (DESIGN.md, "One ordered log").
+"""`Replica`: an engine that follows a log, and decides on commands in transactions of that log.
 
-Read the events not yet seen; take the write lock; read the last few; check that the log is still the one this
-process knows; take one `now`; run the commands; append their events; commit; only then tell anybody. Synchronous:
-`fleetgate run` calls it directly, services wrap it (gate/library/gate.py).
+One decision is one transaction: read the events not yet seen; take the write lock; read the last few; check that the
+log is still the one that this process knows; take one `now`; run the commands; append their events; commit. Only then
+is any process woken. All of it is synchronous: `fleetgate run` calls it directly, `GateCore` wraps it for services.
 
-A commit that failed told nobody anything: the engine is dropped and loaded anew.
+After a commit that failed no process was woken: the engine is dropped and loaded again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fleetgate.core.state.snapshot_format import FORMAT, Snapshot
 from fleetgate.core.state.state import State
 from fleetgate.gate.liveness.host_beats import still_lost
 from fleetgate.gate.replica.lost_log_recovery import Recovery
+from fleetgate.gate.replica.side_rows import TICKET_NEWS, rows_for
 from fleetgate.gate.wakeup.other_hosts import Wake, elsewhere, written
 from fleetgate.log.protocol import (
     KEEP_BYTES,
@@ -38,31 +39,27 @@ from fleetgate.log.protocol import (
     shared,
 )
 
-TOLD = "told"  # beside the log: what waiters look up in their backstop poll, one row a ticket
-JOB_ENDS = (
-    "job_ends"  # beside the log: jobs whose ticket or lease ended by somebody else's hand, until jobs/ sees to it
-)
 KEEP_MS = 30 * 86_400_000
-SOON_MS = 2_000  # the head of the queue is told of a deadline so near; of others it learns by its poll
-_STALE_S = 0.05  # a replica not fed for so long catches up before it takes the lock
-_FAR_STALE_S = 2.0  # the same where that is a round trip, and the lock brings a short tail along anyhow
-_SNAPSHOT_EVERY = 2_000  # events, or half of what there is to write down, whichever is more
+SOON_MS = 2_000  # a deadline this near is announced to the head of the queue; it learns of others by its poll
+_STALE_S = 0.05  # a replica that has not read for this long catches up before it takes the lock
+_FAR_STALE_S = 2.0  # the same on a shared log: reading is a round trip, and the lock brings a short tail along
+_SNAPSHOT_EVERY = 2_000  # events, or half the number of tickets and leases, whichever is more
 _UPKEEP_S = 0.1  # for upkeep that others may wait for
-_TRIES = 5  # a log that is another one each time that it is read is not waited for any longer
+_TRIES = 5  # a log that was replaced this many times in a row is an error
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Snapshot).decode
 
 
 class Decided(NamedTuple):
-    """What became of one command: its events, or the caller's mistake."""
+    """The result of one command: its events, or the caller's mistake."""
 
     events: list[ev.Event]
     error: FleetgateError | None = None
 
 
-# What is written beside the log with a decision; or how to tell that from what the commands came to, under the lock.
-# What the latter raises undoes the whole transaction.
+# Side rows that are written with a decision; or a function that makes them of the results, under the lock. If the
+# function raises, the whole transaction is undone.
 Side = Sequence[SideWrite] | Callable[[list[Decided]], Sequence[SideWrite]]
 
 
@@ -73,12 +70,12 @@ class Replica:
         self.log = log
         self.shared = shared(log)
         self.me = me
-        self.address = ""  # where this decider is woken; tickets with another address are somebody else's
+        self.address = ""  # where this process is woken; tickets with another address belong to other processes
         self.position = START
         self.due: int | None = None  # as the last commit has it
         self.reloads = 0
         self.made: list[ev.Event] = []  # by the last decision
-        self.seen: list[ev.Event] = []  # taken in from others, for an owner that `listens`, which clears it
+        self.seen: list[ev.Event] = []  # read from the log, for an owner that `listens`, which clears it
         self.listens = False
         self.recovery = Recovery(log)
         self.hands_over = False  # decisions are for a thread: `try_decide` never tries
@@ -96,12 +93,12 @@ class Replica:
 
     @property
     def loaded(self) -> Engine | None:
-        """The engine, if the last decision went well: asking for it never fails."""
+        """The engine, if the last decision succeeded. Never raises."""
         return self._engine
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the state can be looked at without the store."""
+        """Whether the state can be read without the store."""
         return self._engine is not None
 
     @property
@@ -109,7 +106,7 @@ class Replica:
         return self.engine.state
 
     def catch_up(self) -> State:
-        """Take in what others committed. Without the lock."""
+        """Read what others committed, without the lock."""
         engine = self.engine
         try:
             self._follow(engine)
@@ -119,25 +116,25 @@ class Replica:
         return engine.state
 
     def _replaced(self) -> None:
-        """It is another log than the one we knew: load it anew, and keep in mind who held what."""
+        """The log is not the one that we knew: load it again, and remember what was held."""
         if self._engine is not None:
             self.recovery.log_replaced(self._engine.state)
         self._engine = None
 
     def decide(self, commands: Sequence[cmd.Command], *, durable: bool = False, side: Side = ()) -> list[Decided]:
-        """Run commands in one transaction, waiting for the lock. `side` is written with it, whatever they come to."""
+        """Run commands in one transaction, waiting for the lock. `side` is written with it."""
         stale_s = _FAR_STALE_S if self.shared is not None else _STALE_S
         if self._engine is None or monotonic() - self._fed_at > stale_s:
             self.catch_up()
         self.log.lock()
         if self.shared is not None and self.shared.is_behind:
-            self.log.unlock()  # others need not wait while we read
+            self.log.unlock()  # so that others need not wait while we read
             self.catch_up()
             self.log.lock()
         return self._locked(commands, durable, side)
 
     def try_decide(self, commands: Sequence[cmd.Command], *, durable: bool = False) -> list[Decided] | None:
-        """The same if nobody has the lock, else None at once."""
+        """The same if the lock is free; otherwise None, at once."""
         if self.hands_over or not self.log.try_lock():
             return None
         return self._locked(commands, durable)
@@ -148,27 +145,27 @@ class Replica:
                 try:
                     decided, wakes = self._transact(commands, durable, side)
                     break
-                except TransactionLost:  # nothing happened, and the log is the one that we know: once more
+                except TransactionLost:  # nothing happened, and the log is the one that we know: try again
                     if not left:
                         raise
                 except LogReplaced:  # another log than the one we knew: nothing happened
                     continue
             else:
-                raise _restless()
+                raise _keeps_changing()
         finally:
             self.log.unlock()
         self._wake(wakes)
         return decided
 
     def _wake(self, wakes: list[Wake]) -> None:
-        """Those who are here, by a datagram."""
+        """Wake processes of this host, by a datagram."""
         while wakes and self._send is not None:
             self._send(wakes.pop(0))
 
     def _with_commit(self, wakes: list[Wake]) -> list[Wake]:
-        """Those who are on other machines are told through the log, with the next commit; the others are left.
+        """Have the next commit wake processes on other hosts; those of this host are returned.
 
-        They, too, are woken while it is on its way, if the log can: until it is made they wait for its lock.
+        A shared log may wake those of this host, too, while the commit is on its way.
         """
         if not wakes or self.shared is None:
             return wakes
@@ -217,7 +214,7 @@ class Replica:
                 return decided, []
             soon = due is not None and due != self.due and due - now < SOON_MS
             wakes = self._with_commit(self._wakes(engine, events, soon, now))
-            self.position = log.append(self.position, now, events, due, [*self._told(events), *writes])
+            self.position = log.append(self.position, now, events, due, [*rows_for(events, self.address), *writes])
             self.made = events
         except BaseException:
             self._engine = None  # what it decided is in no log
@@ -248,11 +245,11 @@ class Replica:
             self.position = commits[-1].position
             self.due = commits[-1].due
         except BaseException:
-            self._engine = None  # interrupted half-way: it would take in the first half twice
+            self._engine = None  # interrupted half-way: it would apply the first half twice
             raise
 
     def _load(self) -> None:
-        """Start from the newest snapshot, or from the beginning; anew when others prune in the meantime."""
+        """Start from the newest snapshot, or from the beginning; again if others prune the log meanwhile."""
         self.reloads += 1
         for _ in range(_TRIES):
             try:
@@ -261,7 +258,7 @@ class Replica:
                 return
             except LogReplaced:
                 continue
-        raise _restless()
+        raise _keeps_changing()
 
     def _loaded(self) -> Engine:
         self.seen.clear()
@@ -285,28 +282,6 @@ class Replica:
 
     # After the commit.
 
-    def _told(self, events: list[ev.Event]) -> list[SideWrite]:
-        """Rows for those who wait elsewhere."""
-        side = []
-        for event in events:
-            kind = type(event)
-            if kind is ev.Granted:
-                if not event.claimed:  # type: ignore[union-attr]
-                    side.append(SideWrite(TOLD, event.id, b"granted"))  # type: ignore[union-attr]
-            elif kind is ev.Claimed or kind is ev.Returned:
-                side.append(SideWrite(TOLD, event.id, None))  # type: ignore[union-attr]
-            elif getattr(event, "job", False):
-                if kind is not ev.Released:
-                    side.append(SideWrite(JOB_ENDS, event.id, _encode(event)))  # type: ignore[union-attr]
-            elif kind is ev.Reclaimed:
-                if event.cause == "lost":  # type: ignore[union-attr]
-                    side.append(SideWrite(TOLD, event.id, b"lost"))  # type: ignore[union-attr]
-            elif kind is ev.Expired:
-                side.append(SideWrite(TOLD, event.id, b"expired"))  # type: ignore[union-attr]
-            elif kind is ev.Cancelled and event.wake != self.address:  # type: ignore[union-attr]
-                side.append(SideWrite(TOLD, event.id, b"cancelled"))  # type: ignore[union-attr]
-        return side
-
     def _wakes(self, engine: Engine, events: list[ev.Event], due_soon: bool, now: int) -> list[Wake]:
         if self._send is None:
             return []
@@ -328,7 +303,7 @@ class Replica:
         return wakes
 
     def announce_due(self) -> None:
-        """A deadline that was far when it was set may be near by now: tell whoever is to act on it."""
+        """Wake the process that acts on the next deadline, if that is near by now."""
         if self._send is None or self.due is None or self.due - self.log.now() >= SOON_MS:
             return
         first = self.engine.first_to_act()
@@ -342,7 +317,7 @@ class Replica:
     # Upkeep, outside the lock and off the decision path.
 
     def maintain(self, keep_ms: int = KEEP_MS, most_bytes: int = KEEP_BYTES) -> bool:
-        """Write a snapshot when enough has happened (whether it has), checkpoint and prune."""
+        """Write a snapshot when enough has happened; checkpoint and prune. Whether a snapshot was written."""
         due = self.due_snapshot()
         if due is not None:
             self.log.save_snapshot(due.data, due.position)
@@ -350,46 +325,50 @@ class Replica:
         return due is not None
 
     def due_snapshot(self) -> Stored | None:
-        """The state as it is to be written down, when enough has happened; if that fails, when as much has again."""
+        """The state as a snapshot, when enough has happened since the last one."""
         state = self.state
         size = len(state.tickets) + len(state.leases)
         if self._since_snapshot <= max(_SNAPSHOT_EVERY, size // 2):
             return None
         due = Stored(_encode(state.export()), self.position)
-        self._sweep_told(state)
+        self._sweep_news(state)
         self._since_snapshot = 0
         return due
 
-    def _sweep_told(self, state: State) -> None:
-        """Rows of waiters that never came to read them."""
-        stale = [key for key, _ in self.log.side_items(TOLD) if key not in state.leases and key not in state.tickets]
+    def _sweep_news(self, state: State) -> None:
+        """Delete the rows of processes that never read them."""
+        stale = [
+            key for key, _ in self.log.side_items(TICKET_NEWS) if key not in state.leases and key not in state.tickets
+        ]
         if stale:
-            self.forget_told(stale)
+            self.forget_news(stale)
 
-    def forget_told(self, idents: Sequence[str]) -> None:
-        """Delete rows that were read, or that nobody will read: of what is neither in the queue nor lent."""
+    def forget_news(self, idents: Sequence[str]) -> None:
+        """Delete rows that were read, or that no process will read: their tickets and leases are gone."""
 
-        def gone(state: State) -> list[SideWrite]:  # as it is now: rows may be newer than what the caller looked at
+        def gone(
+            state: State,
+        ) -> list[SideWrite]:  # by the newest state: rows may be newer than the one that the caller looked at
             left = [ident for ident in idents if ident not in state.leases and ident not in state.tickets]
-            return [SideWrite(TOLD, ident, None) for ident in left]
+            return [SideWrite(TICKET_NEWS, ident, None) for ident in left]
 
-        self._write_beside(gone)
+        self._write_side_rows(gone)
 
     def side_value(self, table: str, key: str) -> bytes | None:
-        """A value beside the log."""
+        """A value in a side table."""
         return self.log.side_value(table, key)
 
     def set_side_value_once(self, table: str, key: str, value: bytes) -> bytes:
-        """A value beside the log that is written once: what is there by now, or else this."""
+        """A value in a side table that is written once: the one that is there, or else this one."""
 
         def first(_: State) -> list[SideWrite]:
             return [SideWrite(table, key, value)] if self.log.side_value(table, key) is None else []
 
-        self._write_beside(first)
+        self._write_side_rows(first)
         return self.log.side_value(table, key) or b""
 
-    def _write_beside(self, choose: Callable[[State], list[SideWrite]]) -> None:
-        """A commit of nothing but rows beside the log."""
+    def _write_side_rows(self, choose: Callable[[State], list[SideWrite]]) -> None:
+        """Commit side rows alone."""
         self.log.lock()
         try:
             self.log.begin()
@@ -409,14 +388,14 @@ class Replica:
 
 
 def tend(log: Log, keep_ms: int, most_bytes: int, for_s: float) -> None:
-    """Upkeep of a log, in short steps, for a while if there is so much to do."""
+    """Upkeep of a log, in short steps, for at most `for_s`."""
     until = monotonic() + for_s
     while log.maintain(keep_ms, most_bytes) and monotonic() < until:
         continue
 
 
-def _restless() -> StoreError:
-    return StoreError("the store was replaced by another each time that it was read: is a backup being restored?")
+def _keeps_changing() -> StoreError:
+    return StoreError("the store was replaced each time that it was read: is a backup being restored?")
 
 
 def _read_snapshot(data: bytes) -> Snapshot:

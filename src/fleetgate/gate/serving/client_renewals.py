@@ -1,9 +1,9 @@
-"""ClientRenewals that a service speaks for: they ask by long-poll, renew what they hold, and may vanish (SPEC H2).
+"""The clients of a service: they wait for a slot by long-polling, renew their leases, and may vanish (rule H2).
 
-Two clocks judge a client (docs/decisions/0005). This process keeps the short one in memory: between two polls of a
-ticket the grace time, between two renewals of a lease the time that its client named. The long one is in the log,
-`renew_by`, minutes away and moved rarely; it counts when no service is there at all. A service that starts takes over
-from one that is gone, and gives everybody the short time anew.
+Two clocks judge a client (docs/decisions/0005). This process keeps the short one in memory: the grace time between two
+polls of a ticket, and the time that the client named between two renewals of a lease. The long one is in the log,
+`renew_by`: it is minutes away, moves rarely, and counts when no service is running. A service that starts takes over
+the clients of one that is gone, and restarts the short clock of each.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ GRACE_S = 15.0
 SWEEP_S = 1.0
 RENEW_S = 30.0
 _TURNS = 2
-_MOST_ENDS = 10_000  # of which we remember how they ended
+_MAX_ENDS = 10_000  # requests whose end is remembered
 
 _GONE = "its client did not come back"
 
 Stop = Callable[[], object]
-Watch = Callable[[Callable[[], None]], Stop]  # has a function called when a client's connection ends, until stopped
+WatchConnection = Callable[
+    [Callable[[], None]], Stop
+]  # calls a function when a client's connection ends, until stopped
 
 
-class InLine:
-    """The answer to a poll that ended before there was a slot: the ticket waits in the queue."""
+class StillQueued:
+    """The answer to a poll that ended before there was a slot: the ticket is still in the queue."""
 
     def __init__(self, ident: str) -> None:
         self.id = ident
@@ -44,24 +46,24 @@ class Gone(FleetgateError):
     """The ticket or lease has ended. `cause`: released, cancelled, expired, dropped, lost, forced, …"""
 
     def __init__(self, ident: str, cause: str) -> None:
-        super().__init__(f"{ident} has ended: {_ENDS.get(cause, cause)}; ask anew, under another id")
+        super().__init__(f"{ident} has ended: {_ENDS.get(cause, cause)}; send a new request, with another id")
         self.cause = cause
 
 
 class _Client:
-    """One request: in the queue while `asking` is under way, else held, or taken over and not heard of yet."""
+    """One request: in the queue while `asking` is under way; otherwise held, or taken over and not renewed yet."""
 
     __slots__ = ("asking", "deadline", "listening", "renew_s")
 
     def __init__(self, renew_s: float, deadline: float) -> None:
         self.asking: asyncio.Future[Lease | Deferred] | None = None
-        self.deadline = deadline  # loop time: given up then, unless somebody listens
+        self.deadline = deadline  # loop time: given up then, unless a poll is open
         self.listening = 0
         self.renew_s = renew_s
 
 
 class ClientRenewals:
-    """All requests that this process speaks for."""
+    """All requests of clients that this process holds."""
 
     def __init__(self, gate: ServiceGate, grace_s: float = GRACE_S) -> None:
         self.grace_s = grace_s
@@ -69,7 +71,7 @@ class ClientRenewals:
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, _Client] = {}
-        self._ends: OrderedDict[str, str] = OrderedDict()  # how requests ended, the oldest first
+        self._ends: OrderedDict[str, str] = OrderedDict()  # how requests ended, oldest first
         self._sweeper: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Future[None]] = set()  # each done when its poll is to be answered
         self._stopping = False
@@ -78,29 +80,31 @@ class ClientRenewals:
         return f"<ClientRenewals: {len(self._known)} known, {self.listening} listening>"
 
     async def start(self) -> None:
-        """Take over from services that are gone, and begin to judge."""
+        """Take over from services that are gone, and start to check deadlines."""
         await self._take_over()
-        self._sweeper = self._loop.create_task(self._sweep_on())
+        self._sweeper = self._loop.create_task(self._sweep_periodically())
 
-    def hurry(self) -> None:
-        """The service is about to end: all polls are answered now. Their tickets keep their places."""
+    def answer_polls(self) -> None:
+        """The service is about to stop: answer all polls now. Their tickets keep their places."""
         self._stopping = True
         for poll in self._polls:
             _end(poll)
 
     async def stop(self) -> None:
-        """Judge nobody any more; the gate is closed after this."""
-        self.hurry()
+        """Stop checking deadlines; the gate is closed after this."""
+        self.answer_polls()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
 
-    # What clients ask for.
+    # Requests of clients.
 
-    async def ask(self, command: cmd.Acquire, wait_s: float, hung_up: Watch, *, new: bool) -> Lease | Deferred | InLine:
-        """A slot, or a place in the queue; the same request under the same id goes on where it was, unless it is `new`.
+    async def ask(
+        self, command: cmd.Acquire, wait_s: float, hung_up: WatchConnection, *, new: bool
+    ) -> Lease | Deferred | StillQueued:
+        """Get a slot, or a place in the queue. A request with a known id continues where it was, unless it is `new`.
 
-        `hung_up` tells when the client's connection ends. Raises Gone, and what is wrong with the command.
+        `hung_up` reports when the client's connection ends. Raises Gone, and the errors of the command.
         """
         client = self._known.get(command.id)
         if not new and (client is None or client.asking is None):
@@ -117,28 +121,28 @@ class ClientRenewals:
         return await self._listen(command.id, client, client.asking, wait_s, hung_up)
 
     async def renew(self, ident: str) -> Lease:
-        """The client of a lease is still there. Raises Gone or NotFound."""
+        """Renew a lease: its client is still alive. Raises Gone or NotFound."""
         lease = (await self._gate.read()).leases.get(ident)
         if lease is None and ident not in self._ends:
             lease = await self._gate.adopt_forgotten(ident)
         if lease is None:
             raise self._ended(ident)
-        await self._heard_of(lease.ticket)
+        await self._note_alive(lease.ticket)
         return lease
 
     def __contains__(self, ident: str) -> bool:
         return ident in self._known
 
     def has_ended(self, ident: str) -> bool:
-        """Whether we know that there was such a request."""
+        """Whether this process knows that the request has ended."""
         return ident in self._ends
 
     def forget(self, ident: str, cause: str) -> None:
-        """It has ended, here and now."""
+        """Forget a request that has just ended, but not how."""
         if self._known.pop(ident, None) is not None:
             self._remember(ident, cause)
 
-    def hear(self, event: ev.Event) -> None:
+    def apply(self, event: ev.Event) -> None:
         """Remember how requests end, for clients that come back later."""
         kind = type(event)
         if kind in _ENDINGS:
@@ -151,7 +155,7 @@ class ClientRenewals:
 
     def _remember(self, ident: str, cause: str) -> None:
         self._ends[ident] = cause
-        if len(self._ends) > _MOST_ENDS:
+        if len(self._ends) > _MAX_ENDS:
             self._ends.popitem(last=False)
 
     def _ended(self, ident: str) -> FleetgateError:
@@ -159,10 +163,10 @@ class ClientRenewals:
         cause = self._ends.get(ident)
         return Gone(ident, cause) if cause else NotFound(f"no lease {ident}: it has ended, or never was")
 
-    # Asking.
+    # Waiting for a slot.
 
     async def _held_already(self, ident: str) -> Lease | None:
-        """The lease of this id, if there is one; a ticket or lease that somebody else spoke for is taken over."""
+        """The lease of this id, if there is one. A ticket or lease that another service held is taken over."""
         state = await self._gate.read()
         lease = state.leases.get(ident)
         ticket = lease.ticket if lease is not None else state.tickets.get(ident)
@@ -173,13 +177,13 @@ class ClientRenewals:
             return None
         if not ticket.renew_ms:
             raise NotFound(f"{ident} is the id of a process's own request: use another")
-        await self._heard_of(ticket)
+        await self._note_alive(ticket)
         if lease is not None and not lease.claimed:
             await self._gate.decide(cmd.Claim(ident))
         return (await self._gate.read()).leases.get(ident)
 
-    async def _heard_of(self, ticket: Ticket) -> None:
-        """Write down that a client is there if need be, and that we speak for it."""
+    async def _note_alive(self, ticket: Ticket) -> None:
+        """Record that a client is alive, if that is due, and that this process holds its request."""
         gate = self._gate
         if not ticket.renew_ms:
             raise NotFound(f"{ticket.id} lives as long as its process: there is nothing to renew")
@@ -199,8 +203,8 @@ class ClientRenewals:
         client: _Client,
         asking: asyncio.Future[Lease | Deferred],
         wait_s: float,
-        hung_up: Watch,
-    ) -> Lease | Deferred | InLine:
+        hung_up: WatchConnection,
+    ) -> Lease | Deferred | StillQueued:
         client.listening += 1
         self.listening += 1
         try:
@@ -211,7 +215,7 @@ class ClientRenewals:
             self.listening -= 1
             client.deadline = self._loop.time() + self.grace_s
         if not asking.done():
-            return InLine(ident)
+            return StillQueued(ident)
         client.asking = None
         try:
             return self._hold(ident, asking.result(), client)
@@ -222,9 +226,11 @@ class ClientRenewals:
             self._known.pop(ident, None)
             raise
 
-    async def _until_done(self, asking: asyncio.Future[Lease | Deferred], wait_s: float, hung_up: Watch) -> None:
-        """Until there is an answer, or nobody who waits for it, or the time is up, or the service ends."""
-        for _ in range(_TURNS):  # a lone request is committed within these, and needs no more
+    async def _until_done(
+        self, asking: asyncio.Future[Lease | Deferred], wait_s: float, hung_up: WatchConnection
+    ) -> None:
+        """Wait until there is an answer, the client has left, the time is up, or the service stops."""
+        for _ in range(_TURNS):  # a single request is committed within these turns of the loop
             await asyncio.sleep(0)
             if asking.done() or self._stopping:
                 return
@@ -254,9 +260,9 @@ class ClientRenewals:
         client.deadline = self._loop.time() + client.renew_s
         return answer
 
-    # Judging.
+    # Deadlines.
 
-    async def _sweep_on(self) -> None:
+    async def _sweep_periodically(self) -> None:
         outage = self._gate.core.outage
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -264,12 +270,12 @@ class ClientRenewals:
                 await self._sweep()
                 await self._take_over()
             except FleetgateError as error:
-                outage.failed("renewals", error)  # no client is judged until the store works again
+                outage.failed("renewals", error)  # no deadline is checked until the store works again
             else:
                 outage.worked("renewals")
 
     async def _sweep(self) -> None:
-        """Give up what clients left behind."""
+        """Give up the tickets and leases of clients that are overdue."""
         now = self._loop.time()
         late = [ident for ident, client in self._known.items() if not client.listening and client.deadline < now]
         if not late:
@@ -282,7 +288,7 @@ class ClientRenewals:
                 continue
             lease = state.leases.get(ident)
             ticket = lease.ticket if lease is not None else state.tickets.get(ident)
-            if ticket is not None and self._is_ours(ticket):  # else another service judges it by now
+            if ticket is not None and self._is_ours(ticket):  # else another service holds it by now
                 if lease is not None:
                     commands.append(cmd.Reclaim(ident, "fleetgate serve", "unrenewed"))
                 else:
@@ -295,7 +301,7 @@ class ClientRenewals:
                     self._remember(command.id, "unrenewed" if isinstance(command, cmd.Reclaim) else "cancelled")
 
     async def _take_over(self) -> None:
-        """Speak for the clients of services that are gone, or that we lost sight of; each has its time anew."""
+        """Take over the clients of services that are gone, or that this process lost; each gets its full time again."""
         gate = self._gate
         state = await gate.read()
         tickets = [lease.ticket for lease in state.leases.values()]
@@ -336,9 +342,9 @@ _ENDS = {
     "released": "it was released",
     "cancelled": "its ticket was taken out of the queue",
     "expired": "its ticket waited in the queue for too long",
-    "dropped": "its client was not heard of",
+    "dropped": "its client did not come back",
     "lost": "its process is gone",
-    "forced": "somebody took it back",
+    "forced": "it was released by force",
     "overstayed": "it was held longer than its pool allows",
     "unrenewed": "it was not renewed in time",
 }

@@ -1,9 +1,10 @@
-"""Model calls that pass through a service: a slot for each, thousands of times a second (SPEC X2-X6).
+"""Slots for model calls that pass through the proxy, thousands of times a second (rules X2 to X6).
 
-The rule: whoever came in leaves once, and `leave` never waits. It goes into the next transaction; if that fails, the
-gate gives the slot back as soon as the store works. A caller that is cancelled while it waits leaves the queue.
+The rule: every call that got a slot releases it once, and `leave` never waits. The release goes into the next
+transaction; if that fails, the gate repeats it as soon as the store works. A caller that is cancelled while it waits
+leaves the queue.
 
-When nobody waits for the slot, its return waits a moment for the next call, to be committed with it.
+When no request waits for the slot, its release waits a moment for the next call, to be committed together with it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from fleetgate.gate.providers.credentials import SALT
 from fleetgate.log.protocol import StoreError
 from fleetgate.signals.outcome import Outcome
 
-_A_MOMENT_S = 0.002
+_SHARE_S = 0.002
 _FIRST_LOOK_S = 0.05
-_LOOK_S = 1.0  # how often one who waits asks itself whether that is any use
+_LOOK_S = 1.0  # how often a waiting call checks whether waiting is of any use
 
 
 class NotInTime(NotAdmitted):
-    """No slot before the caller's time is up. `retry_ms`: when it is worth another try, if that is known.
+    """No slot before the caller's time is up. `retry_ms`: when another try makes sense, if that is known.
 
-    `outlasts`: what holds it back lasts longer than its time. `held`: the key of a backoff that does.
+    `outlasts`: the obstacle lasts longer than the caller's time. `held`: the key of a backoff that does.
     """
 
     def __init__(self, reason: Reason, retry_ms: int | None, *, outlasts: bool = False, held: str = "") -> None:
@@ -44,7 +45,7 @@ class NotInTime(NotAdmitted):
 
 
 class Run(NamedTuple):
-    """What its calls take over from a run."""
+    """What the calls of a run inherit from it."""
 
     project: str
     priority: int
@@ -66,26 +67,26 @@ class ModelCalls:
         self._soon: asyncio.TimerHandle | None = None
 
     def now(self) -> int:
-        """The log's time: what a call's `since` is told in."""
+        """The log's time, in which a call's `since` is given."""
         return self._core.log.now()
 
     def spec(self, models: tuple[str, ...], project: str, any_candidate: bool) -> Spec:
-        """What such a call needs."""
+        """The spec of such a call."""
         return self._core.acquisition.spec(models, "requests", 1, project, any_candidate)
 
     def check_in_time(self, spec: Spec, within_s: float) -> None:
-        """NotInTime if it is known that no candidate opens within so long: that is no wait, but an answer."""
+        """Raise NotInTime if it is known that no candidate opens within this time."""
         core = self._core
         known = core.replica.loaded
         if known is None or core.commits.busy or not _closed_ms(core, known.state, spec, within_s):
             return
-        core.catch_up()  # another process may have ended it
+        core.catch_up()  # another process may have ended the pause
         state = core.replica.state
         if wait_ms := _closed_ms(core, state, spec, within_s):
             raise _outlasting(core, state, spec, wait_ms)
 
     def ask(self, spec: Spec, since: int, *, priority: int = 0, what: str = "", client: str = "") -> PendingCall:
-        """Get in the queue; to be waited for with `enter`, or given up."""
+        """Enter the queue. Wait for the slot with `enter`, or `give_up`."""
         core = self._core
         core.check_open()
         command = acquire_command(core, spec, since=since, priority=priority, command=what, client=client)
@@ -93,19 +94,19 @@ class ModelCalls:
         future = requests.add(command)
         if requests.held or commits.scheduled or commits.busy:
             commits.put(command)
-        else:  # nobody else is under way, to share a transaction with
+        else:  # there is no other command to share a transaction with
             commits.put_now(command)
         return PendingCall(command, future)
 
     def give_up(self, asking: PendingCall) -> None:
-        """Leave the queue, where nobody waits for it."""
+        """Leave the queue before `enter` was called."""
         self._core.requests.give_up(asking.command.id)
         if asking.future.done():
-            asking.future.exception()  # which is nobody's business now
+            asking.future.exception()  # retrieved, so that asyncio does not report it
         asking.future.cancel()
 
     async def enter(self, asking: PendingCall, within_s: float) -> Lease:
-        """A lease, waited for. NotInTime when it cannot be had within so long."""
+        """Wait for the lease. Raises NotInTime when there is none within this time."""
         core = self._core
         command, future = asking
         patience = None if future.done() else _Patience(core, command, future, within_s)
@@ -122,7 +123,7 @@ class ModelCalls:
         return got
 
     def leave(self, ident: str, outcome: Outcome) -> None:
-        """Give a slot back, and tell what became of the call. Harmless when done twice."""
+        """Release a slot, with the outcome of the call. Releasing twice is harmless."""
         core = self._core
         lease = core.requests.held.pop(ident, None)
         if lease is None or core.closed:
@@ -130,7 +131,7 @@ class ModelCalls:
         if outcome.kind == "ok":
             command = cmd.Release(ident)
         else:
-            # Of an account that the config names, so that a backoff ends when its credential does (SPEC B3).
+            # The credential of the account that the config names: a backoff ends when it changes (rule B3).
             credential = core.credentials.used_for("" if core.commits.busy else lease.model)
             command = cmd.Release(
                 ident,
@@ -149,7 +150,7 @@ class ModelCalls:
             return
         core.commits.put_later(command)
         if self._soon is None:
-            self._soon = core.loop.call_later(_A_MOMENT_S, self._commit)
+            self._soon = core.loop.call_later(_SHARE_S, self._commit)
 
     def _commit(self) -> None:
         self._soon = None
@@ -157,14 +158,14 @@ class ModelCalls:
             self._core.commits.schedule()
 
     def began(self, ident: str) -> None:
-        """The provider has begun to answer: that is news where a limit is being learned, or a backoff tried out."""
+        """The provider has begun to answer, which matters where a limit is being learned or a backoff probed."""
         core = self._core
         known = core.replica.loaded
         if known is not None and (core.commits.busy or known.awaits_acceptance(ident)):
             core.commits.put(cmd.Active(ident))
 
     def is_paused(self, model: str) -> bool:
-        """Whether a rate limit keeps everybody from this model now, as far as this process knows."""
+        """Whether a rate limit pauses this model now, as far as this process knows."""
         core = self._core
         known = core.replica.loaded
         if known is None or core.commits.busy:
@@ -173,7 +174,7 @@ class ModelCalls:
         return any(pool.paused_until > core.now() for pool, _ in candidate.needs)
 
     def used_up(self, ident: str, wait_ms: int, scope: str = "", family: str = "") -> None:
-        """The provider's headers say that nothing is left for so long: of whom, if that is known."""
+        """The provider's headers report that a limit is used up for this long: the one of `scope` and `family`, if known."""
         core = self._core
         known = core.replica.loaded
         if known is None or core.commits.busy or ident not in known.state.lease_candidates:
@@ -182,11 +183,11 @@ class ModelCalls:
             core.commits.put(cmd.UseUp(ident, wait_ms, scope, family))
 
     def run(self, ident: str) -> Run | None:
-        """A run, by the id of its lease; None when there is none, or it cannot be told."""
+        """A run, by the id of its lease; None when there is none, or the store cannot be read."""
         core = self._core
         try:
             lease = core.replica.state.leases.get(ident)
-            if lease is None and not core.commits.busy:  # another process may have decided it since
+            if lease is None and not core.commits.busy:  # another process may have granted it since
                 core.catch_up()
                 lease = core.replica.state.leases.get(ident)
         except StoreError:
@@ -194,18 +195,18 @@ class ModelCalls:
         return None if lease is None else Run(lease.ticket.spec.project, lease.ticket.priority, lease.model)
 
     async def salt(self) -> bytes:
-        """The store's salt for hashes of credentials; made by whoever needs it first."""
+        """The store's salt for hashes of credentials; the first process that needs it creates it."""
         await self._core.read_state()  # no thread is at work now
         replica = self._core.replica
         return replica.log.side_value(*SALT) or replica.set_side_value_once(*SALT, os.urandom(32))
 
     async def rows_beside(self, table: str) -> list[tuple[str, bytes]]:
-        """All rows of a table beside the log."""
+        """All rows of a side table."""
         await self._core.read_state()  # no thread is at work now
         return self._core.replica.log.side_items(table)
 
     async def write_beside(self, table: str, key: str, value: bytes) -> None:
-        """Write a row beside the log, if there is none yet. One that cannot be written now is not."""
+        """Write a row of a side table, if there is none yet. Does nothing when the store cannot be written now."""
         try:
             await self._core.read_state()
             self._core.replica.set_side_value_once(table, key, value)
@@ -254,7 +255,7 @@ class _Patience:
 
 
 def _closed_ms(core: GateCore, state: State, spec: Spec, within_s: float) -> int:
-    """For how long no candidate opens, if that is longer than `within_s`; else 0."""
+    """How long all candidates stay closed, if that is longer than `within_s`; otherwise 0."""
     now = core.now()
     wait_ms = opens_at(state, state.queue(spec), now) - now
     return wait_ms if wait_ms > within_s * 1000 else 0

@@ -1,4 +1,4 @@
-"""Where the service of a state folder answers: a small file, for `fleetgate open` and `config show` (SPEC H6)."""
+"""The address file of a service, `serve.json` in the state folder, for `fleetgate open` and `config show`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetgate.log.store_files import NotTrusted, only_writer, read_trusted, wri
 
 
 class BadAddress(FleetgateError):
-    """The address of the service may be another user's invention."""
+    """The address of the service may have been written by another user."""
 
     exit_code = 69
 
@@ -36,7 +36,7 @@ def write_address(folder: str, address: Address) -> None:
 
 
 def read_address(folder: str) -> Address | None:
-    """The service that runs; None when there is none, or its process is gone.
+    """The running service; None when there is none, or its process is gone.
 
     Tokens and keys are sent to this address. BadAddress where another user than this one, root and the folder's owner
     could have written it.
@@ -46,7 +46,7 @@ def read_address(folder: str) -> Address | None:
         address = msgspec.json.decode(read_trusted(path, folder), type=Address)
     except NotTrusted as error:
         raise BadAddress(
-            f"{path} says where the service is, and is not used: {error}. Remove it, and start `fleetgate serve` again"
+            f"the service's address in {path} is not used: {error}. Remove the file, and start `fleetgate serve` again"
         ) from error
     except (OSError, msgspec.MsgspecError):
         return None
@@ -54,7 +54,7 @@ def read_address(folder: str) -> Address | None:
 
 
 def remove_address(folder: str, process: str) -> None:
-    """When the service ends; not that of another that has started since."""
+    """Remove the address when the service stops, unless another service has written its own since."""
     try:
         address = read_address(folder)
     except BadAddress:

@@ -30,7 +30,8 @@ from fleetgate.gate.observation import commands_first, would_be_refused
 from fleetgate.gate.providers.credentials import Credentials
 from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Wanted
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
-from fleetgate.gate.replica.replica import TOLD, Decided, Replica, Side
+from fleetgate.gate.replica.replica import Decided, Replica, Side
+from fleetgate.gate.replica.side_rows import TICKET_NEWS
 from fleetgate.gate.slots.slot_gate import Waits, unapplied_caps, with_own_host_cap
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake
@@ -312,7 +313,7 @@ class DirectGate:
 
     def _may_be_forgotten(self, lease: Lease) -> bool:
         """Two rows, and not all that others have decided since: was it called lost? Is it still the log we knew?"""
-        if self.log.side_value(TOLD, lease.id) == b"lost":
+        if self.log.side_value(TICKET_NEWS, lease.id) == b"lost":
             return True
         try:
             self.log.read(self.replica.position, 1)

@@ -18,7 +18,7 @@ from time import monotonic
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Lease
 from fleetgate.core.views.pool_and_lease_views import TicketView, ticket_view
-from fleetgate.gate.replica.replica import TOLD
+from fleetgate.gate.replica.side_rows import TICKET_NEWS
 from fleetgate.gate.slots.base_waiter import BaseWaiter
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.slots.slot_gate import Left, why_left
@@ -107,14 +107,14 @@ class Waiter(BaseWaiter):
         return None if ticket is not None else Left(self._why())
 
     def _why(self) -> str:
-        told = self._gate.log.side_value(TOLD, self._id)
+        told = self._gate.log.side_value(TICKET_NEWS, self._id)
         if told is not None:
-            self._gate.replica.forget_told([self._id])
+            self._gate.replica.forget_news([self._id])
         return why_left(told)
 
     def _poll(self) -> bool:
         """One row: is there an answer for us? Is it our turn to run the checks? Is a deadline overdue?"""
-        if self._gate.log.side_value(TOLD, self._id) is not None:
+        if self._gate.log.side_value(TICKET_NEWS, self._id) is not None:
             return True
         if self._gate.turns.take():
             self._gate.run_checks()

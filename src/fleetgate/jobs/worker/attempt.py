@@ -20,7 +20,8 @@ from fleetgate.core.entities import Lease
 from fleetgate.core.errors import BadRequest, FleetgateError
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.providers.credentials import HeldCredential
-from fleetgate.gate.replica.replica import JOB_ENDS, Decided
+from fleetgate.gate.replica.replica import Decided
+from fleetgate.gate.replica.side_rows import JOB_ENDS
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.jobs import job_record, job_store, state_machine
 from fleetgate.jobs.job_owner import Owners
