@@ -174,7 +174,7 @@ class ModelCalls:
         return any(pool.paused_until > core.now() for pool, _ in candidate.needs)
 
     def used_up(self, ident: str, wait_ms: int, scope: str = "", family: str = "") -> None:
-        """The provider's headers report that a limit is used up for this long: the one of `scope` and `family`, if known."""
+        """The headers of a provider report that a limit, of `scope` and `family` if known, is used up for this long."""
         core = self._core
         known = core.replica.loaded
         if known is None or core.commits.busy or ident not in known.state.lease_candidates:
