@@ -178,7 +178,7 @@ def test_l3_force_takes_back_somebodys_lease_and_the_history_says_who(full: Cli)
     waits = full.stand()
     said = full("release", holder[:6], "--force")
     assert said.code == 0
-    assert said.out.startswith(f"took back {holder} from the test (process {ME} on {full.gate.host}) after ")
+    assert said.out.startswith(f"freed the slot of {holder} from the test (process {ME} on {full.gate.host}) after ")
     assert said.out.endswith("; 1 waiting entered\n")
     assert f"process {ME} still runs, and no longer counts" in said.err
     taken = next(event for event in full.events() if isinstance(event, ev.Reclaimed))

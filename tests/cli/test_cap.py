@@ -37,14 +37,14 @@ def test_n4_cap_set_host_counts_agents(cli: Cli):
 
 def test_a_cap_counts_agents_unless_it_says_otherwise_and_tells_of_the_other_kind(cli: Cli):
     other = (
-        "this counts agents (processes that `fleetgate run` starts); for model calls in flight say --kind requests\n"
+        "this counts agents (processes that `fleetgate run` starts); to count model calls, use --kind requests\n"
     )
     assert cli.ok("cap", "set", "anthropic/claude-opus-*", "4") == f"anthropic/claude-opus-* (agents): cap 4\n{other}"
     assert cli.ok("cap", "set", "umans", "4") == f"umans (agents): cap 4\n{other}"
     assert cli.ok("cap", "set", "openai", "2", "--kind", "requests") == "openai (requests): cap 2\n"
     assert cli.ok("cap", "set", "openai", "5") == (
         "openai (requests): cap 5, was 2 (run time)\n"
-        "this counts model calls in flight; for agents (processes that `fleetgate run` starts) say --kind agents\n"
+        "this counts model calls; to count agents (processes that `fleetgate run` starts), use --kind agents\n"
     )
     assert "restored" not in cli.ok("cap", "set", "host", "5")
 

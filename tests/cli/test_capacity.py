@@ -38,7 +38,7 @@ def test_o4_capacity_json_has_every_key(cli: Cli):
 def test_a11_two_free_and_no_line_is_green(cli: Cli):
     cap(cli, "host", 2)
     assert level(cli, "-m", OPUS) == ("green", 2, 0)
-    assert cli.ok("capacity", "-m", OPUS) == f"green: 2 slots free for {OPUS}, nobody waits\n"
+    assert cli.ok("capacity", "-m", OPUS) == f"green: 2 slots free for {OPUS}, nothing waiting\n"
 
 
 def test_a11_an_idle_cap_of_one_is_green(cli: Cli):
@@ -57,7 +57,7 @@ def test_a11_a_full_pool_without_an_estimate_is_red_and_exits_75(cli: Cli):
     cli.occupy(OPUS)
     said = cli("capacity", "-m", OPUS)
     assert said.code == 75
-    assert said.out.startswith(f"red: no slot is free for {OPUS}, nobody waits, how long it takes is not known yet\n")
+    assert said.out.startswith(f"red: no slot is free for {OPUS}, nothing waiting, no estimate yet\n")
     document = cli("capacity", "-m", OPUS, "--json").json
     assert (document["wait_s"], document["reason"]["code"]) == (None, "concurrency_cap")
 
@@ -86,7 +86,7 @@ def test_a3_a_line_for_another_model_does_not_count(cli: Cli):
 def test_a11_where_nothing_is_capped_it_is_green(cli: Cli):
     cli.gate.one(cmd.RemoveCap("agents", "host"))
     assert level(cli, "-m", "x/y") == ("green", None, 0)
-    assert cli.ok("capacity", "-m", "x/y") == "green: nothing is capped for x/y, nobody waits\n"
+    assert cli.ok("capacity", "-m", "x/y") == "green: nothing is capped for x/y, nothing waiting\n"
 
 
 def test_a11_a_pause_means_no_slot(cli: Cli):
@@ -133,7 +133,7 @@ def test_c1_without_a_model_those_of_the_config_count(cli: Cli):
 
 
 def test_a11_without_any_model_the_host_counts(cli: Cli):
-    assert cli.ok("capacity") == "green: 3 slots free for a request without a model, nobody waits\n"
+    assert cli.ok("capacity") == "green: 3 slots free for a request without a model, nothing waiting\n"
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_c2_apply_brings_in_an_older_file_and_says_what_changed(cli: Cli):
         "  project (agents): none -> 3\n"
         "  umans (requests): 4 -> none\n"
     )
-    assert cli.ok("config", "apply", "old.toml") == f"{old}: this content is in force already\n"
+    assert cli.ok("config", "apply", "old.toml") == f"{old}: already in force\n"
     assert cli.json("config", "apply", "old.toml")["applied"] is False
 
 

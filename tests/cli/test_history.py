@@ -261,7 +261,7 @@ def test_o7_an_empty_log_says_what_to_do(cli: Cli):
     cli.env("FLEETGATE_HOME", str(cli.folder / "empty"))
     said = cli("history")
     assert (said.code, said.out) == (0, "")
-    assert "nothing has happened yet (to run something: fleetgate run" in said.err
+    assert "no events yet (to run something: fleetgate run" in said.err
 
 
 def test_o7_when_nothing_is_found_it_says_where_the_log_ends(cli: Cli):

@@ -173,7 +173,7 @@ def test_b1_a_model_that_nothing_caps_is_backed_off(cli: Cli):
 def test_b1_a_lease_without_a_model_slows_nothing_down(cli: Cli):
     ident = cli.occupy()
     before = cli.length()
-    assert cli.ok("report", "--rate-limited", "--lease", ident).startswith("nothing to slow down")
+    assert cli.ok("report", "--rate-limited", "--lease", ident).startswith("nothing to do")
     assert cli.json("report", "--rate-limited", "--lease", ident)["backoff"] is None
     assert cli.length() == before
 
@@ -213,7 +213,7 @@ def test_p5_pause_and_limit_are_there_for_the_next_process(umans: Cli):
 
 @pytest.mark.parametrize("number", ["350", "1000", "31"])
 def test_a_cooldown_that_may_be_milliseconds_or_seconds_is_refused(cli: Cli, number: str):
-    told = f"say the unit, {number}ms or {number}s"
+    told = f"add a unit, {number}ms or {number}s"
     assert told in cli.refused("cooldown", "umans", number)
     assert told in cli.refused("cap", "set", "umans", "4", "--cooldown", number)
     cli.ok("cooldown", "umans", "0")

@@ -104,7 +104,7 @@ def test_a5_the_queue_is_shown_by_position(cli: Cli):
 
 
 def test_a5_an_empty_line_says_where_else_to_look(cli: Cli):
-    assert cli.ok("queue").startswith("nobody waits (who runs: fleetgate ps;")
+    assert cli.ok("queue").startswith("nothing is waiting (running: fleetgate ps;")
     assert cli.json("queue") == {"tickets": [], "backoffs": [], "total": 0}
 
 
@@ -138,7 +138,7 @@ def test_o2_one_whose_process_is_gone_is_marked(cli: Cli):
     wait(cli, "tttttttttt", "|".join([*me[:3], "1", "1"]))  # pid 1 has not started at tick 1
     assert cli.json("queue")["tickets"][0]["gone"] is True
     text = cli.ok("queue")
-    assert "gone: its process has ended" in text
+    assert "gone: its process has exited" in text
     assert "concurrency_cap:" not in text
 
 

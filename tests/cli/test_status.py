@@ -127,7 +127,7 @@ def test_o1_an_idle_gate_says_so(cli: Cli):
 
 def test_o1_without_caps_it_says_how_to_set_one(cli: Cli):
     cli.gate.one(cmd.RemoveCap("agents", "host"))
-    assert "no caps are set, so everybody enters at once: fleetgate cap set host 3" in cli.ok("status")
+    assert "no caps are set, so every agent starts at once. To set one: fleetgate cap set host 3" in cli.ok("status")
     assert cli.json("status")["pools"] == []
 
 
@@ -153,7 +153,7 @@ def test_q2_it_answers_while_somebody_holds_the_lock(cli: Cli):
         other.close()
     assert said.code == 0
     assert "umans" not in {pool["pool"] for pool in said.json["pools"]}
-    assert "is newer than what is shown, and not in force yet" in said.err
+    assert "is not in force yet: another process holds" in said.err
     assert pools(cli)["umans"]["cap"] == 7
 
 

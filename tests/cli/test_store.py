@@ -277,7 +277,7 @@ def test_Q1_a_gate_is_copied_into_nothing_but_an_empty_one(cli: Cli, url: str, t
     said = cli("store", "copy", str(tmp_path / "old"), url)
     assert (said.code, "is not empty" in said.err) == (69, True)
     gate.decide([cmd.Release("held")])  # goes on
-    assert "is copied into a PostgreSQL database" in cli.refused("store", "copy", str(tmp_path / "old"), "memory://")
+    assert "the target must be a PostgreSQL database" in cli.refused("store", "copy", str(tmp_path / "old"), "memory://")
     assert cli("store", "copy", str(tmp_path / "none"), url).code == 69
     used.close()
     gate.close()

@@ -59,9 +59,9 @@ def test_a9_what_has_left_or_entered_meanwhile_is_not_cancelled(cli: Cli) -> Non
     first, second = cli.stand(OPUS), cli.stand(OPUS)
     entered, left = ticket(cli, first), ticket(cli, second)
     cli.gate.one(cmd.Cancel(second))
-    with pytest.raises(NotFound, match=f"{second} has left the queue meanwhile"):
+    with pytest.raises(NotFound, match=f"{second} has left the queue in the meantime"):
         do(cli, "cancel", left)
-    with pytest.raises(NotFound, match="not in the queue any more"):
+    with pytest.raises(NotFound, match="no longer in the queue"):
         do(cli, "bump", left)
     cli.gate.one(cmd.Release(slot))
     cli.gate.one(cmd.Claim(first))
@@ -97,7 +97,7 @@ def test_a12_plus_and_minus_set_the_cap_and_say_what_it_was(cli: Cli) -> None:
     assert do(cli, "raise", old) == "host (agents): cap 3, was 2", "pressed twice before anything was drawn"
     assert do(cli, "lower", old) == "host (agents): cap 2, was 3"
     assert do(cli, "lower", old).startswith("host (agents): cap 1, was 2; 2 slots are lent")
-    with pytest.raises(BadRequest, match="the least cap is 1; p lets nobody in"):
+    with pytest.raises(BadRequest, match="the minimum cap is 1; p pauses the pool"):
         do(cli, "lower", old)
     assert cli.limit("agents", f"host:{cli.gate.host}") == 1
 
@@ -130,7 +130,7 @@ def test_b6_x_clears_the_backoff_once(cli: Cli) -> None:
     (backoff,) = snapshot(cli.gate, cli.state).backoffs
     assert do(cli, "clear", backoff) == "cleared: openai/gpt-5"
     assert not cli.state.backoffs
-    with pytest.raises(NotFound, match="not backed off any more"):
+    with pytest.raises(NotFound, match="no longer backed off"):
         do(cli, "clear", backoff)
 
 

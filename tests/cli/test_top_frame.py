@@ -109,7 +109,7 @@ def test_q1_a_low_terminal_shows_the_pane_that_has_the_focus(busy: Cli) -> None:
     text = plain(drawn(busy, 80, 12, ui))
     assert "ticket0" in text
     assert "POOLS" not in text
-    assert "LINE 1–7 of 9" in text
+    assert "QUEUE 1–7 of 9" in text
 
 
 def test_what_is_selected_is_always_visible(busy: Cli) -> None:

@@ -76,8 +76,8 @@ def test_q2_a_store_that_cannot_be_read_for_a_while_is_said_and_survived(
     with monkeypatch.context() as broken:
         display = Recorder(
             (has("nobody waits"), lambda: broken.setattr(cli.gate.log, "read", fail)),
-            (has("as last known: the disk is gone", "0 running"), heal),
-            (lambda drawn: "1 running" in drawn and "as last known" not in drawn, lambda: display.type(b"q")),
+            (has("showing the last known state: the disk is gone", "0 running"), heal),
+            (lambda drawn: "1 running" in drawn and "showing the last known state" not in drawn, lambda: display.type(b"q")),
         )
         assert Live(cli.gate, display).run() == 0
     assert display.done
@@ -90,7 +90,7 @@ def test_what_others_do_is_seen_and_a_failed_action_is_said(cli: Cli) -> None:
         (has(ident), lambda: display.type(b"2c")),
         (has(f"cancel {ident}"), lambda: (cli.gate.one(cmd.Release(slot)), cli.gate.one(cmd.Claim(ident)))),
         (has("0 waiting"), lambda: display.type(b"y")),
-        (has(f"{ident} has entered meanwhile"), lambda: display.type(b"1G+")),
+        (has(f"{ident} has started in the meantime"), lambda: display.type(b"1G+")),
         (has("host (agents): cap 2, was 1", "1/2"), lambda: display.type(b"q")),
     )
     assert Live(cli.gate, display).run() == 0

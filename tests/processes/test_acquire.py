@@ -116,7 +116,7 @@ def test_l3_a_lease_taken_back_by_force_goes_to_the_next_and_its_owner_runs_on(f
     waits = acquire(fleet, "--pid", str(sleeper(fleet).pid))
     fleet.until(lambda: fleet.waits(waits))
     taken = command(fleet, "release", ident, "--force")
-    assert f"took back {ident} from sleep 600 (process {owner.pid} on " in taken.out
+    assert f"freed the slot of {ident} from sleep 600 (process {owner.pid} on " in taken.out
     assert waits.wait() == 0
     assert owner.code is None
 
@@ -210,7 +210,7 @@ def test_a12_a_cap_raised_in_another_process_wakes_who_waits(fleet: Fleet):
     fleet.occupy()
     waits = [acquire(fleet, "--pid", str(sleeper(fleet).pid)) for _ in range(2)]
     fleet.until(lambda: fleet.in_queue() == 2)
-    assert command(fleet, "cap", "set", "host", "3").out.endswith("; 2 waiting entered\n")
+    assert command(fleet, "cap", "set", "host", "3").out.endswith("; 2 waiting started\n")
     assert [run.wait() for run in waits] == [0, 0]
 
 

@@ -55,7 +55,7 @@ def test_l2_waiting_and_running_agents_follow_their_gate_to_its_new_store(
     fleet.close_gate()
     copied = fleet.start([*FLEETGATE, "store", "copy", fleet.store, new])
     assert copied.wait(60) == 0, copied
-    fleet.until(lambda: "going on there" in waits.err, within_s=60, what="one that went on there")
+    fleet.until(lambda: "continuing there" in waits.err, within_s=60, what="one that went on there")
     door.touch()
     assert runs.wait(60) == 0, runs
     assert waits.wait(60) == 0, waits
@@ -88,7 +88,7 @@ def test_l2_the_service_goes_where_its_gate_was_moved_to_and_its_port_stays(flee
         gate.decide([cmd.SetRule(Rule("requests", "elsewhere", cap=7))], durable=True)
     with urlopen(f"{url}/v1/caps", timeout=60) as answer:
         assert b"elsewhere" in answer.read(), "it answers, and not for the gate where that is now"
-    assert "going on there" in service.err
+    assert "continuing there" in service.err
     service.signal(signal.SIGTERM)
     assert service.wait(60) == 0, service
 
@@ -104,14 +104,14 @@ def test_q2_a_run_that_cannot_reach_the_new_store_says_what_to_do(fleet: Fleet) 
     close_for_good(str(fleet.home), nowhere)
     assert waits.wait(60) == 69, waits
     assert "set FLEETGATE_STORE to it" in waits.err
-    assert "start this anew" in waits.err
+    assert "start this again" in waits.err
     assert "postgresql://me@127.0.0.1:1/x?sslmode=prefer&namespace=blue" in waits.err
     assert "secret" not in waits.err
     assert worker.wait(60) == 69, worker
     assert worker.err.count("was moved to") == 1, worker.err
     assert "start the worker anew" in worker.err
     assert service.wait(60) == 69, service
-    assert "start this anew" in service.err
+    assert "start this again" in service.err
     new = fleet.done("-m", "p/m", "--", "true")
     assert new.code == 69
     assert "was moved to" in new.err

@@ -28,7 +28,7 @@ def inner(*arguments: str) -> tuple[str, str, str]:
 def test_an_inner_run_that_could_never_enter_is_refused_at_once_with_what_works(fleet: Fleet) -> None:
     run = fleet.done("--", *inner("--", "true"))
     assert run.code == 75
-    assert "it is inside the run" in run.err
+    assert "the enclosing run" in run.err
     assert "start the outer one with --supervisor, or say --share-slot here" in run.err
     told = json.loads(fleet.done("--", *inner("--no-wait", "--json", "--", "true")).out)
     assert told["reason"]["code"] == "nested"
@@ -67,4 +67,4 @@ def test_a_slot_that_is_not_the_same_is_not_shared(fleet: Fleet) -> None:
     assert f"{OPUS} needs a slot of {OPUS}" in other.err
     alone = fleet.done("--share-slot", "--", "true")
     assert alone.code == 64
-    assert "not inside a run" in alone.err
+    assert "there is no enclosing" in alone.err

@@ -103,7 +103,7 @@ def test_a_current_folder_that_was_removed_keeps_nobody_from_looking(
 def test_a_job_in_a_folder_that_was_removed_is_refused_with_a_sentence(environ: dict[str, str], tmp_path: Path) -> None:
     code, said = run("submit -- true", environ, before=f"mkdir {tmp_path}/a; cd {tmp_path}/a; rmdir {tmp_path}/a")
     assert code == SYSTEM
-    assert "the current folder does not exist any more" in said
+    assert "the current folder no longer exists" in said
 
 
 @pytest.mark.parametrize("home", ["", "/dev/null", "/proc/none"])

@@ -1,6 +1,6 @@
-"""What a person means by a name or an id, for the commands that change something; and how they tell what came of it.
+"""Helpers of click commands that change something: options, durations, the gate, and texts for results.
 
-A command looks up everything it needs before it decides: what cannot be meant changes nothing (SPEC Q1).
+The rule: a command checks everything before it decides; invalid input changes nothing (rule Q1).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from fleetgate.gate.slots.slot_gate import SlotGate
 from fleetgate.present.name_lookup import entered
 from fleetgate.present.text import printable
 
-_MOST_BARE_MS = 30_000
-ENDLESS_MS = 10**11  # further away than anyone will wait: a pause without an end
+_LONGEST_BARE_MS = 30_000
+ENDLESS_MS = 10**11  # a pause that ends later than this has no end
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 kind_option = click.option(
     "--kind",
     type=click.Choice(KINDS),
     default=None,
-    help="What is counted: agents (processes) or requests (model calls). Default: agents for host and project, "
-    "else the kind that has such a cap; for a new cap agents, otherwise requests.",
+    help="What is counted: agents (processes) or requests (model calls). Default: the kind that has such a cap; "
+    "agents for host, project and new caps.",
 )
 
 
 def opened_gate(loaded: Loaded | None = None, *, configured: bool = True) -> DirectGate:
-    """The gate, closed when the command ends. What does not need the config file does not stumble over it."""
+    """The gate, closed when the command ends. With `configured` off, an invalid config file does not matter."""
     gate = open_gate(loaded, configured=configured)
     click.get_current_context().call_on_close(gate.close)
     return gate
 
 
 def opened_slot_gate(loaded: Loaded | None, outage: Outage) -> SlotGate:
-    """The same for one who asks for a slot, through the node where one runs."""
+    """The same for a command that requests a slot, through the node if one is running."""
     gate = open_patiently(loaded, outage)
     click.get_current_context().call_on_close(gate.close)
     return gate
@@ -65,16 +65,16 @@ def read_duration_ms(name: str, text: str | None, *, zero: bool = False) -> int 
 
 
 def read_cooldown_ms(name: str, text: str | None) -> int | None:
-    """A cooldown. A small bare number is seconds; a larger one may as well be milliseconds, and is refused."""
+    """A cooldown. A small bare number is seconds; a larger one could mean milliseconds, and is refused."""
     wait_ms = read_duration_ms(name, text, zero=True)
     number = (text or "").strip()
-    if wait_ms is not None and wait_ms > _MOST_BARE_MS and number.replace(".", "", 1).isdecimal():
-        raise BadRequest(f"{name} {shown(number)}: say the unit, {number}ms or {number}s")
+    if wait_ms is not None and wait_ms > _LONGEST_BARE_MS and number.replace(".", "", 1).isdecimal():
+        raise BadRequest(f"{name} {shown(number)}: add a unit, {number}ms or {number}s")
     return wait_ms
 
 
 def whoami(host: str) -> str:
-    """Who does this, for the history: the person, the machine and the process that called us."""
+    """The author of a change, for the history: user, host and calling process."""
     import pwd
 
     try:
@@ -84,25 +84,25 @@ def whoami(host: str) -> str:
     return f"{user}@{host} pid {os.getppid()}"
 
 
-# What came of it.
+# Texts for results.
 
 
 def entered_text(events: Iterable[ev.Event]) -> str:
-    """`; 2 waiting entered`, or nothing."""
+    """`; 2 waiting started`, or nothing."""
     count = entered(events)
-    return f"; {count} waiting entered" if count else ""
+    return f"; {count} waiting started" if count else ""
 
 
 def until_text(gate: DirectGate, until: int) -> str:
     """`until 14:03:20 (in 30s)`, in local time."""
     left_ms = until - gate.now()
     if left_ms > ENDLESS_MS:
-        return "until somebody resumes it"
+        return "until it is resumed"
     wall = (until + gate.wall_offset_ms()) / 1000
     clock = strftime("%H:%M:%S" if left_ms < 43_200_000 else "%Y-%m-%d %H:%M", localtime(wall))
     return f"until {clock} (in {format_duration(max(left_ms + 999, 1000) // 1000 * 1000, 2)})"
 
 
 def tell(text: str) -> None:
-    """One line for a person."""
+    """Print one line."""
     say(f"{printable(text)}\n")

@@ -1,4 +1,4 @@
-"""Exit codes (SPEC R3), and which mistake leads to which."""
+"""Exit codes, and which error leads to which (rule R3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 
 def exit_code(error: FleetgateError) -> int:
-    """The exit code for what was wrong. What a child cannot be run for brings its own."""
+    """The exit code for an error. An error that keeps a child from running has its own."""
     own = getattr(error, "exit_code", None)
     if isinstance(own, int):
         return own

@@ -1,4 +1,4 @@
-"""Arguments that name a model, an account, a selector or a pool: other names of a provider mean the same."""
+"""The click type of models, accounts, selectors and pools: it replaces other names of a provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the gate that the environment and the config file describe."""
+"""The gate that the environment and the config file describe, opened in several ways."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LOCK_PATIENCE_S = 5.0
-_OPENED_S = 30.0  # a gate that is being moved is closed for a moment
+_OPENED_S = 30.0  # how long a gate may be closed while it moves
 
 
 def load_config() -> Loaded | None:
-    """The config file, if there is one; one that is named by the environment must exist."""
+    """The config file, if it exists; one that the environment names must exist."""
     return load(config_path(), required=bool(os.environ.get("FLEETGATE_CONFIG")))
 
 
 def open_gate(
     loaded: Loaded | None = None, *, configured: bool = True, alone: bool = False, starts: bool = False
 ) -> DirectGate:
-    """The gate of this machine. A wait for the store's lock that lasts is explained on stderr.
+    """The gate of this machine. A long wait for the store's lock is explained on stderr.
 
-    On PostgreSQL by a connection of the host's node, where one runs; with `starts` one is started if need be, and with
-    `alone` the store is opened here in any case.
+    On PostgreSQL it uses a connection of the host's node if one is running; with `starts` a node is started if needed,
+    and with `alone` the store is always opened directly.
     """
     if configured and loaded is None:
         loaded = load_config()
@@ -67,7 +67,7 @@ def _open_log(url: str, folder: str, *, alone: bool, starts: bool) -> Log:
 
 
 def _met_at(folder: str, url: str) -> str:
-    """Where the node is met; "" where it cannot be, or nothing has ever been run here."""
+    """The socket of the node; "" where there can be none, or nothing has ever been run here."""
     from fleetgate.gate.node import discovery
 
     try:
@@ -77,7 +77,7 @@ def _met_at(folder: str, url: str) -> str:
 
 
 def open_slot_gate(loaded: Loaded | None) -> SlotGate:
-    """The gate for one who asks for a slot: through the node of this host where one runs, else as `open_gate`."""
+    """The gate for a request for a slot: through the node of this host if one is running, else as `open_gate`."""
     from fleetgate.cli.run.wait_progress import say
     from fleetgate.gate.node import discovery
     from fleetgate.log.store_url import POSTGRES, local_folder
@@ -90,22 +90,22 @@ def open_slot_gate(loaded: Loaded | None) -> SlotGate:
     sock = discovery.connect(path) if path else None
     if sock is None and path and start is not None:
         began = time()
-        start()  # a thousand that wait must not be a thousand connections to the server
+        start()  # a thousand waiting agents must not need a thousand connections to the server
         sock = discovery.await_node(path)
         if sock is None and (why := discovery.word_left(path, began)):
-            raise why  # it has tried for as long as that makes sense
+            raise why  # the node has already tried for long enough
     if sock is None:
         return open_gate(loaded, alone=True)
     sock.close()
     from fleetgate.gate.slots.node_gate import NodeGate
 
-    # A machine's own file has no say in what many share (SPEC C2).
+    # The config file of one machine does not apply to a gate that many share (rule C2).
     open_direct = lambda: open_gate(loaded, alone=True)  # noqa: E731
     return NodeGate(path, loaded, folder, open_direct=open_direct, start=start, tell=say, filed=not far)
 
 
 def open_patiently(loaded: Loaded | None, outage: Outage) -> SlotGate:
-    """The same, for one who bears with a server that is being restarted."""
+    """The same, waiting for a server that is being restarted."""
     from fleetgate.gate.node import discovery
     from fleetgate.log.protocol import StoreAway
     from fleetgate.log.store_url import local_folder
@@ -120,10 +120,10 @@ def open_patiently(loaded: Loaded | None, outage: Outage) -> SlotGate:
 
 
 def follow(moved: StoreMoved, loaded: Loaded | None) -> SlotGate:
-    """The gate where it was moved to, for one who waited in the queue when it was, or has an agent that runs.
+    """The gate at its new location, for a process that is waiting or has a running agent.
 
-    Its place and its lease are there. What it starts from now on goes there, too. Raises the sentence that says what to
-    do where it cannot be used from here.
+    Its ticket and its lease are there, and processes that it starts use the new location, too. Raises an error that
+    says what to do if the new location cannot be used from here.
     """
 
     def opened() -> SlotGate:
@@ -134,8 +134,8 @@ def follow(moved: StoreMoved, loaded: Loaded | None) -> SlotGate:
     return _followed(moved, opened)
 
 
-def go_after(moved: StoreMoved) -> None:
-    """The same for one who opens it again by itself."""
+def switch_store(moved: StoreMoved) -> None:
+    """The same for a process that opens the store again later."""
     from fleetgate.log import open_log
 
     _followed(moved, lambda: open_log(store_url())).close()
@@ -149,7 +149,7 @@ def _followed(moved: StoreMoved, opened: Callable[[], T]) -> T:
     folder = sqlite_folder(store_url())
     if folder is not None and only_writer(folder) is None:
         raise StoreError(
-            f"{moved}. It is not followed by itself: other users can write to {folder}, and may have sent you elsewhere"
+            f"{moved}. It is not followed automatically: other users can write to {folder}, and may have redirected you"
         )
     os.environ["FLEETGATE_STORE"] = moved.to
     until = monotonic() + _OPENED_S
@@ -160,8 +160,8 @@ def _followed(moved: StoreMoved, opened: Callable[[], T]) -> T:
             if monotonic() < until and "being filled" in str(error):
                 sleep(0.2)  # the last step of moving it
                 continue
-            raise StoreError(f"{moved}, and start this anew. Going on there by itself failed: {error}") from error
-        say(f"the gate was moved to {moved.to}: going on there")
+            raise StoreError(f"{moved}, and start this again. Switching to it automatically failed: {error}") from error
+        say(f"the gate has moved to {moved.to}: continuing there")
         return gate
 
 
@@ -186,7 +186,7 @@ def _explain_waits(gate: DirectGate) -> None:
     try:
         signal.signal(signal.SIGALRM, explain)
     except ValueError:
-        return  # not in the main thread: nobody waits for this one
+        return  # not in the main thread: no user is waiting for this one
     gate.before_lock, gate.after_lock = start, stop
 
 

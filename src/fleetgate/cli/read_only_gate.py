@@ -1,8 +1,8 @@
-"""What the commands that only look share: the gate opened to be read, times, and the shapes of SPEC O1-O4.
+"""The gate for commands that only read: opening it, its current state, and output for programs and people.
 
-Looking takes no lock and waits for nobody. What any request would bring into the books first (a config file that is
-news, changed credentials, foreign agents, processes that are gone, deadlines that have passed) is brought in if the
-lock is free at once, and else left for later.
+The rule: reading never waits for a lock. Changes that any request would record first (an edited config file, new
+credentials, foreign agents, dead processes, deadlines that have passed) are recorded if the lock is free, and otherwise
+left for later.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import StoreError
 from fleetgate.present.text import printable, printable_json
 
-_OVERDUE_MS = 500  # a deadline that nobody has acted on for so long is acted on by whoever looks
+_OVERDUE_MS = 500  # a deadline that passed this long ago is acted on by a reader
 
 
 @contextmanager
 def opened(*, configured: bool = True) -> Iterator[DirectGate]:
-    """The gate, to look at. What does not need the config file does not stumble over it."""
+    """The gate, for reading. With `configured` off, an invalid config file does not matter."""
     with closing(open_gate(configured=configured)) as gate:
         yield gate
 
 
 @contextmanager
 def opened_with(loaded: Loaded | None) -> Iterator[DirectGate]:
-    """The same by ourselves in any case, with a config file that was already read, or found to be bad (None)."""
+    """The same, always directly on the store, with a config file that was already read (None: it is invalid)."""
     with closing(open_gate(loaded, configured=False, alone=True)) as gate:
         yield gate
 
 
-def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None] | None = None) -> State:
-    """The state as the next request would find it; with `reap`, without what the dead hold.
+def current(gate: DirectGate, *, reap: bool = False, warn: Callable[[str], None] | None = None) -> State:
+    """The state as the next request would find it; with `reap`, without the leases of dead processes.
 
-    `tell` hears what could not be brought in; without it, it is noted on stderr.
+    `warn` gets what could not be recorded; by default it is printed on stderr.
     """
-    tell = tell or note
+    warn = warn or note
     state = gate.replica.catch_up()
     loaded = gate.loaded
     news = [*gate.news(), *gate.observations(dead=reap)]
@@ -56,19 +56,19 @@ def current(gate: DirectGate, *, reap: bool = False, tell: Callable[[str], None]
     if not news and (due is None or gate.now() - due < _OVERDUE_MS):
         return state
     try:
-        taken_in = gate.replica.try_decide(news)
+        recorded = gate.replica.try_decide(news)
     except StoreError as error:
-        tell(f"shown as it was last known: {error}")
+        warn(f"showing the last known state: {error}")
     else:
-        if taken_in is None:
+        if recorded is None:
             if loaded is not None and news and isinstance(news[0], cmd.LoadFile):
-                tell(f"the store's lock is taken: {loaded.path} is newer than what is shown, and not in force yet")
+                warn(f"{loaded.path} is not in force yet: another process holds the store's lock")
             return _with(gate.replica.catch_up(), news, gate.now())
     return gate.replica.catch_up()
 
 
 def _with(state: State, news: list[cmd.Command], now: int) -> State:
-    """A copy of the state with what was seen of agents and processes, where it cannot be written down now."""
+    """A copy of the state with observations of agents and processes that cannot be recorded now."""
     seen = [command for command in news if isinstance(command, cmd.Observe | cmd.Lost)]
     if not seen:
         return state
@@ -82,12 +82,12 @@ def _with(state: State, news: list[cmd.Command], now: int) -> State:
 
 
 def say_json(document: object) -> bool:
-    """One line of JSON; False when nobody reads any more."""
+    """Print one line of JSON; False when the reader has left."""
     return say(json_text(document) + "\n")
 
 
 def json_text(document: object) -> str:
-    """JSON in one line, escaped where something does not print, or the locale has not all of its characters."""
+    """JSON in one line; characters that do not print, or that the locale does not have, are escaped."""
     text = printable_json(msgspec.json.encode(document).decode())
     if text.isascii() or can_show(text):
         return text
@@ -100,7 +100,7 @@ def json_text(document: object) -> str:
 
 
 def note(text: str) -> None:
-    """Something beside the answer, on stderr."""
+    """Print a note on stderr."""
     sys.stdout.flush()
     encoding = sys.stderr.encoding or "ascii"
     sys.stderr.write(f"fleetgate: {printable(text)}\n".encode(encoding, "replace").decode(encoding))

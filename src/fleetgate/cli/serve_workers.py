@@ -1,10 +1,9 @@
-"""The worker of `fleetgate serve --workers N`: `fleetgate worker` in a process of its own, as long as the service
-lives.
+"""The worker of `fleetgate serve --workers N`: `fleetgate worker` in a process of its own, while the service runs.
 
-A worker forks its hands, which a process with threads and an event loop must not do; and what a job does to its worker
-it must not do to the service. The worker is started again when it dies, or could not be started, after a pause that
-grows. If the service is killed the worker's stdin ends, and it stops as if it had been told to: what runs is finished.
-On its stdout it tells how many hands it has.
+A worker forks, which a process with threads and an event loop must not do; and a job that harms its worker must not
+harm the service. The worker is started again when it dies or cannot start, after a growing pause. If the service is
+killed, the worker's stdin ends, and it finishes its running jobs and exits. On its stdout it prints how many worker
+processes it has.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Crew:
-    """Started and stopped by the main thread; a thread of its own waits for the worker."""
+    """The worker process. The main thread starts and stops it; a second thread waits for it."""
 
     def __init__(self, number: int, options: tuple[str, ...], say: Callable[[str], None]) -> None:
         self._number = number
@@ -49,7 +48,7 @@ class Crew:
         self._thread.start()
 
     def stop(self) -> None:
-        """Until the worker has left. A signal meanwhile is its second: it hands back what runs."""
+        """Stop the worker and wait for it. A signal while waiting is its second: it requeues its running jobs."""
         before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
         try:
             self._tell()
@@ -101,7 +100,7 @@ class Crew:
         command = python_command("fleetgate", "worker", "-n", str(self._number), "--with-stdin", *self._options)
         pipe = subprocess.PIPE
         try:
-            # Its own session: a Ctrl-C at the service's terminal is for the service, which tells it.
+            # Its own session: a Ctrl-C at the terminal goes to the service, which stops the worker.
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         except (OSError, subprocess.SubprocessError) as error:
             return f"the worker cannot be started ({error})"
@@ -120,7 +119,7 @@ class Crew:
                         self._hear_hands(int(lines[-1]))
                     else:
                         process.wait()
-        return f"the worker ended by itself (code {process.returncode})"
+        return f"the worker exited unexpectedly (code {process.returncode})"
 
     def _hear_hands(self, number: int) -> None:
         if number < self._number <= self._hands:

@@ -1,7 +1,6 @@
-"""Stdin, stdout and stderr as all commands have them, whatever they were started with.
+"""Stdin, stdout and stderr of all commands, even if some were closed at the start.
 
-What cannot be printed on stdout is an error of the command: a sentence, and exit 74. Stderr is for people, and a
-command does the same whether it can be read or not.
+The rule: output that cannot be printed on stdout is an error (exit 74); stderr never changes what a command does.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CannotPrint(FleetgateError, OSError):
-    """Stdout does not take what the command has to say."""
+    """Stdout does not accept the output of the command."""
 
     exit_code = 74  # EX_IOERR
 
@@ -28,8 +27,8 @@ class CannotPrint(FleetgateError, OSError):
 
 
 def prepare() -> None:
-    """Before anything is opened or printed."""
-    # Where one of them is closed, nothing of ours may get its number. A child finds it closed again.
+    """Replace stdout and stderr, before anything is opened or printed."""
+    # If one of them is closed, no other file may get its number. A child finds it closed again.
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)

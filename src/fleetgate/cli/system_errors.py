@@ -1,4 +1,4 @@
-"""Errors of the system that no part of Fleetgate has explained, as sentences: a command never ends in a traceback."""
+"""Errors of the operating system as sentences: a command never ends with a traceback."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from fleetgate.core.errors import FleetgateError
 
 
 class SystemTrouble(FleetgateError):
-    """The system does not let us go on."""
+    """An error of the operating system that no other part has explained."""
 
     exit_code = 71  # EX_OSERR
 
 
 def explain(error: OSError | MemoryError) -> SystemTrouble:
-    """What is wrong, and what to do."""
+    """The error as a sentence with advice."""
     if isinstance(error, MemoryError):
-        return SystemTrouble(
-            "out of memory: nothing more was done; end something else, or raise the limit (`ulimit -v`)"
-        )
+        return SystemTrouble("out of memory: stop another program, or raise the limit (`ulimit -v`)")
     what = f"{error.strerror or error}" + (f": {os.fsdecode(error.filename)!r}" if _names_file(error) else "")
-    return SystemTrouble(f"the system does not let this go on ({what}): {_advice(error)}")
+    return SystemTrouble(f"system error ({what}): {_advice(error)}")
 
 
 def _names_file(error: OSError) -> bool:
@@ -30,18 +28,18 @@ def _names_file(error: OSError) -> bool:
 
 def _advice(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"raise the number of files that may be open (`ulimit -n`, {os.sysconf('SC_OPEN_MAX')} now)"
+        return f"raise the limit of open files (`ulimit -n`, now {os.sysconf('SC_OPEN_MAX')})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room on the disk"
+        return "free some disk space"
     if error.errno == errno.EROFS:
-        return "set FLEETGATE_HOME to a folder that can be written to"
+        return "set FLEETGATE_HOME to a writable folder"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "check the owner and the mode of what is named, or set FLEETGATE_HOME to a folder of your own"
+        return "check its owner and mode, or set FLEETGATE_HOME to a folder of your own"
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return "end something else, or raise the limits of this user (`ulimit -a`)"
+        return "stop another program, or raise the limits of this user (`ulimit -a`)"
     if error.errno == errno.ENOENT and not _has_folder():
-        return "the current folder does not exist any more: `cd` to another one"
-    return "see to it, and try again; `fleetgate doctor` looks for more"
+        return "the current folder no longer exists: `cd` to another one"
+    return "fix it and try again; `fleetgate doctor` may find the cause"
 
 
 def _has_folder() -> bool:

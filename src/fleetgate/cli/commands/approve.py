@@ -1,4 +1,4 @@
-"""`fleetgate approve`: let a job run that was submitted with --confirm (SPEC J5)."""
+"""`fleetgate approve`: lets a job start that was submitted with --confirm."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fleetgate.cli.read_only_gate import say_json
 from fleetgate.jobs import actions, job_store
 
 
-@click.command(short_help="Let a job run that is held.")
+@click.command(short_help="Approve a held job.")
 @click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
-    """Let jobs run that were submitted with --confirm: those that are held, or before their turn has come.
+    """Approve jobs that were submitted with --confirm, when they are held or before.
 
     \b
     fleetgate jobs --state held
     fleetgate approve 7kq
 
-    Exit: 0; 64 when a job needs no approval, or there is none.
+    Exit codes: 0; 64 when a job needs no approval, or does not exist.
     """
     gate = opened_gate()
     found = [job_store.find_job(gate, ident) for ident in idents]
     for ident in found:
         actions.approve(gate, ident, whoami(gate.host))
         if not as_json:
-            tell(f"{ident} is approved: it runs when a worker has a slot for it")
+            tell(f"{ident} is approved; it starts when a worker has a slot")
     if as_json:
         say_json({"approved": found})
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""`fleetgate backoff`: which models and accounts are not used for a while, and why (SPEC B6)."""
+"""`fleetgate backoff`: models and accounts that are not used for a while, and why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = (
     Column("ENDS"),
     Column("EVIDENCE", least=12),
 )
-# What dispatchers call them elsewhere.
+# The names that other dispatchers use.
 _UNDERSTOOD = {"rate_limit": "rate_limited", "auth_error": "auth", "provider_error": "server_error"}
 _OF_THE_ACCOUNT = ("auth", "quota")
 
@@ -64,7 +64,7 @@ def ls(as_json: bool) -> int:
         if backoffs:
             draw_backoffs(screen, backoffs, moments)
         else:
-            screen.line("nothing is backed off")
+            screen.line("no backoffs")
         screen.show()
     return exit_codes.OK
 
@@ -75,9 +75,9 @@ def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: LogTimes) ->
 
 
 def clear_hint(backoffs: list[Backoff]) -> str:
-    """How to end these by hand."""
+    """How to end these backoffs manually."""
     key = backoffs[0].key if len(backoffs) == 1 else "KEY"
-    return f"to use it before: fleetgate backoff clear {shlex.quote(key)}"
+    return f"to use it sooner: fleetgate backoff clear {shlex.quote(key)}"
 
 
 def ends_text(backoff: Backoff, moments: LogTimes) -> str:
@@ -85,8 +85,8 @@ def ends_text(backoff: Backoff, moments: LogTimes) -> str:
     if backoff.probing:
         return f"when {backoff.probing} succeeds"
     if moments.now >= backoff.probe_at:
-        return "with the next that succeeds"
-    probe = "one may try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
+        return "after the next success"
+    probe = "one try " if backoff.must_probe or backoff.probe_at < backoff.until else ""
     changed = ", or new login" if watches_credential(backoff) else ""
     return f"{probe}in {moments.left(backoff.probe_at)}{changed}"
 
@@ -97,18 +97,18 @@ def ends_text(backoff: Backoff, moments: LogTimes) -> str:
 @click.argument("duration", required=False)
 @json_option
 def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
-    """Do not use a model, a family of models or an account for a while; replaces what is there.
+    """Do not use a model, a family of models or an account for a while. An existing backoff is replaced.
 
     KEY is a model (anthropic/claude-opus-4-6), a family (anthropic/claude-opus-*) or an account (anthropic,
-    anthropic@work). REASON is rate_limited, usage_window, quota, overloaded, auth or server_error; auth and quota are
-    always of the account. DURATION is like 10m; a bare number is seconds (default: 60 s for rate_limited, 1 h for auth
-    and quota, 5 min for the others).
+    anthropic@work). REASON is rate_limited, usage_window, quota, overloaded, auth or server_error; auth and quota
+    always apply to the account. DURATION is like 10m; a bare number is seconds (default: 60s for rate_limited, 1h for
+    auth and quota, 5m for the others).
 
     \b
     fleetgate backoff set openai/gpt-5 overloaded 5m
     fleetgate backoff set anthropic@work auth
 
-    Exit: 0; 64 when something is not valid, and nothing was changed.
+    Exit codes: 0; 64 when something is invalid (nothing is changed).
     """
     meant = _UNDERSTOOD.get(reason, reason)
     if meant not in CAUSES:
@@ -126,34 +126,34 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
         say_json(backoff_json(gate.state.backoffs[made.key], LogTimes(gate)))
         return exit_codes.OK
     if scope != made.scope:
-        tell(f"{meant} is a matter of the account: it applies to every model of {made.key}")
+        tell(f"{meant} concerns the account: it applies to every model of {made.key}")
     sooner = ", or until its credential changes" if made.credential else ""
-    tell(f"{made.key}: backed off, {made.reason}, {until_text(gate, made.until)}{sooner}")
+    tell(f"{made.key}: backed off ({made.reason}) {until_text(gate, made.until)}{sooner}")
     return exit_codes.OK
 
 
 @command.command("clear", short_help="Use a model or account again.")
 @click.argument("keys", nargs=-1, metavar="KEY…", shell_complete=complete_backoff)
-@click.option("--all", "everything", is_flag=True, help="Clear all of them.")
+@click.option("--all", "everything", is_flag=True, help="Clear all backoffs.")
 @json_option
 def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> int:
-    """Use models or accounts again. Whoever waited for them enters at once.
+    """Use models or accounts again. Requests that waited for them start at once.
 
     \b
     fleetgate backoff clear anthropic/claude-opus-4-6
     fleetgate backoff clear --all
 
-    Exit: 0; 64 when one of them is not backed off, and nothing was changed.
+    Exit codes: 0; 64 when one of them is not backed off (nothing is changed).
     """
     if bool(keys) == everything:
-        raise BadRequest("say which: KEY… as `fleetgate backoff ls` lists them, or --all")
+        raise BadRequest("which ones? Give KEYs (see `fleetgate backoff ls`) or --all")
     gate = opened_gate()
     state = gate.read()
     names = sorted(state.backoffs) if everything else [parse_key(key)[0] for key in dict.fromkeys(keys)]
     unknown = [name for name in names if name not in state.backoffs]
     if unknown:
-        listed = ", ".join(sorted(state.backoffs)) or "nothing"
-        raise BadRequest(f"{', '.join(unknown)}: not backed off; backed off is {listed}")
+        listed = ", ".join(sorted(state.backoffs)) or "none"
+        raise BadRequest(f"{', '.join(unknown)}: not backed off; backoffs: {listed}")
     decided = gate.decide([cmd.EndBackoff(name) for name in names], durable=True)
     events = [event for each in decided for event in each.events]
     if as_json:
@@ -161,5 +161,5 @@ def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> int:
     elif names:
         tell(f"cleared: {', '.join(names)}{entered_text(events)}")
     else:
-        tell("nothing is backed off")
+        tell("no backoffs")
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""`fleetgate bump`: move a ticket in the queue (SPEC A9)."""
+"""`fleetgate bump`: move a ticket in the queue (rule A9)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from fleetgate.present.text import place
 
 @click.command(short_help="Move a ticket to the front of the queue.")
 @click.argument("ident", metavar="ID", shell_complete=complete_ticket)
-@click.option("--priority", metavar="N", help="Give it this priority instead, -100 to 100; a point is worth 12 s.")
+@click.option("--priority", metavar="N", help="Set this priority instead, -100 to 100; each point counts as 12s.")
 @json_option
 def command(ident: str, priority: str | None, as_json: bool) -> int:
     """Move a ticket to the front of the queue, or give it another priority.
 
-    The beginning of an id is enough; `fleetgate queue` lists them. Moving to the front takes no slot from anybody: the
-    ticket enters with the next one that frees up.
+    The beginning of an ID is enough; `fleetgate queue` lists them. The ticket gets the next free slot; running agents
+    keep theirs.
 
     \b
     fleetgate bump 7kq2m9x4ab
     fleetgate bump 7kq --priority 10
 
-    Exit: 0; 64 when the id is not in the queue.
+    Exit codes: 0; 64 when the ID is not in the queue.
     """
     number = None if priority is None else _priority(priority)
     gate = opened_gate(configured=False)
@@ -39,7 +39,7 @@ def command(ident: str, priority: str | None, as_json: bool) -> int:
     found = find_id(state, ident)
     lease = state.leases.get(found)
     if lease is not None:
-        raise BadRequest(f"{found} is not in the queue: it has a slot already, {whose(lease)}")
+        raise BadRequest(f"{found} is not waiting: it already has a slot, {whose(lease)}")
     ticket = state.tickets[found]
     gate.one(cmd.Bump(found, number))
     view = ticket_view(gate.state, found, gate.now())
@@ -49,7 +49,7 @@ def command(ident: str, priority: str | None, as_json: bool) -> int:
         said = {"id": found, "position": position, "priority": level, "entered": view is None, "of": of, "pool": pool}
         say_json(said)
     else:
-        where = "entered" if view is None else f"is now at position {place(view.position, view.of, view.pool)}"
+        where = "started" if view is None else f"is now at position {place(view.position, view.of, view.pool)}"
         tell(f"{found} {where}: {whose(ticket)}")
     return exit_codes.OK
 

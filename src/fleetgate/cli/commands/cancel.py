@@ -1,4 +1,4 @@
-"""`fleetgate cancel`: take tickets out of the queue, and end jobs (SPEC A9, J4)."""
+"""`fleetgate cancel`: removes tickets from the queue, and stops jobs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fleetgate.jobs import actions, job_store
 from fleetgate.present.name_lookup import find_id, whose
 
 
-@click.command(short_help="Take tickets out of the queue; end jobs.")
+@click.command(short_help="Remove tickets from the queue; stop jobs.")
 @click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_cancellable, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
-    """Take tickets out of the queue, and end jobs. Whoever waits with a ticket is told, and exits 75.
+    """Remove tickets from the queue, and stop jobs. A waiting `fleetgate run` exits with 75.
 
-    The beginning of an id is enough; `fleetgate queue` lists them. If one of several is not in the queue, none is
+    The beginning of an ID is enough; `fleetgate queue` lists them. If one of several is not in the queue, none is
     cancelled.
 
     \b
     fleetgate cancel 7kq2m9x4ab
     fleetgate cancel 7kq b3d
 
-    Exit: 0; 64 when an id is not in the queue.
+    Exit codes: 0; 64 when an ID is not in the queue.
     """
     gate = opened_gate(configured=False)
     state = gate.read()
@@ -39,13 +39,13 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     by = whoami(gate.host)
     cancelled, code = [], exit_codes.OK
     for ident in dict.fromkeys(filter(None, jobs.values())):
-        came_of_it = actions.cancel(gate, ident, by)
+        result = actions.cancel(gate, ident, by)
         cancelled.append(ident)
         if not as_json:
-            tell(f"job {ident} {'is being ended' if came_of_it == 'ending' else 'was cancelled'}")
+            tell(f"job {ident} {'is being stopped' if result == 'ending' else 'was cancelled'}")
     decided = gate.decide([cmd.Cancel(ident, by) for ident in tickets]) if tickets else []
     for ticket, each in zip(tickets.values(), decided, strict=True):
-        if each.error is not None:  # it entered, or left, since we looked
+        if each.error is not None:  # it started, or left the queue, in the meantime
             note(str(each.error))
             code = exit_codes.exit_code(each.error)
             continue
@@ -58,7 +58,7 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
 
 
 def _job(gate: DirectGate, state: State, prefix: str) -> str:
-    """The job that is meant; "" where a ticket is."""
+    """The job with this id or name; "" for a ticket."""
     try:
         ident = find_id(state, prefix)
     except NotFound:
@@ -75,7 +75,7 @@ def _ticket(state: State, prefix: str) -> Ticket:
     if lease is None:
         return state.tickets[ident]
     if not lease.claimed:
-        return lease.ticket  # a slot was offered and nobody has taken it yet
+        return lease.ticket  # granted, and not claimed yet
     raise BadRequest(
-        f"{ident} is not waiting, it holds a slot: {whose(lease)}; `fleetgate release {ident} --force` takes it back"
+        f"{ident} is not waiting, it has a slot: {whose(lease)}; `fleetgate release {ident} --force` frees it"
     )

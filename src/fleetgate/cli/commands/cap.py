@@ -1,6 +1,6 @@
-"""`fleetgate cap`: the caps of the gate, set at run time over what the file says (SPEC C2, C5, A12).
+"""`fleetgate cap`: caps set at run time, which override the config file (rule C2).
 
-What is set here is kept in the log and synced to disk before the command says so.
+The rule: a new value is synced to disk before the command reports it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fleetgate.present.text import count, some
 def command() -> None:
     """Set, remove, reset, list and import caps.
 
-    What is set here is above the config file, for all processes and until it is reset.
+    Values set here override the config file for all processes until reset.
 
     \b
     fleetgate cap set host 5
@@ -65,17 +65,17 @@ def command() -> None:
 @click.argument("selector", type=NAME, shell_complete=complete_selector)
 @click.argument("cap", metavar="N|auto")
 @click.option(
-    "--cooldown", metavar="DURATION", help="How long a released slot stays taken, e.g. 350ms; 0 is not at all."
+    "--cooldown", metavar="DURATION", help="How long a released slot stays reserved, e.g. 350ms; 0 disables it."
 )
 @click.option("--on-429", metavar="RULE", help="What a rate limit does: adapt, step, pause or fixed.")
 @click.option("--explore/--no-explore", default=None, help="With adapt: let the limit grow above the cap.")
-@click.option("--max-hold", metavar="DURATION", help="Take a slot back after this long; 0 is no limit.")
+@click.option("--max-hold", metavar="DURATION", help="Stop an agent after this long; 0: no limit.")
 @click.option(
     "--usage-gate/--no-usage-gate",
     default=None,
-    help="Ask the provider for its own count before someone in the queue is let in.",
+    help="Ask the provider for its own count before a waiting request starts.",
 )
-@click.option("--name", metavar="NAME", help="Reasons are then called NAME_concurrency_cap.")
+@click.option("--name", metavar="NAME", help="Name for the reason code: NAME_concurrency_cap.")
 @kind_option
 @json_option
 def set_(
@@ -90,18 +90,18 @@ def set_(
     kind: str | None,
     as_json: bool,
 ) -> int:
-    """Set the most slots of a selector's pools, and their options; options that are not named stay as they are.
+    """Set the maximum number of slots of a selector's pools, and their options; other options stay unchanged.
 
     SELECTOR is host, project, provider, provider/model, or either with @account and * globs. Without an account the cap
-    is for each account. A cap counts agents, unless --kind requests says that it counts model calls. `host auto`
-    follows free memory. Setting a cap forgets what rate limits did to its limit.
+    applies to each account. A cap counts agents; with --kind requests it counts model calls. `host auto` follows free
+    memory. Setting a cap restores a limit that rate limits have lowered.
 
     \b
     fleetgate cap set host 5
     fleetgate cap set 'anthropic@work/claude-opus-*' 8 --name work_opus
     fleetgate cap set umans 4 --kind requests --cooldown 350ms --on-429 step
 
-    Exit: 0; 64 when something is not valid, and nothing was changed.
+    Exit codes: 0; 64 when something is invalid (nothing is changed).
     """
     environment = Environment.read()
     gate = opened_gate()
@@ -130,7 +130,7 @@ def set_(
         tell(f"restored after rate limits: {some(reduced)}")
     for pool in _pools(gate.state, rule):
         if pool.used > pool.limit:
-            tell(f"{pool.id}: {pool.used} slots are lent: nobody new enters until it fits")
+            tell(f"{pool.id}: {pool.used} running; no new ones start until the count is below the cap")
     if kind is None and parse_selector(selector).scope == "model":
         tell(_other_kind(rule.kind))
     if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
@@ -142,7 +142,7 @@ def set_(
 def _read_rule(
     selector: str, cap: str, cooldown: str | None, on_429: str | None, max_hold: str | None, name: str | None
 ) -> Rule:
-    """What was typed, checked; the kind is still to be found."""
+    """The checked options, without the kind."""
     slots, auto = _slots(selector, cap)
     if on_429 is not None and parse_selector(selector).scope != "model":
         raise BadRequest(f"--on-429: a rate limit never acts on {selector}; valid for providers and models")
@@ -160,16 +160,14 @@ def _read_rule(
 
 def _other_kind(kind: str) -> str:
     if kind == "agents":
-        return (
-            "this counts agents (processes that `fleetgate run` starts); for model calls in flight say --kind requests"
-        )
-    return "this counts model calls in flight; for agents (processes that `fleetgate run` starts) say --kind agents"
+        return "this counts agents (processes that `fleetgate run` starts); to count model calls, use --kind requests"
+    return "this counts model calls; to count agents (processes that `fleetgate run` starts), use --kind agents"
 
 
 def _no_usage(selector: str) -> str:
     return (
-        f"this config does not say how to ask for the usage of {selector} (providers.NAME.usage_path, usage_field, "
-        "base_url and key_env), or its key is not set: processes like this one do not ask"
+        f"this config has no usage query for {selector} (providers.NAME.usage_path, usage_field, base_url, key_env), "
+        "or its key is not set: processes with this config do not ask the provider"
     )
 
 
@@ -181,7 +179,7 @@ def _value(name: str, read: Callable[[object], str], text: str | None) -> str | 
 
 
 def _pools(state: State, rule: Rule) -> list[Pool]:
-    """The pools that a rule's cap makes."""
+    """The pools of a rule's cap."""
     pools = state.pools.values()
     return [pool for pool in pools if pool.kind == rule.kind and pool.cap.selector.text == rule.selector]
 
@@ -195,18 +193,18 @@ def _slots(selector: str, cap: str) -> tuple[int | None, bool]:
     try:
         return read_cap_text(cap), False
     except BadValue as error:
-        hint = f"; to let nobody in: `fleetgate pause {selector}`" if cap.strip("+-") == "0" else ""
+        hint = f"; to admit no agents: `fleetgate pause {selector}`" if cap.strip("+-") == "0" else ""
         extra = ', or "auto"' if selector == "host" else ""
         raise BadRequest(f"cap of {selector}: {error}{extra}{hint}") from error
 
 
 def _tell_environment(environment: Environment, rule: Rule) -> None:
-    """What this shell's own environment says is above what was just set."""
+    """A note if this shell's environment overrides the new cap."""
     own, families = (dict(caps) for caps in environment.caps_for(rule.kind))
     number = own.get(rule.selector, families.get(parse_selector(rule.selector).family))
     if number is not None:
         variable = VARIABLES[rule.kind] if rule.selector in own else OPUS_CAP
-        tell(f"note: {variable} in this environment says {number}, for the requests of processes that have it")
+        tell(f"note: {variable} in this environment sets {number} for requests that are made from here")
 
 
 def _cap_now(gate: DirectGate, line: CapRow) -> str:
@@ -218,17 +216,17 @@ def _cap_now(gate: DirectGate, line: CapRow) -> str:
 # Removing and resetting.
 
 
-@command.command("rm", short_help="Remove a cap: unlimited, whatever the file says.")
+@command.command("rm", short_help="Remove a cap, even one of the config file.")
 @click.argument("selector", type=NAME, shell_complete=complete_selector)
 @kind_option
 @json_option
 def rm(selector: str, kind: str | None, as_json: bool) -> int:
-    """Remove a cap: its pools are unlimited, whatever the file says, and their pauses are over.
+    """Remove a cap, even one of the config file. Its pools are unlimited, and their pauses end.
 
     \b
     fleetgate cap rm '*/claude-opus-*'
 
-    Exit: 0; 64 when there is no such cap.
+    Exit codes: 0; 64 when there is no such cap.
     """
     gate = opened_gate()
     state = gate.read()
@@ -241,34 +239,34 @@ def rm(selector: str, kind: str | None, as_json: bool) -> int:
         say_json({"selector": selector, "kind": found, "cap": None, "entered": entered(events)})
         return exit_codes.OK
     if before.unlimited:
-        tell(f"{selector} ({found}): has no cap already")
+        tell(f"{selector} ({found}): has no cap (unchanged)")
     else:
         was = f"{cap_text(before.cap, before.auto)} ({before.source})"
         tell(f"{selector} ({found}): no cap, was {was}{entered_text(events)}")
     under = _below_run_time(state, found, selector)
     if under:
-        tell(f"{under} is hidden by this; `fleetgate cap reset {quoted(selector)}` returns to it")
+        tell(f"this hides {under}; `fleetgate cap reset {quoted(selector)}` restores it")
     return exit_codes.OK
 
 
-@command.command("reset", short_help="Forget what was set at run time: back to the file.")
+@command.command("reset", short_help="Undo run-time values: back to the config file.")
 @click.argument("selector", type=NAME, shell_complete=complete_selector)
 @kind_option
 @json_option
 def reset(selector: str, kind: str | None, as_json: bool) -> int:
-    """Forget what was set at run time for a selector (cap, cooldown and the rest): back to the file.
+    """Undo all run-time values of a selector (cap, cooldown and options): back to the config file.
 
     \b
     fleetgate cap reset host
 
-    Exit: 0; 64 when nothing was set at run time for it.
+    Exit codes: 0; 64 when nothing was set at run time for it.
     """
     gate = opened_gate()
     state = gate.read()
     found = kind or kind_set(state, selector) or kind_for(state, selector)
     if (found, selector) not in state.rules.runtime:
         known = sorted(f"{each} ({of})" for of, each in state.rules.runtime)
-        listed = f"set are: {some(known)}" if known else "nothing is"
+        listed = f"there are values for: {some(known)}" if known else "there are no run-time values"
         raise NotFound(f"nothing was set at run time for {shown(selector)} ({found}); {listed}")
     events = gate.one(cmd.ResetCap(found, selector), durable=True)
     cap = gate.state.rules.caps.get((found, selector))
@@ -276,8 +274,8 @@ def reset(selector: str, kind: str | None, as_json: bool) -> int:
     if as_json:
         source = now.source if now is not None else None
         cap_now, auto = (now.cap, now.auto) if now is not None else (None, False)
-        told = {"selector": selector, "kind": found, "cap": cap_now, "auto": auto, "source": source}
-        say_json({**told, "entered": entered(events)})
+        document = {"selector": selector, "kind": found, "cap": cap_now, "auto": auto, "source": source}
+        say_json({**document, "entered": entered(events)})
     else:
         text = f"cap {cap_text(now.cap, now.auto)} ({now.source})" if now is not None else "no cap"
         tell(f"{selector} ({found}): back to {text}{entered_text(events)}")
@@ -285,7 +283,7 @@ def reset(selector: str, kind: str | None, as_json: bool) -> int:
 
 
 def _below_run_time(state: State, kind: str, selector: str) -> str:
-    """What the file says of a selector, or nothing."""
+    """The cap of a selector in the config file, or nothing."""
     rule = state.rules.file.get((kind, selector))
     if rule is None or (rule.cap is None and not rule.auto):
         return ""
@@ -295,12 +293,12 @@ def _below_run_time(state: State, kind: str, selector: str) -> str:
 # Listing.
 
 
-@command.command("ls", short_help="List every cap in force and where it comes from.")
+@command.command("ls", short_help="List every cap in force and its source.")
 @json_option
 def ls(as_json: bool) -> int:
-    """List every cap in force, with its options and where it comes from, and what it hides.
+    """List every cap in force, with its options, its source, and what it hides.
 
-    The environment of this shell counts: caps that it sets are those of its own requests.
+    Caps set in the environment of this shell are included; they apply only to requests from here.
 
     \b
     fleetgate cap ls
@@ -325,7 +323,7 @@ def ls(as_json: bool) -> int:
 @click.argument("file")
 @json_option
 def import_(file: str, as_json: bool) -> int:
-    """Set agents caps from a dispatch-model-caps.conf, all of them or none; - reads standard input.
+    """Set caps for agents from a dispatch-model-caps.conf, all of them or none; - reads standard input.
 
     \b
     opus-4-6=4                  caps */claude-opus-4-6
@@ -335,7 +333,7 @@ def import_(file: str, as_json: bool) -> int:
     \b
     fleetgate cap import ~/.config/aidevops/dispatch-model-caps.conf
 
-    Exit: 0; 78 when a line is bad: it is named with its number, and nothing is imported.
+    Exit codes: 0; 78 when a line is invalid: its number is printed, and nothing is imported.
     """
     caps = parse_caps(_text(file), file)
     gate = opened_gate()
@@ -343,8 +341,8 @@ def import_(file: str, as_json: bool) -> int:
     rules = [cmd.SetRule(Rule("agents", selector, cap=cap)) for selector, cap in caps]
     events = succeeded(gate.decide(rules, durable=True)) if rules else []
     if as_json:
-        told = [{"selector": selector, "kind": "agents", "cap": cap} for selector, cap in caps]
-        say_json({"caps": told, "entered": entered(events)})
+        listed = [{"selector": selector, "kind": "agents", "cap": cap} for selector, cap in caps]
+        say_json({"caps": listed, "entered": entered(events)})
         return exit_codes.OK
     for selector, cap in caps:
         tell(f"{selector} (agents): cap {cap}")

@@ -1,4 +1,4 @@
-"""`fleetgate capacity`: is it worth asking now? Back-pressure for those who delegate (SPEC A11, O4)."""
+"""`fleetgate capacity`: whether a slot is free now, for scripts that spawn agents."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fleetgate.present.request_fields import candidates, project_name
 from fleetgate.present.text import count, spans
 
 
-@click.command(short_help="Is it worth asking now? green, yellow or red.")
+@click.command(short_help="Is a slot free now? green, yellow or red.")
 @click.option(
     "-m",
     "--model",
     metavar="MODEL,…",
     shell_complete=complete_model,
     default="",
-    help="The model to ask for; of several, the one that would be taken.",
+    help="Models in order of preference.",
 )
 @click.option("--kind", type=click.Choice(KINDS), default="agents", show_default=True, help="What is counted.")
 @click.option(
@@ -39,20 +39,20 @@ from fleetgate.present.text import count, spans
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, kind: str, project: str, as_json: bool) -> int:
-    """Say whether a request would enter: green (room and no line), yellow (one slot, or a short wait), red.
+    """Print whether a request would start now: green (free slots, no queue), yellow (one slot, or a short wait), red.
 
-    Nothing is reserved by asking. Without -m the models of the config count; else only host and project caps.
+    Nothing is reserved. Without -m, `models` of the config file are used, or only the caps of host and project.
 
     \b
     fleetgate capacity -m anthropic/claude-opus-4-6 && start-another-agent
 
-    Exit: 0 for green and yellow, 75 for red.
+    Exit codes: 0 for green and yellow, 75 for red.
     """
     environment = Environment.read()
     with opened() as gate:
         spec = _spec(model, kind, project_name(project), gate.host, environment, gate.loaded)
         found = _capacity(current(gate), spec, gate.now())
-        if found.level != "green":  # before any refusal, the dead are looked for, as when a slot is asked for
+        if found.level != "green":  # free the slots of dead processes first, as a real request does
             found = _capacity(current(gate, reap=True), spec, gate.now())
         moments = LogTimes(gate)
         if as_json:
@@ -75,7 +75,7 @@ def _spec(model: str, kind: str, project: str, host: str, environment: Environme
 
 
 def _capacity(state: State, spec: Spec, now: int) -> Capacity:
-    """Selectors that only our environment caps are counted for this look alone; a request would have it logged."""
+    """The capacity, with the caps of this environment, which only a real request would log."""
     unknown = [text for text, _ in spec.caps if not state.rules.counts(spec.kind, text)]
     if unknown:
         state = State.restore(state.export())
@@ -87,9 +87,11 @@ def _capacity(state: State, spec: Spec, now: int) -> Capacity:
 def _draw(found: Capacity, spec: Spec) -> None:
     screen = Screen()
     for_whom = " or ".join(spec.models) or "a request without a model"
-    screen.prose(f"{_room(found)} for {for_whom}, {_line(found)}", "  ", [Cell(found.level, found.level), Cell(": ")])
+    screen.prose(
+        f"{_room(found)} for {for_whom}, {_wait_text(found)}", "  ", [Cell(found.level, found.level), Cell(": ")]
+    )
     if found.reason is not None:
-        screen.prose(f"{found.reason.code}: {found.reason.text}", "  ")
+        screen.prose(found.reason.text, "  ")
     screen.show()
 
 
@@ -99,10 +101,10 @@ def _room(found: Capacity) -> str:
     return f"{count(found.free, 'slot')} free" if found.free else "no slot is free"
 
 
-def _line(found: Capacity) -> str:
-    waiting = f"{found.queued} waiting" if found.queued else "nobody waits"
+def _wait_text(found: Capacity) -> str:
+    waiting = f"{found.queued} waiting" if found.queued else "nothing waiting"
     if found.reason is None:
         return waiting
     if found.wait_ms is None:
-        return f"{waiting}, how long it takes is not known yet"
+        return f"{waiting}, no estimate yet"
     return f"{waiting}, {f'about {spans(*found.wait_ms)}' if found.wait_ms[1] >= 1000 else 'less than 1s'} to wait"

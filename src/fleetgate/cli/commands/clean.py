@@ -1,4 +1,4 @@
-"""`fleetgate clean`: forget jobs that have ended (SPEC J4)."""
+"""`fleetgate clean`: deletes finished jobs and their output."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fleetgate.jobs import actions
 from fleetgate.present.text import count
 
 
-@click.command(short_help="Forget jobs that have ended, and what they printed.")
-@click.option("--older", metavar="DURATION", help="Only those that ended longer ago (default: `jobs.keep`, 7 days).")
-@click.option("--all", "everything", is_flag=True, help="All that have ended.")
+@click.command(short_help="Delete finished jobs and their output.")
+@click.option("--older", metavar="DURATION", help="Only jobs that finished longer ago (default: `jobs.keep`, 7d).")
+@click.option("--all", "everything", is_flag=True, help="All finished jobs.")
 @json_option
 def command(older: str | None, everything: bool, as_json: bool) -> int:
-    """Forget jobs that have ended, with what they printed. Workers do so by themselves when `jobs.keep` is over.
+    """Delete finished jobs and their output. Workers do so automatically after `jobs.keep`.
 
     \b
     fleetgate clean
@@ -32,5 +32,5 @@ def command(older: str | None, everything: bool, as_json: bool) -> int:
     if as_json:
         say_json({"forgotten": gone})
     else:
-        tell(f"forgot {count(len(gone), 'job')}")
+        tell(f"deleted {count(len(gone), 'job')}")
     return exit_codes.OK

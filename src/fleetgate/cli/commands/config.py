@@ -1,4 +1,4 @@
-"""`fleetgate config`: what is in force and why, and whether a file is right (SPEC C2, C6)."""
+"""`fleetgate config`: the settings in force and their sources, and the check of a config file."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _COLUMNS = (Column("SETTING"), Column("VALUE", least=20), Column("SOURCE"))
 _Rules = dict[tuple[str, str], Rule]
 
 
-@click.group(short_help="Show what is in force, check and apply config files.", no_args_is_help=True)
+@click.group(short_help="Show settings in force; check and apply config files.", no_args_is_help=True)
 def command() -> None:
-    """Show what is in force and where it comes from; check and apply config files.
+    """Show the settings in force and their sources; check and apply config files.
 
     \b
     fleetgate config show
@@ -42,37 +42,36 @@ def command() -> None:
     """
 
 
-@command.command("show", short_help="Print every value in force and where it comes from.")
+@command.command("show", short_help="Show every setting in force and its source.")
 @json_option
 def show(as_json: bool) -> int:
-    """Print every value in force and where it comes from: the environment, run time, the file, or built in.
+    """Show every setting in force and its source: the environment, run time, the file, or built in.
 
-    Warns where the file is hidden by what was set at run time, and where another file is in force. Secrets are not
-    shown.
+    It warns if run-time values hide the file, and if another file is in force. Secrets are not shown.
 
     \b
     fleetgate config show
     fleetgate config show --json
 
-    Exit: 0; 78 when the config file or the environment is wrong.
+    Exit codes: 0; 78 when the config file or the environment is invalid.
     """
     environment = Environment.read()
     loaded = load_config()
     gate = opened_gate(loaded)
     state = gate.read()
     found, caps = values(state, environment, loaded), lines(state, environment)
-    told = warnings(state, loaded, caps)
+    notes = warnings(state, loaded, caps)
     if loaded is not None and (missing := gate.caps_not_in_force()):
-        told.append(unapplied_text(loaded.path, missing))
+        notes.append(unapplied_text(loaded.path, missing))
     if as_json:
         settings = [each.as_json() for each in found]
-        say_json({"values": settings, "caps": [line.as_json() for line in caps], "warnings": told})
+        say_json({"values": settings, "caps": [line.as_json() for line in caps], "warnings": notes})
         return exit_codes.OK
     screen = Screen()
     screen.table(_COLUMNS, [[_label(each.name), each.text, each.said_by] for each in found])
     screen.line()
     draw(screen, caps)
-    for warning in told:
+    for warning in notes:
         screen.line()
         screen.prose(printable(f"warning: {warning}"), indent="  ")
     screen.show()
@@ -85,16 +84,16 @@ def _label(name: str) -> str:
     return name.replace("_", " ") if "." not in name else name
 
 
-@command.command("check", short_help="Say whether a config file is valid.")
+@command.command("check", short_help="Check a config file.")
 @click.argument("file", required=False)
 @json_option
 def check(file: str | None, as_json: bool) -> int:
-    """Say whether a config file is valid; without FILE, the one that is in use. Nothing is changed.
+    """Check a config file; without FILE, the one in use. Nothing is changed.
 
     \b
     fleetgate config check ./config.toml
 
-    Exit: 0 when it is valid; 78 with every mistake, its line, what was found and what is valid.
+    Exit codes: 0 when it is valid; 78 with every error, its line, what was found and what is valid.
     """
     try:
         loaded = _load(file)
@@ -110,14 +109,14 @@ def check(file: str | None, as_json: bool) -> int:
         providers = count(len(loaded.settings.providers), "provider")
         tell(f"{loaded.path}: valid ({count(caps, 'cap')}, {providers})")
     if caps and store_url().startswith(POSTGRES):
-        note(f"many machines share this store: `fleetgate config apply {loaded.path}` brings the caps of this file in")
+        note(f"many machines share this store: to apply the caps of this file, `fleetgate config apply {loaded.path}`")
     return exit_codes.OK
 
 
-@command.command("path", short_help="Print where the config file is looked for.")
+@command.command("path", short_help="Print the location of the config file.")
 @json_option
 def path(as_json: bool) -> int:
-    """Print where the config file is looked for, whether there is one or not.
+    """Print the location of the config file, whether it exists or not.
 
     \b
     $EDITOR "$(fleetgate config path)"
@@ -130,36 +129,36 @@ def path(as_json: bool) -> int:
     return exit_codes.OK
 
 
-@command.command("apply", short_help="Bring a file's caps into the gate, also those of an older one.")
+@command.command("apply", short_help="Apply the caps of a config file, even an older one.")
 @click.argument("file", required=False)
 @json_option
 def apply(file: str | None, as_json: bool) -> int:
-    """Bring a file's caps and seniority into the gate, also those of an older file; without FILE, the one in use.
+    """Apply the caps and seniority of a config file, even an older one; without FILE, the one in use.
 
-    A file that is newer enters by itself with the next command. This is for one that is not: a backup, another file.
-    It stays in force until the config file is edited again. What was set at run time stays above it.
+    A newer file is applied automatically with the next command. Use this for a backup or another file. It stays in
+    force until the config file is edited again. Values set at run time still override it.
 
     \b
     fleetgate config apply
     fleetgate config apply config.toml.bak
 
-    Exit: 0; 78 when the file is not valid, and nothing was changed.
+    Exit codes: 0; 78 when the file is invalid (nothing is changed).
     """
     loaded = _load(file)
     gate = opened_gate(configured=False)
     state = gate.read()
     before = state.rules.file
-    # As if it were written now: the config file enters again when it is edited after this, and not before.
+    # As if it were written now: the config file is applied again only when it is edited after this.
     now_ms = max(time_ns() // 1_000_000, loaded.mtime_ms, state.file_modified)
     events = gate.one(load_file(replace(loaded, mtime_ms=now_ms), force=True), durable=True)
-    took = any(isinstance(event, ev.FileLoaded) for event in events)
+    applied = any(isinstance(event, ev.FileLoaded) for event in events)
     changes = _changes(before, gate.state.rules.file)
     if as_json:
-        say_json({"path": loaded.path, "digest": loaded.digest, "applied": took, "changes": changes,
+        say_json({"path": loaded.path, "digest": loaded.digest, "applied": applied, "changes": changes,
                     "entered": entered(events)})  # fmt: skip
         return exit_codes.OK
-    if not took:
-        tell(f"{loaded.path}: this content is in force already")
+    if not applied:
+        tell(f"{loaded.path}: already in force")
         return exit_codes.OK
     tell(f"{loaded.path} is now in force{entered_text(events)}")
     for change in changes:
@@ -174,7 +173,7 @@ def _load(file: str | None) -> Loaded:
 
 
 def _changes(before: _Rules, after: _Rules) -> list[dict[str, str]]:
-    """Which caps of the file are others now."""
+    """The caps of the file that have changed."""
     changes = []
     for key in sorted({**before, **after}):
         old, new = (cap_text(rule.cap, rule.auto) if rule else "none" for rule in (before.get(key), after.get(key)))

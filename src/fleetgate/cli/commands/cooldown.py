@@ -1,4 +1,4 @@
-"""`fleetgate cooldown`: how long a released slot stays taken (SPEC K)."""
+"""`fleetgate cooldown`: how long a released slot stays reserved."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fleetgate.present.cap_listing import cooldown
 from fleetgate.present.name_lookup import check_selector, kind_for
 
 
-@click.command(short_help="Show or set how long a released slot stays taken.")
+@click.command(short_help="Show or set how long a released slot stays reserved.")
 @click.argument("selector", type=NAME, shell_complete=complete_selector)
 @click.argument("duration", required=False)
 @kind_option
 @json_option
 def command(selector: str, duration: str | None, kind: str | None, as_json: bool) -> int:
-    """Show or set how long a released slot stays taken before it is lent again.
+    """Show or set how long a released slot stays reserved before another request gets it.
 
-    Providers count a finished call for a while; a slot that cools down for as long is never one too many. Say the
-    unit (350ms, 2s); a bare number up to 30 is seconds, 0 is not at all. Slots that are cooling already keep theirs.
-    Without a cap it is remembered, and applies when a cap is set.
+    Providers count a finished call for a short time; a cooldown of the same length prevents one call too many. Give
+    the unit (350ms, 2s); a bare number up to 30 is seconds, 0 disables it. Slots that are cooling keep their time.
+    Without a cap the value is stored, and applies when a cap is set.
 
     \b
     fleetgate cooldown umans
     fleetgate cooldown umans 350ms
 
-    Exit: 0; 64 when something is not valid, and nothing was changed.
+    Exit codes: 0; 64 when something is invalid (nothing is changed).
     """
     wait_ms = read_cooldown_ms("DURATION", duration)
     gate = opened_gate()
@@ -46,9 +46,9 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
     cooldown_ms, source = cooldown(state, (found, selector))
     capped = cap is not None and cap.capped
     if as_json:
-        told = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
-        say_json(told)
+        document = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
+        say_json(document)
     else:
-        remembered = "" if capped else "; there is no cap, it applies when one is set"
+        remembered = "" if capped else "; applies when a cap is set"
         tell(f"{selector} ({found}): cooldown {format_duration(cooldown_ms)} ({source}){remembered}")
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""`fleetgate dispatch`: start the candidates that fit now, and say of the others why not (SPEC J6)."""
+"""`fleetgate dispatch`: starts the jobs for which a slot is free now, and defers the others with a reason."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from fleetgate.present.json.state import reason_json
 from fleetgate.present.log_time import LogTimes
 
 
-@click.command(short_help="Start the candidates that fit now; defer the rest.")
-@click.option("--candidates", metavar="FILE", required=True, help="One JSON object on each line; - is stdin.")
-@click.option("--dry-run", "--canary", "dry", is_flag=True, help="Only say what would be started.")
+@click.command(short_help="Start the jobs that fit now; defer the rest.")
+@click.option("--candidates", metavar="FILE", required=True, help="One JSON object per line; -: stdin.")
+@click.option("--dry-run", "--canary", "dry", is_flag=True, help="Only print what would be started.")
 @json_option
 def command(candidates: str, dry: bool, as_json: bool) -> int:
-    """Start, in order, the candidates that fit now; print for each `started` or `deferred` with the reason.
+    """Start, in order, the candidates for which a slot is free; print `started`, or `deferred` with the reason.
 
-    What is deferred costs nothing: offer it again next time. What is started is a job (`fleetgate jobs`), and needs no
-    worker. A candidate says what a line of `submit --batch` says.
+    A deferred candidate leaves no trace: offer it again next time. A started one is a job (`fleetgate jobs`) and needs
+    no worker. Candidates have the format of `submit --batch`.
 
     \b
     echo '{"command": ["claude", "-p", "fix it"], "model": "anthropic/claude-opus-4-6"}' |
         fleetgate dispatch --candidates -
 
-    Exit: 0, also when everything is deferred; 64 for a bad line, and then nothing is started.
+    Exit codes: 0, even when everything is deferred; 64 for an invalid line (nothing is started).
     """
     loaded = load_config()
     reading = SpecParser(process_identity.host_name(), loaded)
@@ -53,7 +53,7 @@ def command(candidates: str, dry: bool, as_json: bool) -> int:
         if as_json:
             say_json(_json(spec, answer, moments))
         else:
-            tell(_line(spec, answer, dry=dry))
+            tell(_text(spec, answer, dry=dry))
     if not specs:
         note("no candidates")
     return exit_codes.OK
@@ -71,7 +71,7 @@ def _read(reading: SpecParser, path: str) -> list[JobSpec]:
     return [spec for _, spec in reading.lines(lines, "stdin" if path == "-" else path)]
 
 
-def _line(spec: JobSpec, answer: DispatchAnswer, *, dry: bool) -> str:
+def _text(spec: JobSpec, answer: DispatchAnswer, *, dry: bool) -> str:
     called = f" name={spec.name}" if spec.name else ""
     if answer.error:
         return f"refused {answer.error}{called}"

@@ -1,4 +1,4 @@
-"""`fleetgate drain`: nobody new starts on a host, before it is shut down or worked on."""
+"""`fleetgate drain`: stops starting agents on a host, before maintenance."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from fleetgate.core import commands as cmd
 from fleetgate.present.name_lookup import check_host, drained
 
 
-@click.command(short_help="Let nobody new start on a host.")
+@click.command(short_help="Stop starting agents on a host.")
 @click.argument("host", shell_complete=complete_host, required=False)
-@click.option("--end", is_flag=True, help="The host takes new agents again.")
+@click.option("--end", is_flag=True, help="Start agents on the host again.")
 @json_option
 def command(host: str | None, end: bool, as_json: bool) -> int:
-    """Let no new agent start on a host. Those that run go on, and so do their model calls.
+    """Stop starting agents on a host. Running agents and their model calls continue.
 
-    Whoever waits there keeps its place, and enters when it ends. Jobs are run by other hosts' workers. HOST is a name
-    as `fleetgate ps` shows it; without one, this host is meant.
+    Waiting agents keep their place until the drain ends. Workers on other hosts run the jobs. HOST is a name that
+    `fleetgate ps` shows (default: this host).
 
     \b
     fleetgate drain builder-7
     fleetgate drain builder-7 --end
 
-    Exit: 0, also when it was drained already; 64 when HOST cannot be one, or is not drained (--end).
+    Exit codes: 0, even when it was already drained; 64 for an invalid HOST, or one that is not drained (--end).
     """
     gate = opened_gate(configured=False)
     name = check_host(gate.host if host is None else host)
     events = gate.one(cmd.Drain(name, whoami(gate.host), end), durable=True)
-    came_of_it = drained(gate.state, name, events)
+    result = drained(gate.state, name, events)
     if as_json:
-        say_json(came_of_it)
+        say_json(result)
     elif end:
-        tell(f"{name} takes new agents again{entered_text(events)}")
+        tell(f"{name} starts agents again{entered_text(events)}")
     else:
-        running = came_of_it.running
-        still = f"; {running} still running there: fleetgate ps" if running else "; nobody runs there"
+        running = result.running
+        still = f"; {running} still running there: fleetgate ps" if running else "; nothing is running there"
         tell(f"{name} is drained{still}")
     return exit_codes.OK

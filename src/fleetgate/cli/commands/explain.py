@@ -14,19 +14,19 @@ from fleetgate.present.limit_explanation import explained
 from fleetgate.present.log_time import LogTimes
 
 
-@click.command(short_help="What is believed of a provider's limit, and why.")
+@click.command(short_help="Explain what Fleetgate has learned about a limit.")
 @click.argument("pool", shell_complete=complete_pool, type=NAME)
 @kind_option
 @json_option
 def command(pool: str, kind: str | None, as_json: bool) -> int:
-    """Tell in sentences what a pool's limit is, what was proven and refused, and when more is tried.
+    """Explain what Fleetgate has learned about a pool's limit: what worked, what was refused, when it tries more.
 
-    POOL is a pool as `fleetgate status` lists it, e.g. umans or umans@work, or `host` for this machine.
+    POOL is a pool that `fleetgate status` lists, e.g. umans or umans@work, or `host` for this machine.
 
     \b
     fleetgate explain umans
 
-    Exit: 0; 64 when no cap makes such a pool.
+    Exit codes: 0; 64 when there is no such pool.
     """
     gate = opened_gate()
     said = explained(gate.read(), pool, kind, gate.host, LogTimes(gate))

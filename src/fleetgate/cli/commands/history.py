@@ -1,8 +1,8 @@
-"""`fleetgate history`: everything that happened, one line each, as it was logged (SPEC O7).
+"""`fleetgate history`: the events of the log, one line each.
 
-Told from the log alone, so it works with a broken config file too. Following goes by commits rather than sequence
-numbers: a commit's id shows when the log was replaced under us (a restored backup), and then it goes on with the new
-one. Notes go to stderr; stdout has events and nothing else.
+It reads only the log, so it works with a broken config file, too. Following uses commits rather than sequence numbers:
+a commit's id shows that the log was replaced (a restored backup), and it continues with the new one. Notes go to
+stderr; stdout has events only.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ from fleetgate.present.event_text import TYPES, event_json, sentence
 from fleetgate.present.log_time import LogTimes
 
 POLL_MS = 300
-_ONLY_ON_REQUEST = (ev.UsageAsked, ev.UsageAnswered)  # every second while anybody waits: they would hide the rest
+_ONLY_ON_REQUEST = (
+    ev.UsageAsked,
+    ev.UsageAnswered,
+)  # every second while requests are waiting: they would hide the rest
 _LINES = 50
 _COMMAND = 60
 _INDENT = " " * 34
 _AT_ONCE = 500  # lines, written together
 
-Told = tuple[int, int, ev.Event]  # sequence number, log time, event
+Row = tuple[int, int, ev.Event]  # sequence number, log time, event
 
 
-@click.command(short_help="What happened; -f follows.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
-@click.option("--since", metavar="SEQ", help="Only what came after this sequence number.")
+@click.command(short_help="Show what happened; -f follows.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("--since", metavar="SEQ", help="Only events after this sequence number.")
 @click.option("--type", "types", metavar="TYPE,…", multiple=True, help="Only events of these types.")
-@click.option("-n", "--lines", metavar="N", help="At most the last N (default 50; all with --json or --since).")
+@click.option("-n", "--lines", metavar="N", help="The last N events (default 50; all with --json or --since).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(follow: bool, since: str | None, types: tuple[str, ...], lines: str | None, as_json: bool) -> int:
-    """Show what happened, the oldest first: requests, grants, ends of runs, rate limits, settings.
+    """Show events, the oldest first: requests, grants, results, rate limits, settings.
 
     \b
     fleetgate history -f
@@ -59,20 +62,20 @@ def command(follow: bool, since: str | None, types: tuple[str, ...], lines: str 
     if not wanted and not as_json:
         wanted = tuple(kind for kind in TYPES.values() if kind not in _ONLY_ON_REQUEST)
     with opened(configured=False) as gate:
-        teller = _Teller(gate, wanted, as_json)
+        printer = _EventPrinter(gate, wanted, as_json)
         try:
-            reads_on = teller.tell(_past(gate, since_seq, most, wanted))
-            if reads_on and not follow and not as_json and not teller.told:
+            reads_on = printer.print(_past(gate, since_seq, most, wanted))
+            if reads_on and not follow and not as_json and not printer.printed:
                 note(_nothing_there(since_seq, bool(types), gate.state.seq))
             if reads_on and follow:
-                _follow(gate, teller, since_seq or 0)
+                _follow(gate, printer, since_seq or 0)
         except KeyboardInterrupt:
             return exit_codes.INTERRUPTED
     return exit_codes.OK
 
 
 def _wanted(given: tuple[str, ...]) -> tuple[type, ...]:
-    """The types to tell; () is all."""
+    """The types to print; () means all."""
     names = [name.strip() for part in given for name in part.split(",")]
     unknown = next((name for name in names if name not in TYPES), None)
     if unknown is not None:
@@ -80,8 +83,8 @@ def _wanted(given: tuple[str, ...]) -> tuple[type, ...]:
     return tuple(TYPES[name] for name in names)
 
 
-def _past(gate: DirectGate, since: int | None, most: int | None, wanted: tuple[type, ...]) -> Iterable[Told]:
-    """What the log has up to where this process has read it."""
+def _past(gate: DirectGate, since: int | None, most: int | None, wanted: tuple[type, ...]) -> Iterable[Row]:
+    """The events in the log up to the position of this process."""
     last = gate.replica.catch_up().seq
     after = since or 0
     if after > last:
@@ -90,47 +93,47 @@ def _past(gate: DirectGate, since: int | None, most: int | None, wanted: tuple[t
         after = max(after, last - most)
     if most is not None and wanted and since is None:
         return _last(gate, last, most, wanted)
-    events: Iterable[Told] = takewhile(lambda told: told[0] <= last, gate.log.history(after))
+    events: Iterable[Row] = takewhile(lambda row: row[0] <= last, gate.log.history(after))
     if since == after:
         events = _noting_a_gap(events, after)
     if most is None or not wanted:
         return events
-    return deque((told for told in events if isinstance(told[2], wanted)), maxlen=most)
+    return deque((row for row in events if isinstance(row[2], wanted)), maxlen=most)
 
 
-def _last(gate: DirectGate, last: int, most: int, wanted: tuple[type, ...]) -> list[Told]:
-    """The last so many of these types, without reading the whole log where a part of it will do."""
+def _last(gate: DirectGate, last: int, most: int, wanted: tuple[type, ...]) -> list[Row]:
+    """The last `most` events of these types, reading only as much of the log as needed."""
     reach = most
     while True:
-        events = takewhile(lambda told: told[0] <= last, gate.log.history(max(last - reach, 0)))
-        found = [told for told in events if isinstance(told[2], wanted)]
+        events = takewhile(lambda row: row[0] <= last, gate.log.history(max(last - reach, 0)))
+        found = [row for row in events if isinstance(row[2], wanted)]
         if len(found) >= most or reach >= last:
             return found[max(len(found) - most, 0) :]
         reach *= 8
 
 
-def _noting_a_gap(events: Iterable[Told], since: int) -> Iterator[Told]:
-    """The same, and a note if what comes next after `since` is no longer kept."""
+def _noting_a_gap(events: Iterable[Row], since: int) -> Iterator[Row]:
+    """The same events, with a note if those right after `since` are no longer kept."""
     first = True
-    for told in events:
-        if first and told[0] > since + 1:
-            note(f"events {since + 1} to {told[0] - 1} are no longer kept")
+    for row in events:
+        if first and row[0] > since + 1:
+            note(f"events {since + 1} to {row[0] - 1} are no longer kept")
         first = False
-        yield told
+        yield row
 
 
 def _nothing_there(since: int | None, wanted: bool, last: int) -> str:
     if not last:
-        return "nothing has happened yet (to run something: fleetgate run -m MODEL -- COMMAND…)"
-    what = "no such event" if wanted else "nothing"
+        return "no events yet (to run something: fleetgate run -m MODEL -- COMMAND…)"
+    what = "no such events" if wanted else "no events"
     return f"{what} since {since}; the log ends at {last}" if since is not None else f"{what}; the log ends at {last}"
 
 
 # Following.
 
 
-def _follow(gate: DirectGate, teller: _Teller, since: int) -> None:
-    """Tell what is committed from now on, until nobody listens."""
+def _follow(gate: DirectGate, printer: _EventPrinter, since: int) -> None:
+    """Print new commits until the reader leaves."""
     log = gate.log
     position = gate.replica.position
     looked_at = gate.now()
@@ -140,7 +143,7 @@ def _follow(gate: DirectGate, teller: _Teller, since: int) -> None:
             commits = log.read(position)  # one row when there is nothing new
             looked_at, trouble = log.now(), ""
         except LogReplaced:
-            position = _replaced(gate, teller, looked_at)
+            position = _replaced(gate, printer, looked_at)
             continue
         except StoreError as error:
             if str(error) != trouble:
@@ -151,20 +154,20 @@ def _follow(gate: DirectGate, teller: _Teller, since: int) -> None:
             position = commit.position
             first = commit.seq - len(commit.events) + 1
             events = [(seq, commit.at, event) for seq, event in enumerate(commit.events, first) if seq > since]
-            if not teller.tell(events):
+            if not printer.print(events):
                 return
 
 
-def _replaced(gate: DirectGate, teller: _Teller, looked_at: int) -> Position:
-    """Go on with another log: from what was committed to it since we last looked."""
+def _replaced(gate: DirectGate, printer: _EventPrinter, looked_at: int) -> Position:
+    """Continue with another log, from what was committed to it since the last look."""
     state = gate.replica.catch_up()
-    note(f"the log was replaced (a restored backup?): going on with the new one, which ends at {state.seq}")
-    teller.tell(told for told in gate.log.history() if told[0] <= state.seq and told[1] > looked_at)
+    note(f"the log was replaced (a restored backup?): continuing with the new one, which ends at {state.seq}")
+    printer.print(row for row in gate.log.history() if row[0] <= state.seq and row[1] > looked_at)
     return gate.replica.position
 
 
 def _reader_left() -> bool:
-    """Wait a moment; whether stdout was closed at its other end meanwhile."""
+    """Wait a moment; whether the reader of stdout has left."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
@@ -174,20 +177,20 @@ def _reader_left() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(POLL_MS))
 
 
-# Telling.
+# Printing.
 
 
-class _Teller:
+class _EventPrinter:
     """Writes events as lines."""
 
     def __init__(self, gate: DirectGate, wanted: tuple[type, ...], as_json: bool) -> None:
         self._gate = gate
         self._wanted = wanted
         self._as_json = as_json
-        self.told = 0
+        self.printed = 0
 
-    def tell(self, events: Iterable[Told]) -> bool:
-        """Write those that are wanted; False when nobody reads any more."""
+    def print(self, events: Iterable[Row]) -> bool:
+        """Print the wanted events; False when the reader has left."""
         moments = LogTimes(self._gate)
         screen = Screen()
         lines = 0
@@ -201,12 +204,12 @@ class _Teller:
             lines += 1
             if lines % _AT_ONCE == 0 and not screen.show():
                 return False
-        self.told += lines
+        self.printed += lines
         return screen.show() if lines else True
 
 
 def _before(seq: int, at: int, event: ev.Event, moments: LogTimes) -> list[Cell]:
-    """What stands before the sentence: when, which, and what it is."""
+    """The beginning of a line: time, number and type."""
     name = str(event.__struct_config__.tag)
     return [
         Cell(moments.local(at), "dim"),

@@ -1,4 +1,4 @@
-"""`fleetgate jobs`: what runs, what waits and why, and what has ended (SPEC J4, O8)."""
+"""`fleetgate jobs`: running, waiting and finished jobs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _STYLES = {
 }
 
 
-@click.command(short_help="What runs, what waits and why, what has ended.")
-@click.option("--all", "everything", is_flag=True, help="Also those that ended more than a day ago.")
-@click.option("--state", "wanted", metavar="STATE,…", help="Only those in these states.")
-@click.option("--project", metavar="NAME", shell_complete=complete_project, help="Only those of this project.")
-@click.option("--name", metavar="TEXT", help="Only those whose name has this in it.")
-@click.option("--since", metavar="DURATION", help="Only those submitted within this time.")
+@click.command(short_help="List running, waiting and finished jobs.")
+@click.option("--all", "everything", is_flag=True, help="Include jobs that finished more than a day ago.")
+@click.option("--state", "wanted", metavar="STATE,…", help="Filter by state.")
+@click.option("--project", metavar="NAME", shell_complete=complete_project, help="Filter by project.")
+@click.option("--name", metavar="TEXT", help="Filter by name (substring).")
+@click.option("--since", metavar="DURATION", help="Only jobs submitted within this time.")
 @limit_option
 @offset_option
 @json_option
@@ -61,7 +61,7 @@ def command(
     offset: str | None,
     as_json: bool,
 ) -> int:
-    """List jobs: those that run, those that wait and why, and those that ended in the last day.
+    """List running jobs, waiting jobs with the reason, and jobs that finished in the last day.
 
     \b
     fleetgate jobs
@@ -92,7 +92,7 @@ def command(
             screen.table(_COLUMNS, [_row(view, moments, now) for view in found.views])
             screen_rest(screen, part, len(found.views), found.total, "fleetgate jobs", "--limit 0")
         else:
-            screen.line("no jobs (to leave one: fleetgate submit -- COMMAND…; older ones: fleetgate jobs --all)")
+            screen.line("no jobs (to submit one: fleetgate submit -- COMMAND…; older ones: fleetgate jobs --all)")
         screen.show()
     return exit_codes.OK
 
@@ -124,7 +124,7 @@ def _row(view: JobView, moments: LogTimes, now: int) -> list[str | Cell]:
 
 
 def why(view: JobView, moments: LogTimes) -> str:
-    """Why it waits, or what became of it."""
+    """Why it is waiting, or how it ended."""
     if view.reason is None:
         return view.job.why
     left = moments.left(view.reason.until) if view.reason.until is not None else None

@@ -1,4 +1,4 @@
-"""`fleetgate logs`: what a job printed, over all its attempts (SPEC J4)."""
+"""`fleetgate logs`: the output of a job, across its attempts."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from fleetgate.present.wall_time import utc
 POLL_S = 0.2
 
 
-@click.command(short_help="What a job printed; -f follows.")
+@click.command(short_help="Print a job's output; -f follows.")
 @click.argument("ident", metavar="ID", shell_complete=complete_job)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over all its attempts.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the job finishes, across retries.")
 @click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
-@click.option("--marked", is_flag=True, help="Put time and stream before each line, and show where attempts begin.")
+@click.option("--marked", is_flag=True, help="Prefix each line with time and stream, and mark the start of attempts.")
 def command(ident: str, follow: bool, stream: str | None, marked: bool) -> int:
-    """Print what a job printed, byte for byte: its stdout to stdout, its stderr to stderr.
+    """Print the output of a job unchanged: its stdout to stdout, its stderr to stderr.
 
     \b
     fleetgate logs 7kq
     fleetgate logs -f nightly
     fleetgate logs --marked 7kq
 
-    Exit: 0; 64 when there is no such job.
+    Exit codes: 0; 64 when there is no such job.
     """
     with opened(configured=False) as gate:
         if not gate.folder:
-            raise BadRequest("a store in memory keeps no output")
+            raise BadRequest("an in-memory store keeps no output")
         job = job_store.find_job(gate, ident)
         reader = OutputReader(gate.folder, job)
         writer = _Marked(stream) if marked else _Plain(stream)
@@ -54,7 +54,7 @@ def command(ident: str, follow: bool, stream: str | None, marked: bool) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return exit_codes.OK
         if not shown and not output_files.files(gate.folder, job):
-            note(f"{job} has not printed anything yet ({job_store.view(gate, job).state})")
+            note(f"{job} has no output yet ({job_store.view(gate, job).state})")
     return exit_codes.OK
 
 
@@ -72,7 +72,7 @@ def _print(reader: OutputReader, writer: _Plain) -> bool:
 
 
 class _Plain:
-    """What was printed, where it was printed."""
+    """The output, each stream to its own."""
 
     def __init__(self, only: str | None) -> None:
         self._only = only
@@ -95,7 +95,7 @@ class _Marked(_Plain):
 
     def __init__(self, only: str | None) -> None:
         super().__init__(only)
-        self._open: dict[bytes, bytes] = {}  # the beginning of a line that is not whole yet, by stream
+        self._open: dict[bytes, bytes] = {}  # the beginning of an incomplete line, by stream
 
     def write(self, piece: Piece) -> None:
         if not self.wanted(piece):

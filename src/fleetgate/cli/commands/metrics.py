@@ -1,4 +1,4 @@
-"""`fleetgate metrics`: finished runs summed up by model, from the history alone (SPEC O7)."""
+"""`fleetgate metrics`: a summary of finished runs by model, from the history alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("OK", right=True),
     Column("FAILED", least=6),
     Column("DEFERRED", right=True, spare=True),
-    Column("TAKEN BACK", right=True, spare=True),
+    Column("RECLAIMED", right=True, spare=True),
     Column("429", right=True),
     Column("WAIT P50", right=True),
     Column("P95", right=True),
@@ -29,11 +29,11 @@ _COLUMNS = (
 )
 
 
-@click.command(short_help="Finished runs summed up by model.")
-@click.option("--hours", metavar="N", default="24", show_default=True, help="How far back to look.")
+@click.command(short_help="Summarize finished runs by model.")
+@click.option("--hours", metavar="N", default="24", show_default=True, help="Number of hours to include.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(hours: str, as_json: bool) -> int:
-    """Sum up the last hours by model: runs, how they ended, refusals, rate limits, waiting and holding times.
+    """Summarize the last hours by model: runs, results, refusals, rate limits, waiting and running times.
 
     P50 and P95: half of the runs, and 95 of 100, waited (held their slots) no longer than that.
 
@@ -49,7 +49,7 @@ def command(hours: str, as_json: bool) -> int:
         kept = next(iter(gate.log.history()), None)
         if kept is not None and kept[0] > 1 and kept[1] > since:
             since = kept[1]
-            note(f"history goes back to {moments.local(since)} only")
+            note(f"the history begins at {moments.local(since)}")
         sums = Sums()
         for _, _, event in gate.log.history(seq_before(gate.log, since, last)):
             sums.add(event)
@@ -74,7 +74,7 @@ def _hours_ms(text: str) -> int:
 def _draw(hours: str, rows: list[Sum], sums: Sums) -> None:
     screen = Screen()
     if not rows and not sums.incidents:
-        screen.line(f"nothing ended in the last {hours}h (what runs now: fleetgate ps)")
+        screen.line(f"nothing finished in the last {hours}h (running now: fleetgate ps)")
     if rows:
         screen.line(Cell(f"the last {hours}h", "bold"))
         screen.line()
@@ -88,7 +88,7 @@ def _draw(hours: str, rows: list[Sum], sums: Sums) -> None:
     left = [f"{number} {name}" for name, number in sums.left.items() if number]
     if left:
         screen.line()
-        screen.line(f"besides: {', '.join(left)}")
+        screen.line(f"also: {', '.join(left)}")
     screen.show()
 
 

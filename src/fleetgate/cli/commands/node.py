@@ -11,23 +11,23 @@ from fleetgate.cli.open_gate import load_config
 IDLE_MS = 60_000
 
 
-@click.command(short_help="One process that decides for all others of this host.")
-@click.option("--idle", metavar="DURATION", help="End after so long without anything to do (default: never).")
-@click.option("--by-itself", is_flag=True, hidden=True, help="Started by another command: ends when nobody needs it.")
+@click.command(short_help="Run one process that decides for all others on this host.")
+@click.option("--idle", metavar="DURATION", help="Exit after this long without work (default: never).")
+@click.option("--by-itself", is_flag=True, hidden=True, help="Started by another command: exits when it is not needed.")
 @log_format_option
 def command(idle: str | None, by_itself: bool, log_format: str) -> int:
-    """Run the node of this host, until it is told to stop.
+    """Run the node of this host until you stop it.
 
-    `fleetgate run` and `acquire` on this host then ask it over a socket in the state folder, and none of them opens the
-    store: a thousand that wait cost one connection and one copy of the state. Without a node each goes to the store
-    itself. When it ends, whatever way, nothing is lost: those who wait notice, and go on without it.
+    `fleetgate run` and `acquire` on this host then connect to it through a socket in the state folder instead of
+    opening the store: a thousand waiting agents need one connection and one copy of the state. If the node
+    exits, nothing is lost: waiting agents use the store directly.
 
     \b
     fleetgate node
     fleetgate node --idle 10m
 
-    Exit: 0 when it was told to stop (TERM, INT), had nothing to do for so long, or another one runs already; 69 when
-    the store cannot be used, 64 usage, 78 config.
+    Exit codes: 0 when stopped (TERM, INT), idle for too long, or another node is already running; 69 store
+    unreachable; 64 usage; 78 config.
     """
     from fleetgate.gate.node.run import run_node
 

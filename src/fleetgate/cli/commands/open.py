@@ -1,4 +1,4 @@
-"""`fleetgate open`: a one-time link to the dashboard, for a browser (SPEC H5)."""
+"""`fleetgate open`: a one-time link to the dashboard, for a browser ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetgate.core.errors import FleetgateError
 
 
 class NotServed(FleetgateError):
-    """There is no service to open."""
+    """No service can be opened."""
 
     exit_code = 69
 
@@ -42,8 +42,8 @@ def command(only_print: bool, share: bool, as_json: bool) -> int:
     fleetgate open --print
     fleetgate open --share
 
-    Exit: 0; 69 when no service is running, its token cannot be read, or no browser can be started; 73 when the file
-    cannot be written.
+    Exit codes: 0; 69 when no service is running, its token cannot be read, or no browser can be started; 73 when the
+    file cannot be written.
     """
     link = _link(share)
     if as_json:
@@ -90,7 +90,7 @@ def _link(share: bool) -> dict[str, object]:
     folder = state_folder()
     address = read_address(folder)
     if address is None:
-        raise NotServed("no service runs on this state folder: start one with `fleetgate serve`")
+        raise NotServed("no service is running with this state folder: start one with `fleetgate serve`")
     token = find_token(folder)
     if token is None:
         raise NotServed(f"there is no token in {folder}: is FLEETGATE_TOKEN set where the service runs?")

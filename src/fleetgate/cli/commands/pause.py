@@ -1,4 +1,4 @@
-"""`fleetgate pause`: nobody new enters a pool for a while (SPEC P)."""
+"""`fleetgate pause`: stops admitting agents to a pool."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fleetgate.present.name_lookup import kind_for, pool_target
 from fleetgate.present.wall_time import utc
 
 
-@click.command(short_help="Let nobody new into a pool.")
+@click.command(short_help="Stop admitting agents to a pool.")
 @click.argument("target", type=NAME, shell_complete=complete_pool)
 @click.option("--for", "duration", metavar="DURATION", help="For how long (default: until `fleetgate resume`).")
 @kind_option
 @json_option
 def command(target: str, duration: str | None, kind: str | None, as_json: bool) -> int:
-    """Let nobody new into a pool. Slots already lent go on; whoever waits keeps its place.
+    """Stop admitting agents to a pool. Running agents continue; waiting ones keep their place.
 
     TARGET is a pool as `fleetgate status` lists it, `host` for this machine, or a selector for all of its pools.
 
@@ -31,7 +31,7 @@ def command(target: str, duration: str | None, kind: str | None, as_json: bool) 
     fleetgate pause umans --for 10m
     fleetgate pause host
 
-    Exit: 0; 64 when no cap makes such a pool.
+    Exit codes: 0; 64 when there is no such pool.
     """
     for_ms = read_duration_ms("--for", duration)
     gate = opened_gate()
@@ -44,7 +44,7 @@ def command(target: str, duration: str | None, kind: str | None, as_json: bool) 
         say_json({"pools": [_as_json(gate, event) for event in paused]})
         return exit_codes.OK
     for event in paused:
-        tell(f"{event.pool} ({found}): paused {until_text(gate, event.until)}{_lent(gate, found, event.pool)}")
+        tell(f"{event.pool} ({found}): paused {until_text(gate, event.until)}{_running(gate, found, event.pool)}")
     others = other_pools(gate.state, found, [event.pool for event in paused])
     if others:
         tell(f"not paused, other accounts of the same cap: {', '.join(others)}")
@@ -52,18 +52,18 @@ def command(target: str, duration: str | None, kind: str | None, as_json: bool) 
 
 
 def _as_json(gate: DirectGate, event: ev.Paused) -> dict[str, object]:
-    """`paused_until` is null where only `fleetgate resume` ends it."""
+    """One pool. `paused_until` is null if only `fleetgate resume` ends the pause."""
     until = utc(event.until + gate.wall_offset_ms())
     return {"pool": event.pool, "kind": event.kind, "paused": True, "paused_until": until}
 
 
-def _lent(gate: DirectGate, kind: str, name: str) -> str:
+def _running(gate: DirectGate, kind: str, name: str) -> str:
     pool = gate.state.named(kind, name)
-    return f"; {pool.used} lent go on" if pool is not None and pool.used else ""
+    return f"; {pool.used} running continue" if pool is not None and pool.used else ""
 
 
 def other_pools(state: State, kind: str, pools: list[str]) -> list[str]:
-    """Pools of the same selectors that were not meant: `umans` is also the pool of the default account."""
+    """Other pools of the same selectors: `umans` is a selector, and also the pool of the default account."""
     selectors = {pool.cap.selector.text for pool in state.pools.values() if pool.kind == kind and pool.id in pools}
     return sorted(
         pool.id

@@ -1,4 +1,4 @@
-"""`fleetgate ps`: every lease, and the process that has it (SPEC L3, O3)."""
+"""`fleetgate ps`: every lease and its process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COLUMNS = (
 )
 
 
-@click.command(short_help="Every lease: what runs, where, and since when.")
+@click.command(short_help="List running agents: where, and since when.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Show every lease, the oldest first. PID is the agent's, or its wrapper's as long as no agent has started.
+    """List every lease, the oldest first. PID is that of the agent, or of `fleetgate run` until the agent has started.
 
     \b
     fleetgate ps
@@ -57,11 +57,11 @@ def _draw(views: list[LeaseView]) -> None:
         screen.line()
     if "gone" in states:
         screen.prose(
-            "gone: its process has ended; the next request takes the slot back. Now: `fleetgate release ID --force`"
+            "gone: its process has exited; the next request frees its slot. Or now: fleetgate release ID --force"
         )
     if "unclaimed" in states:
         screen.prose(
-            "unclaimed: offered a moment ago; if it is not taken within 10s, the next in the queue gets the slot"
+            "unclaimed: just granted; if its process does not claim it within 10s, the next in the queue gets the slot"
         )
     screen.show()
 
@@ -83,7 +83,7 @@ def _row(view: LeaseView) -> list[str | Cell]:
 
 
 def lease_state(lease: Lease) -> str:
-    """What is odd about a lease: gone, unclaimed, or nothing."""
+    """The unusual state of a lease: gone or unclaimed; "" otherwise."""
     if process_identity.is_gone(lease.lives_with):
         return "gone"
     return "" if lease.claimed else "unclaimed"

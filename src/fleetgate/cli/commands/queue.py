@@ -1,4 +1,4 @@
-"""`fleetgate queue`: the line, with everybody's position, reason and estimate (SPEC A5, A6, O2)."""
+"""`fleetgate queue`: the waiting requests with position, reason and estimate."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _COLUMNS = (
 _MOST_REASONS = 5
 
 
-@click.command(short_help="Who waits for what, and why.")
+@click.command(short_help="What is waiting, and why.")
 @limit_option
 @offset_option
-@click.option("--all", "everything", is_flag=True, help="All of them, however many.")
+@click.option("--all", "everything", is_flag=True, help="Show all requests.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(limit: str | None, offset: str | None, everything: bool, as_json: bool) -> int:
-    """Show the line by expected start: position, what each request waits for and why, since when, when it may start.
+    """Show waiting requests by expected start: position, model, reason, waiting time and estimate.
 
     \b
     fleetgate queue
@@ -66,20 +66,20 @@ def command(limit: str | None, offset: str | None, everything: bool, as_json: bo
 def _draw(state: State, views: list[TicketView], moments: LogTimes, host: str, part: Part) -> None:
     screen = Screen()
     if not state.tickets:
-        screen.line("nobody waits (who runs: fleetgate ps; how full the pools are: fleetgate status)")
+        screen.line("nothing is waiting (running: fleetgate ps; pool usage: fleetgate status)")
         screen.show()
         return
     screen.table(_COLUMNS, [_row(view, moments, host) for view in views])
     screen_rest(screen, part, len(views), len(state.tickets), "fleetgate queue", "--all")
     waiting = [view.reason for view in views if not process_identity.is_gone(view.ticket.holder)]
-    reasons = list(dict.fromkeys(f"{reason.code}: {reason.text}" for reason in waiting))
+    reasons = list(dict.fromkeys(reason.text for reason in waiting))
     screen.line()
     for text in reasons[:_MOST_REASONS]:
         screen.prose(text, "  ")
     if len(reasons) > _MOST_REASONS:
         screen.line(f"and {len(reasons) - _MOST_REASONS} more reasons: fleetgate queue --json")
     if len(waiting) < len(views):
-        screen.prose("gone: its process has ended; the next request drops it from the queue", "  ")
+        screen.prose("gone: its process has exited; the next request removes it from the queue", "  ")
     backoffs = _awaited(state, views)
     if backoffs:
         screen.line()
@@ -89,7 +89,7 @@ def _draw(state: State, views: list[TicketView], moments: LogTimes, host: str, p
 
 
 def _awaited(state: State, views: list[TicketView]) -> list[Backoff]:
-    """The backoffs whose end somebody in the queue waits for."""
+    """The backoffs that these tickets wait for."""
     models = {model for view in views if view.reason.code == "backoff" for model in view.ticket.spec.models}
     names = [parse_model(model) for model in models]
     return [each for key, each in sorted(state.backoffs.items()) if any(concerns(key, name) for name in names)]
@@ -115,7 +115,7 @@ def _row(view: TicketView, moments: LogTimes, host: str) -> list[str | Cell]:
 
 
 def why_shown(reason: Reason, moments: LogTimes) -> str:
-    """The reason in two words; the sentence stands below the table."""
+    """The reason in a few words; the whole sentence is below the table."""
     left = moments.left(reason.until) if reason.until is not None else None
     if reason.code.endswith("concurrency_cap"):
         return f"full {reason.in_flight}/{reason.limit}: {reason.pool}"

@@ -1,4 +1,4 @@
-"""`fleetgate release`: give a lease back, or take somebody's back by force (SPEC L1, L3, L4)."""
+"""`fleetgate release`: releases a lease, its own or by force that of another process."""
 
 from __future__ import annotations
 
@@ -37,25 +37,24 @@ OUTCOMES = ("ok", "rate_limited", "usage_window", "quota", "overloaded", "auth",
 _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "server_error")
 
 
-@click.command(short_help="Give a lease back.")
+@click.command(short_help="Release a lease.")
 @click.argument("ident", metavar="ID", shell_complete=complete_lease)
-@click.option("--outcome", metavar="OUTCOME", help=f"What became of it: {', '.join(OUTCOMES)} (default: ok).")
-@click.option("--retry-after", metavar="SECONDS", help="How long the provider said to wait (with a failed outcome).")
-@click.option("--force", is_flag=True, help="Take the slot of an agent that still runs. It is not ended.")
+@click.option("--outcome", metavar="OUTCOME", help=f"How it ended: {', '.join(OUTCOMES)} (default: ok).")
+@click.option("--retry-after", metavar="SECONDS", help="The wait that the provider asked for (with a failed outcome).")
+@click.option("--force", is_flag=True, help="Free the slot of an agent that is still running. The agent continues.")
 @json_option
 def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> int:
-    """Give a lease back: whoever waits for its slots enters.
+    """Release a lease. The next waiting agent gets its slots.
 
-    The beginning of an id is enough. Releasing twice is harmless. The slot of an agent that still runs is given back
-    only by that agent, or what runs under it. With --force anyone may take it: it is written down who did, and the
-    agent runs on beyond the cap.
+    The beginning of an ID is enough. Releasing twice is harmless. Only a running agent, or its child processes, can
+    release its slot. With --force anyone can: the history records who did, and the agent continues beyond the cap.
 
     \b
     fleetgate release 7kq2m9x4ab
     fleetgate release "$id" --outcome rate_limited --retry-after 30
     fleetgate release 7kq --force
 
-    Exit: 0, also when it was already released; 64 when the id cannot be one, or its agent still runs.
+    Exit codes: 0, even when it was already released; 64 for an invalid ID, or when its agent is still running.
     """
     _check(outcome, retry_after, force)
     wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
@@ -64,11 +63,11 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
     if lease is None:
         return _gone(ident, as_json)
     if force:
-        return _take_back(gate, lease, as_json)
+        return _force_release(gate, lease, as_json)
     refusal = why_not_to_release(lease, os.getpid())
     if refusal:
         raise NotNow(refusal)
-    evidence = f"given back by {whoami(gate.host)} while it ran" if lease.child and still_runs(lease) else ""
+    evidence = f"released by {whoami(gate.host)} while it was running" if lease.child and still_runs(lease) else ""
     used = gate.credentials.used_for(lease.model if outcome in _WITH_A_WAIT else "")
     release = cmd.Release(
         lease.id, outcome or "ok", wait_ms, evidence=evidence, credential=used.digest, identity=used.identity
@@ -88,7 +87,7 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
 
 
 def _config_for(outcome: str | None) -> Loaded | None:
-    """The config says where the credential is that was refused; a bad one is no reason to keep a slot."""
+    """The config file, which names the credential that was refused; an invalid file does not stop a release."""
     try:
         return load_config() if outcome in _WITH_A_WAIT else None
     except ConfigError:
@@ -101,11 +100,11 @@ def _check(outcome: str | None, retry_after: str | None, force: bool) -> None:
     if retry_after is not None and outcome not in _WITH_A_WAIT:
         raise BadRequest(f"--retry-after goes with --outcome {', '.join(_WITH_A_WAIT[:-1])} or {_WITH_A_WAIT[-1]}")
     if force and outcome is not None:
-        raise BadRequest("--force says nothing of an outcome: leave out --outcome, or --force")
+        raise BadRequest("--force and --outcome: use only one of the two")
 
 
 def _lease(state: State, ident: str) -> Lease | None:
-    """The lease that is meant; None when it has ended. Only a whole id can be known to have been one."""
+    """The lease with this id; None when it has ended, which only a complete id can show."""
     try:
         found = find_id(state, ident)
     except NotFound:
@@ -113,7 +112,7 @@ def _lease(state: State, ident: str) -> Lease | None:
             return None
         raise
     if found in state.tickets:
-        raise BadRequest(f"{found} is still in the queue and holds no slot: `fleetgate cancel {found}` takes it out")
+        raise BadRequest(f"{found} is waiting and has no slot: `fleetgate cancel {found}` removes it from the queue")
     return state.leases[found]
 
 
@@ -125,7 +124,7 @@ def _gone(ident: str, as_json: bool) -> int:
     return exit_codes.OK
 
 
-def _take_back(gate: DirectGate, lease: Lease, as_json: bool) -> int:
+def _force_release(gate: DirectGate, lease: Lease, as_json: bool) -> int:
     try:
         events = gate.one(cmd.Reclaim(lease.id, whoami(gate.host)))
     except NotFound:
@@ -135,14 +134,14 @@ def _take_back(gate: DirectGate, lease: Lease, as_json: bool) -> int:
         say_json({"lease": lease.id, "released": True, "outcome": None, "held_s": held_ms / 1000, "forced": True,
                     "entered": entered(events)})  # fmt: skip
         return exit_codes.OK
-    tell(f"took back {lease.id} from {whose(lease)} after {format_duration(held_ms, 2)}{entered_text(events)}")
+    tell(f"freed the slot of {lease.id}, {whose(lease)}, after {format_duration(held_ms, 2)}{entered_text(events)}")
     if broken := what_force_breaks(lease):
         note(broken)
     return exit_codes.OK
 
 
 def _slowed(gate: DirectGate, events: list[ev.Event]) -> str:
-    """What a rate limit did to the pool."""
+    """The effect of a rate limit on the pool."""
     text = ""
     for event in events:
         if isinstance(event, ev.Paused):

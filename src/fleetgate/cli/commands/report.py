@@ -1,4 +1,4 @@
-"""`fleetgate report`: a rate limit that a script saw, so that everybody slows down (SPEC P1-P3)."""
+"""`fleetgate report`: a rate limit that a script saw, so that all agents slow down (rule P1)."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from fleetgate.present.log_time import LogTimes
 from fleetgate.present.rate_limit_report import acted_on, is_new, of_lease, of_target, report_json
 
 
-@click.command(short_help="Tell the gate of a rate limit that a script saw.")
+@click.command(short_help="Report a rate limit seen by a script.")
 @click.argument("target", type=NAME, shell_complete=complete_pool, required=False)
-@click.option("--rate-limited", is_flag=True, help="The provider said: too many requests (429).")
+@click.option("--rate-limited", is_flag=True, help="The provider answered: too many requests (429).")
 @click.option(
     "--retry-after",
     metavar="SECONDS",
-    help="How long the provider said to wait (default 30, of a model without a cap 60).",
+    help="The wait that the provider asked for (default 30; 60 for a model without a cap).",
 )
-@click.option("--lease", metavar="ID", help="The lease whose call was refused: several of one moment are one incident.")
+@click.option("--lease", metavar="ID", help="The lease whose call was refused: reports of the same moment count once.")
 @kind_option
 @json_option
 def command(
     target: str | None, rate_limited: bool, retry_after: str | None, lease: str | None, kind: str | None, as_json: bool
 ) -> int:
-    """Tell the gate of a rate limit: the pool is paused, and with on_429 = step its limit is lowered by one.
+    """Report a rate limit: the pool is paused, and with on_429 = step its limit is lowered by one.
 
-    TARGET is a pool as `fleetgate status` lists it, or a model: then its narrowest capped pool is meant, and where
-    nothing caps it, the model is backed off. With --lease it is the model of that lease, and TARGET may be left out or
-    name one of its pools. A later report may make a pause or backoff longer, never shorter.
+    TARGET is a pool that `fleetgate status` lists, or a model: then its narrowest capped pool is used, and a model
+    without a cap is backed off. With --lease, TARGET may be omitted or name a pool of that lease. A later report can
+    extend a pause or backoff, never shorten it.
 
     \b
     fleetgate report umans --rate-limited --retry-after 30
     fleetgate report --rate-limited --lease "$id"
 
-    Exit: 0; 64 when TARGET is no model, and no cap makes such a pool.
+    Exit codes: 0; 64 when TARGET is neither a model nor a pool.
     """
     if not rate_limited:
-        raise BadRequest("say what was seen: valid is --rate-limited")
+        raise BadRequest("what happened? Add --rate-limited")
     if not target and not lease:
         raise BadRequest(
-            "say where: a pool, a model or --lease ID, for example `fleetgate report umans --rate-limited`"
+            "which one? Give a pool, a model or --lease ID, for example `fleetgate report umans --rate-limited`"
         )
     wait_ms = read_duration_ms("--retry-after", retry_after, zero=True)
     gate = opened_gate()
@@ -61,10 +61,10 @@ def command(
     elif pool is not None:
         tell(_as_text(gate, pool, events))
     elif backoff is not None:
-        text = f"{backoff.key}: no cap to lower, so it is backed off, {backoff.reason}"
-        tell(f"{text}, {until_text(gate, backoff.until)} (clear: fleetgate backoff clear {backoff.key})")
+        text = f"{backoff.key}: has no cap, so it is backed off: {backoff.reason}"
+        tell(f"{text}, {until_text(gate, backoff.until)} (to clear: fleetgate backoff clear {backoff.key})")
     else:
-        tell("nothing to slow down: the lease names no model")
+        tell("nothing to do: the lease has no model")
     return exit_codes.OK
 
 
@@ -73,10 +73,10 @@ def _as_text(gate: DirectGate, pool: Pool, events: list[ev.Event]) -> str:
     text = f"{pool.id} ({pool.kind}): paused {until_text(gate, pool.paused_until)}"
     refused = next((event for event in events if isinstance(event, ev.Refused)), None)
     if refused is not None:
-        return f"{text}; limit {refused.limit} of {refused.cap}, which recovers by itself (fleetgate explain {pool.id})"
+        return f"{text}; limit {refused.limit} of {refused.cap}, recovering automatically (fleetgate explain {pool.id})"
     if limit is not None:
-        return f"{text}; limit now {limit.limit} of {limit.cap} (restore: {_restore(pool, limit.cap)})"
-    return f"{text}; limit stays {pool.limit}" + ("" if is_new(events) else " (an incident already known)")
+        return f"{text}; limit now {limit.limit} of {limit.cap} (to restore: {_restore(pool, limit.cap)})"
+    return f"{text}; limit stays {pool.limit}" + ("" if is_new(events) else " (already reported)")
 
 
 def _restore(pool: Pool, cap: int) -> str:

@@ -1,4 +1,4 @@
-"""`fleetgate resume`: end a pause, whoever began it (SPEC A12)."""
+"""`fleetgate resume`: ends a pause, manual or after a rate limit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fleetgate.present.name_lookup import entered, kind_for, pool_target
 @kind_option
 @json_option
 def command(target: str, kind: str | None, as_json: bool) -> int:
-    """End a pause, by a person or after a rate limit: whoever fits enters at once.
+    """End a pause, manual or after a rate limit. Waiting agents start as slots allow.
 
-    A limit that rate limits have lowered stays as it is: `fleetgate cap set` restores it.
+    A limit that rate limits have lowered stays lowered: `fleetgate cap set` restores it.
 
     TARGET is a pool as `fleetgate status` lists it, `host` for this machine, or a selector for all of its pools.
 
     \b
     fleetgate resume umans
 
-    Exit: 0, also when it was not paused; 64 when no cap makes such a pool.
+    Exit codes: 0, even when it was not paused; 64 when there is no such pool.
     """
     gate = opened_gate()
     state = gate.read()

@@ -1,4 +1,4 @@
-"""`fleetgate retry`: run a job anew that has ended (SPEC J4)."""
+"""`fleetgate retry`: runs a finished job again."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from fleetgate.cli.read_only_gate import say_json
 from fleetgate.jobs import actions, job_store
 
 
-@click.command(short_help="Run a job anew that has ended.")
+@click.command(short_help="Run a finished job again.")
 @click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job, required=True)
 @json_option
 def command(idents: tuple[str, ...], as_json: bool) -> int:
-    """Put jobs that have ended in the queue anew, under the same id and with all their retries.
+    """Queue finished jobs again, with the same ID and all their retries.
 
     \b
     fleetgate retry 7kq
 
-    Exit: 0; 64 when a job has not ended, or there is none.
+    Exit codes: 0; 64 when a job has not finished, or does not exist.
     """
     gate = opened_gate()
     found = [job_store.find_job(gate, ident) for ident in idents]
     for ident in found:
         actions.retry(gate, ident)
         if not as_json:
-            tell(f"{ident} is queued anew")
+            tell(f"{ident} is queued again")
     if as_json:
         say_json({"queued": found})
     return exit_codes.OK

@@ -133,7 +133,7 @@ def _in_shared_slot(
         child.start()
         end = supervise(child)
     finally:
-        share.give_back()
+        share.release()
     status.write(exit_code=end.code, signal=end.signal)
     return end.code
 

@@ -1,7 +1,4 @@
-"""`fleetgate select`: the model to use now, by what is backed off and who has credentials (SPEC B4).
-
-It advises and reserves nothing.
-"""
+"""`fleetgate select`: the model to use now, by backoffs and credentials (rule B4). It reserves nothing."""
 
 from __future__ import annotations
 
@@ -32,27 +29,27 @@ from fleetgate.present.text import printable
     default="",
     metavar="MODEL,…",
     shell_complete=complete_model,
-    help="Candidates in order of preference.",
+    help="Models in order of preference.",
 )
 @click.option(
     "--rotate",
     is_flag=False,
     flag_value="default",
     metavar="[=ROLE]",
-    help="Take the least recently chosen for a role.",
+    help="Choose the least recently used model of a role.",
 )
 @json_option
 def command(model: str, rotate: str | None, as_json: bool) -> int:
-    """Print the first model that is neither backed off nor paused; with --rotate the least recently chosen one.
+    """Print the first model that is neither backed off nor paused; with --rotate, the least recently used one.
 
-    It advises and reserves nothing. Providers that are known to have no credentials are passed over. Without -m the
-    candidates are those of FLEETGATE_MODELS or of the config's `models`.
+    Nothing is reserved. Providers without credentials are skipped. Without -m, the models are those of
+    FLEETGATE_MODELS or of `models` in the config file.
 
     \b
     model=$(fleetgate select -m anthropic/claude-opus-4-6,openai/gpt-5) && agent --model "$model"
     fleetgate select --rotate=pulse
 
-    Exit: 0; 75 when none is usable, with each one's reason and time left on stderr.
+    Exit codes: 0; 75 when no model is usable, with the reasons and remaining times on stderr.
     """
     models = candidates(model, environment(), load_config())
     if not models:

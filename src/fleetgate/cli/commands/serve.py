@@ -7,7 +7,7 @@ import gc
 import click
 
 from fleetgate.cli.log_output import log_format_option, log_to_stderr
-from fleetgate.cli.open_gate import go_after, load_config
+from fleetgate.cli.open_gate import load_config, switch_store
 from fleetgate.cli.serve_workers import Crew
 from fleetgate.config.file import Loaded
 from fleetgate.config.install_hint import install_command
@@ -76,7 +76,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
             ),
             BlockingJobs(_gate_of_jobs, loaded),
             crew.start if crew is not None else None,
-            go_after,
+            switch_store,
             crew.trouble if crew is not None else str,
             say if log_format == "json" else None,
         )

@@ -1,4 +1,4 @@
-"""`fleetgate session`: the agents' sessions that `fleetgate run --session` remembers (SPEC R9)."""
+"""`fleetgate session`: the agent sessions that `fleetgate run --session` remembers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @click.group(short_help="List and clear the sessions that `run --session` resumes.", no_args_is_help=True)
 def command() -> None:
-    """List and clear the agents' sessions that `fleetgate run --session KEY` remembers and resumes.
+    """List and clear the agent sessions that `fleetgate run --session KEY` remembers and resumes.
 
     \b
     fleetgate session ls
@@ -58,7 +58,7 @@ def ls(as_json: bool) -> int:
             now = time_ns() // 1_000_000
             screen.table(_COLUMNS, [_row(where, remembered, now) for where, remembered in found])
         else:
-            screen.line("no sessions are remembered")
+            screen.line("no sessions")
         screen.show()
     return exit_codes.OK
 
@@ -84,34 +84,34 @@ def _account(where: Place) -> str:
     return f"{where.provider}@{where.account}" if where.account not in ("", "default") else where.provider or "-"
 
 
-@command.command("clear", short_help="Forget sessions, so that the next run starts afresh.")
+@command.command("clear", short_help="Forget sessions, so that the next run starts a new one.")
 @click.argument("key", required=False, shell_complete=complete_session)
-@click.option("--all", "everything", is_flag=True, help="Forget all of them.")
+@click.option("--all", "everything", is_flag=True, help="Forget all sessions.")
 @json_option
 def clear(key: str | None, everything: bool, as_json: bool) -> int:
-    """Forget what is remembered by a key, of every agent, account and host; the next run with it starts afresh.
+    """Forget the sessions of a key, for every agent, account and host. The next run with it starts a new one.
 
-    The agents' own files are not touched. A run that is under way remembers its session when it ends.
+    The agents' own files are not touched. A run in progress stores its session when it ends.
 
     \b
     fleetgate session clear issue-12
     fleetgate session clear --all
 
-    Exit: 0; 64 when nothing is remembered by this key.
+    Exit codes: 0; 64 when there is no session with this key.
     """
     if (key is None) != everything:
-        raise BadRequest("say which: KEY as `fleetgate session ls` lists them, or --all")
+        raise BadRequest("which one? Give a KEY (see `fleetgate session ls`) or --all")
     gate = opened_gate(configured=False)
     found = agent_sessions.every(gate.log)
     meant = [where for where, _ in found if everything or where.key == key]
     if key is not None and not meant:
         keys = list(dict.fromkeys(where.key for where, _ in found))
-        raise BadRequest(f"{shown(key)}: no session is remembered by this key; known are: {some(keys) or 'none'}")
+        raise BadRequest(f"{shown(key)}: no session with this key; keys: {some(keys) or 'none'}")
     if meant:
         gate.decide([], durable=True, side=[agent_sessions.forget(where) for where in meant])
     keys = list(dict.fromkeys(where.key for where in meant))
     if as_json:
         say_json({"cleared": keys})
     else:
-        tell(f"forgotten: {some(keys)}" if keys else "no sessions are remembered")
+        tell(f"cleared: {some(keys)}" if keys else "no sessions")
     return exit_codes.OK

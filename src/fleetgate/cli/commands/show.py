@@ -1,4 +1,4 @@
-"""`fleetgate show`: everything that is known of one job (SPEC J4)."""
+"""`fleetgate show`: one job in detail."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fleetgate.present.wall_time import local_and_utc
 from fleetgate.signals.redaction import redact_words
 
 
-@click.command(short_help="Everything that is known of one job.")
+@click.command(short_help="Show one job in detail.")
 @click.argument("ident", metavar="ID", shell_complete=complete_job)
 @json_option
 def command(ident: str, as_json: bool) -> int:
-    """Show one job: what it runs, its state, its place in the queue and why it waits, its attempts and how it ended.
+    """Show one job in detail: command, state, position in the queue, reason for waiting, attempts and result.
 
-    The beginning of an id is enough, and a name that only one job has. Of the environment only names are shown.
+    The beginning of an ID is enough, or a unique name. Only the names of environment variables are shown.
 
     \b
     fleetgate show 7kq
@@ -75,7 +75,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("submitted", f"{local_and_utc(job.submitted_at)}{f' by {job.by}' if job.by else ''}"),
         ("started", local_and_utc(job.started_at) if job.started_at else ""),
         ("finished", local_and_utc(job.finished_at) if job.finished_at else ""),
-        ("time-out", format_duration(spec.timeout_ms) if spec.timeout_ms else ""),
+        ("timeout", format_duration(spec.timeout_ms) if spec.timeout_ms else ""),
         ("key", spec.key),
         ("session", spec.session),
     ]
@@ -84,7 +84,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
 
 def _attempts(view: JobView) -> str:
     job = view.job
-    spent = f"{job.failures} of {job.spec.retries} retries spent"
+    spent = f"{job.failures} of {job.spec.retries} retries used"
     more = [f"{number} {what}" for number, what in ((job.limits, "by limits"), (job.losses, "lost")) if number]
     return f"{job.attempt} ({', '.join([spent, *more])})"
 

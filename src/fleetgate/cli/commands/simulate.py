@@ -22,13 +22,15 @@ from fleetgate.simulate.scenario import Scenario, load, names
 from fleetgate.simulate.table import aligned, compared, waits
 
 
-@click.command(short_help="What a cap or policy would do to a fleet, in virtual time.")
+@click.command(short_help="Simulate a fleet under a cap or policy.")
 @click.argument("scenarios", metavar="SCENARIO...", nargs=-1)
 @click.option("--policy", "policies", metavar="NAME,...", multiple=True, help=f"Default: {','.join(DEFAULT)}.")
-@click.option("--seeds", metavar="N", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each.")
+@click.option(
+    "--seeds", metavar="N", type=click.IntRange(1, 1000), default=1, show_default=True, help="Number of runs of each."
+)
 @click.option("--first-seed", metavar="N", type=int, default=1, show_default=True, help="The seed of the first run.")
-@click.option("--cap", metavar="N", type=click.IntRange(1, 1_000_000), help="Another cap than the scenario's.")
-@click.option("--jobs", metavar="N", type=click.IntRange(1, 256), help="Runs at the same time; default: processors.")
+@click.option("--cap", metavar="N", type=click.IntRange(1, 1_000_000), help="Replace the scenario's cap.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1, 256), help="Parallel runs (default: number of processors).")
 @click.option("--plot", metavar="FILE", help="Draw utilisation, limit and 429s over time as SVG.")
 @click.option("--list", "listed", is_flag=True, help="List scenarios and policies.")
 @json_option
@@ -43,17 +45,17 @@ def command(
     listed: bool,
     as_json: bool,
 ) -> int:
-    """Play fleets, providers and policies in virtual time, and compare: utilisation in percent / number of 429s.
+    """Simulate fleets, providers and policies in virtual time, and compare utilisation and number of 429s.
 
-    SCENARIO is one that comes with Fleetgate (`--list`), or a TOML file like them. The engine is the real one. One seed
-    gives one result, on any machine.
+    SCENARIO is built in (`--list`), or a TOML file of the same format. The engine is the real one. The same seed gives
+    the same result on every machine.
 
     \b
     fleetgate simulate C1
     fleetgate simulate A2 C1 E1 --policy step,adapt,oracle --seeds 5
     fleetgate simulate my-fleet.toml --cap 12 --plot fleet.svg
 
-    Exit: 0; 64 when something is not valid.
+    Exit codes: 0; 64 when something is invalid.
     """
     if listed:
         return _list(as_json)
@@ -66,7 +68,7 @@ def command(
     for name in wanted:
         plan(name)
     if plot is not None:
-        _write(plot, "")  # sooner than after the work
+        _write(plot, "")  # fail before the work, not after it
     runs = [
         SimulationRun(scenario, policy, seed, series=plot is not None and seed == first_seed)
         for scenario in chosen
@@ -84,7 +86,7 @@ def command(
         _table(aligned(*compared(means)))
         tell("")
         _table(aligned(*waits(means)))
-        _tell_speed(sum(each.requests for each in results), took_s)
+        _print_speed(sum(each.requests for each in results), took_s)
     if plot is not None:
         panels = [(run.scenario, result) for run, result in zip(runs, results, strict=True) if run.series]
         _write(plot, plots.svg(panels))
@@ -92,8 +94,8 @@ def command(
     return exit_codes.OK
 
 
-def _tell_speed(requests: int, took_s: float) -> None:
-    """On what took a while: of a short run it would be the time to start."""
+def _print_speed(requests: int, took_s: float) -> None:
+    """Print the speed of a long simulation; a short one would measure the start-up time."""
     if took_s < 2:
         return
     how = "" if COMPILED else "; a compiled core is twice as fast (installing it compiles it)"

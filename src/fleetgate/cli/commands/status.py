@@ -1,4 +1,4 @@
-"""`fleetgate status`: how full every pool is, and what holds people up (SPEC O1)."""
+"""`fleetgate status`: the usage of every pool, and what is blocking."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _COLUMNS = (
 )
 
 
-@click.command(short_help="How full every pool is, and what holds people up.")
+@click.command(short_help="Pool usage, and what is blocking.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Show every capped pool: slots in use, its limit, who waits, pauses and reductions.
+    """Show every capped pool: slots in use, limit, waiting requests, pauses and lowered limits.
 
     \b
     fleetgate status
@@ -52,11 +52,11 @@ def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
     if views:
         screen.table(_COLUMNS, [_row(screen, view, moments) for view in views])
     else:
-        screen.line("no caps are set, so everybody enters at once: fleetgate cap set host 3")
+        screen.line("no caps are set, so every agent starts at once. To set one: fleetgate cap set host 3")
     idle = idle_caps(state, views)
     if idle:
         screen.line()
-        screen.prose(f"Also capped, and not used yet: {', '.join(idle)}")
+        screen.prose(f"Also capped, not used yet: {', '.join(idle)}")
     if state.backoffs:
         screen.line()
         backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
@@ -64,9 +64,9 @@ def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:
         screen.line(f"({clear_hint(backoffs)})")
     for host in sorted(state.draining):
         screen.line()
-        screen.prose(f"{host} is drained: nobody new starts there (fleetgate drain {host} --end)")
+        screen.prose(f"{host} is drained: no new agents start there. To end that: fleetgate drain {host} --end")
     for view in views:
-        _tell(screen, view)
+        _print_advice(screen, view)
     screen.show()
 
 
@@ -76,7 +76,7 @@ def _summary(state: State) -> str:
     text = f"{running} running" if running else "nothing is running"
     if gone:
         text += f" ({gone} gone: see fleetgate ps)"
-    return f"{text}, {waiting} waiting: see fleetgate queue" if waiting else f"{text}, nobody waits"
+    return f"{text}, {waiting} waiting: see fleetgate queue" if waiting else f"{text}, nothing waiting"
 
 
 def _row(screen: Screen, view: PoolView, moments: LogTimes) -> list[str | Cell]:
@@ -97,12 +97,12 @@ def _row(screen: Screen, view: PoolView, moments: LogTimes) -> list[str | Cell]:
 
 
 def pool_notes(view: PoolView, moments: LogTimes) -> list[str]:
-    """What is to be known of a pool, the most pressing first."""
+    """Remarks about a pool, the most important first."""
     notes = []
     if view.paused_until is not None:
         left = moments.left(view.paused_until)
         why = " after a rate limit" if view.pause_cause == "rate_limited" else ""
-        notes.append(f"paused{why}, opens in {left}" if left else f"paused{why} until it is resumed")
+        notes.append(f"paused{why}, resumes in {left}" if left else f"paused{why} until it is resumed")
     if view.auto_reduced:
         notes.append(f"auto-reduced from {view.auto_reduced_from}")
     if view.upstream is not None:
@@ -112,7 +112,7 @@ def pool_notes(view: PoolView, moments: LogTimes) -> list[str]:
     if view.cooling:
         notes.append(f"{view.cooling} cooling")
     if view.reserved:
-        notes.append("kept for one that waited long")
+        notes.append("reserved for a request that waited long")
     if view.auto:
         notes.append("follows free memory")
     if view.source == "built-in":
@@ -121,15 +121,15 @@ def pool_notes(view: PoolView, moments: LogTimes) -> list[str]:
 
 
 def _upstream(upstream: UpstreamView, moments: LogTimes) -> str:
-    """What the provider itself said, and how long ago."""
+    """The provider's own count, and its age."""
     if upstream.at is None:
-        return "the provider is being asked" if upstream.asking else "the provider is asked when there is a line"
+        return "the provider is being asked" if upstream.asking else "the provider is asked when requests are waiting"
     said = f"unknown ({upstream.error})" if upstream.count is None else f"{upstream.count} in flight"
-    return f"the provider says: {said}, {moments.ago(upstream.at)}"
+    return f"the provider reports {said}, {moments.ago(upstream.at)}"
 
 
 def idle_caps(state: State, views: list[PoolView]) -> list[str]:
-    """Caps that somebody set and that have no pool to show yet: one is made for each account, or project."""
+    """Configured caps without a pool yet: a pool is created for each account or project."""
     shown = {(view.kind, view.selector) for view in views}
     return [
         f"{cap.selector.text} ({count(cap.cap, cap.kind[:-1])} per {_each(cap.selector.scope)})"
@@ -142,7 +142,7 @@ def _each(scope: str) -> str:
     return "account" if scope == "model" else scope
 
 
-def _tell(screen: Screen, view: PoolView) -> None:
+def _print_advice(screen: Screen, view: PoolView) -> None:
     """What a person can do about a pool."""
     if view.auto_reduced and view.on_429 == "adapt":
         screen.line()
@@ -151,10 +151,10 @@ def _tell(screen: Screen, view: PoolView) -> None:
         screen.line()
         screen.prose(
             f"{view.pool} was auto-reduced to {view.limit} after a rate limit "
-            f"(cap {view.auto_reduced_from}). Restore it:"
+            f"(cap {view.auto_reduced_from}). To restore it:"
         )
         screen.line(f"  {view.restore}")
     if view.paused_until is not None and view.pause_cause != "rate_limited":
         screen.line()
-        screen.line(f"{view.pool} was paused by somebody. Open it:")
+        screen.line(f"{view.pool} was paused manually. Resume it:")
         screen.line(f"  fleetgate resume '{view.pool}' --kind {view.kind}")

@@ -19,7 +19,7 @@ from fleetgate.present.text import count
 @click.group(short_help="Show the store; make its tables; move a gate.", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> int | None:
-    """Show which store this gate is in, make or upgrade the tables of a PostgreSQL store, and move a gate into one.
+    """Show the store of this gate, create or upgrade the tables of a PostgreSQL store, and move a gate into one.
 
     \b
     fleetgate store
@@ -31,15 +31,15 @@ def command(ctx: click.Context) -> int | None:
     return None
 
 
-@command.command("status", short_help="Which store this is, its version and size.")
+@command.command("status", short_help="Show the store, its version and size.")
 @json_option
 def status(as_json: bool) -> int:
-    """Show which store FLEETGATE_STORE names, its version and its size; that of `fleetgate store` alone.
+    """Show the store that FLEETGATE_STORE names, its version and size. `fleetgate store` does the same.
 
     \b
     fleetgate store status --json
 
-    Exit: 0; 69 when it cannot be reached or its tables need `fleetgate store migrate`.
+    Exit codes: 0; 69 when it is unreachable, or its tables need `fleetgate store migrate`.
     """
     url = store_url()
     if url.startswith(POSTGRES):
@@ -47,14 +47,14 @@ def status(as_json: bool) -> int:
     folder = sqlite_folder(url)
     if folder is None:
         document: dict[str, object] = {"store": url, "kind": "memory"}
-        text = f"{url}: a gate for one process alone"
+        text = f"{url}: a gate for a single process"
     else:
         from fleetgate.log.sqlite.connection import FORMAT
 
         path = f"{folder}/fleetgate.db"
         size = sum(os.path.getsize(each) for each in (path, f"{path}-wal") if os.path.exists(each))
         document = {"store": url, "kind": "sqlite", "version": FORMAT, "size_bytes": size}
-        what = f"SQLite, format {FORMAT}, {format_size(size)}" if size else "SQLite; nothing there yet"
+        what = f"SQLite, format {FORMAT}, {format_size(size)}" if size else "SQLite; empty"
         text = f"{url}: {what}"
     say_json(document) if as_json else tell(text)
     return exit_codes.OK
@@ -91,32 +91,33 @@ def _postgres(url: str, as_json: bool) -> int:
     )
     tell(
         f"{seen.events} events so far, {count(seen.commits, 'commit')} kept; {count(seen.connections, 'connection')}; "
-        f"a round trip takes {seen.trip_ms:g} ms; {waking(seen.listens)}"
+        f"a round trip takes {seen.trip_ms:g}ms; {waking(seen.listens)}"
     )
     return exit_codes.OK
 
 
 def waking(listens: bool) -> str:
-    """How those who wait are woken."""
+    """How waiting agents on other machines learn of a free slot."""
     if listens:
-        return "those who wait on other machines are woken at once"
-    return "those who wait on other machines find out by polling, within a second (a pooler is in between)"
+        return "waiting agents on other machines are woken at once"
+    return "waiting agents on other machines notice a free slot by polling, within a second (because of a pooler)"
 
 
-@command.command("migrate", short_help="Make or upgrade the tables of a PostgreSQL store.")
+@command.command("migrate", short_help="Create or upgrade the tables of a PostgreSQL store.")
 @json_option
 def migrate(as_json: bool) -> int:
-    """Make the tables of the PostgreSQL store that FLEETGATE_STORE names, or bring them to this version; and make its
-    namespace. Harmless when all is there. Older releases go on working with it, unless the changelog says otherwise.
+    """Create or upgrade the tables of the PostgreSQL store that FLEETGATE_STORE names, and create its namespace.
+
+    Running it again is harmless. Older releases keep working with it, unless the changelog says otherwise.
 
     \b
     fleetgate store migrate
 
-    Exit: 0; 69 when the database cannot be reached or its role may not make tables.
+    Exit codes: 0; 69 when the database is unreachable, or its role may not create tables.
     """
     url = store_url()
     if not url.startswith(POSTGRES):
-        raise BadRequest(f"{shown(url)} needs no migration: only a PostgreSQL store does (FLEETGATE_STORE)")
+        raise BadRequest(f"{shown(url)} needs no migration: only PostgreSQL stores do (FLEETGATE_STORE)")
     from fleetgate.log.postgres.migrations import migrate
     from fleetgate.log.postgres.url import parse
 
@@ -125,11 +126,15 @@ def migrate(as_json: bool) -> int:
     if as_json:
         say_json({"store": address.shown, "before": done.before, "after": done.after, "namespace_made": done.made})
         return exit_codes.OK
-    changed = f"tables made, version {done.after}" if not done.before else f"tables upgraded from version {done.before}"
+    changed = (
+        f"created tables (schema version {done.after})"
+        if not done.before
+        else f"upgraded tables from schema version {done.before} to {done.after}"
+    )
     same = done.before == done.after
-    tell(f"{address.shown}: {f'tables of version {done.after}, as needed' if same else changed}")
+    tell(f"{address.shown}: {f'tables are up to date (schema version {done.after})' if same else changed}")
     if done.made:
-        tell(f"namespace {address.namespace!r} made: an empty gate")
+        tell(f"created namespace {address.namespace!r} (empty)")
     return exit_codes.OK
 
 
@@ -140,20 +145,20 @@ def migrate(as_json: bool) -> int:
 def copy(source: str, target: str, as_json: bool) -> int:
     """Move the gate FROM (a SQLite folder or URL, or a PostgreSQL URL) into the empty PostgreSQL namespace TO.
 
-    It may be in use: everything that was committed is in TO, then FROM is closed for good, and only then TO is opened.
-    Agents that run go on; those that wait in the queue must be started anew with FLEETGATE_STORE set to TO.
+    FROM may be in use: first everything that was committed is copied, then FROM is closed for good, and then TO is
+    opened. Running agents continue. Start new ones with FLEETGATE_STORE set to TO.
 
     \b
     fleetgate store copy ~/.local/state/fleetgate 'postgresql://user@host/database?namespace=team-a'
 
-    Exit: 0; 69 when one of them cannot be used, or TO is not empty: then nothing was changed in FROM.
+    Exit codes: 0; 69 when one of them is unreachable, or TO is not empty (FROM is then unchanged).
     """
     if "://" not in source:
         source = f"sqlite://{os.path.abspath(source)}"
     old = store_url({**os.environ, "FLEETGATE_STORE": source})
     new = store_url({**os.environ, "FLEETGATE_STORE": target})
     if not new.startswith(POSTGRES):
-        raise BadRequest(f"{shown(new)}: a gate is copied into a PostgreSQL database")
+        raise BadRequest(f"{shown(new)}: the target must be a PostgreSQL database")
     from fleetgate.log.postgres.copy_store import copy
     from fleetgate.log.postgres.url import parse
 
@@ -162,6 +167,6 @@ def copy(source: str, target: str, as_json: bool) -> int:
     if as_json:
         say_json({"from": shown(old), "to": address.shown, "commits": copied.commits, "values": copied.values})
         return exit_codes.OK
-    tell(f"{count(copied.commits, 'commit')} and {count(copied.values, 'value')} beside them are in {address.shown}")
-    tell(f"{shown(old)} is closed; set FLEETGATE_STORE to the new one everywhere")
+    tell(f"{count(copied.commits, 'commit')} and {count(copied.values, 'value')} copied to {address.shown}")
+    tell(f"{shown(old)} is closed; set FLEETGATE_STORE to the new store everywhere")
     return exit_codes.OK

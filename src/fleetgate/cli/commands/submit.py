@@ -1,4 +1,4 @@
-"""`fleetgate submit`: leave work in the line, to be done by a worker (SPEC J1)."""
+"""`fleetgate submit`: queues a job for a worker."""
 
 from __future__ import annotations
 
@@ -29,38 +29,40 @@ _AT_ONCE = 1000
 
 
 @click.command(
-    short_help="Leave work in the line, to be done by a worker.",
+    short_help="Queue a job for a worker.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.option(
     "-m", "--model", metavar="MODEL,…", shell_complete=complete_model, help="Candidate models in order of preference."
 )
-@click.option("--any", "any_candidate", is_flag=True, help="Move on to the next candidate also when pools are full.")
-@click.option("--name", metavar="NAME", help="What to call it.")
+@click.option("--any", "any_candidate", is_flag=True, help="Use the next model when the first is at capacity, too.")
+@click.option("--name", metavar="NAME", help="Name of the job.")
 @click.option(
     "--project",
     metavar="NAME",
     shell_complete=complete_project,
     help="Fairness group (default: $FLEETGATE_PROJECT, else `default`).",
 )
-@click.option("--priority", metavar="N", help="-100 to 100; each point is worth 12 s of waiting.")
+@click.option("--priority", metavar="N", help="-100 to 100; each point counts as 12s of waiting.")
 @click.option("--expires", metavar="DURATION", help="Leave the queue after this long (default 24h).")
-@click.option("--retries", metavar="N", help="How often to try again after a failure (default 3).")
-@click.option("--retry-on", metavar="CODE,…", help="Try again only after these exit codes or outcomes.")
-@click.option("--on-lost", metavar="retry|fail", help="When its worker dies: queue it again (default), or give it up.")
-@click.option("--key", metavar="KEY", help="Idempotency key: while one with it is queued or running, that one is told.")
-@click.option("--cwd", metavar="FOLDER", help="Where to run it (default: here).")
-@click.option("--env", metavar="K=V", multiple=True, help="Set a variable. It is stored as it is: no secrets here.")
-@click.option("--timeout", metavar="DURATION", help="End an attempt that takes longer.")
-@click.option("--silence", metavar="DURATION", help="End an attempt that prints nothing for so long.")
-@click.option("--session", metavar="KEY", help="Resume the agent's session of the last attempt or run with this key.")
+@click.option("--retries", metavar="N", help="Retries after a failure (default 3).")
+@click.option("--retry-on", metavar="CODE,…", help="Retry only after these exit codes or outcomes.")
+@click.option("--on-lost", metavar="retry|fail", help="When its worker dies: queue it again (default), or fail.")
+@click.option("--key", metavar="KEY", help="Idempotency key: returns the existing job while one is queued or running.")
+@click.option("--cwd", metavar="FOLDER", help="Working folder (default: here).")
+@click.option("--env", metavar="K=V", multiple=True, help="Set a variable. It is stored unencrypted: no secrets.")
+@click.option("--timeout", metavar="DURATION", help="Stop an attempt after this long.")
+@click.option("--silence", metavar="DURATION", help="Stop an attempt after this long without output.")
+@click.option("--session", metavar="KEY", help="Resume the agent session of the last attempt or run with this key.")
 @click.option("--role", metavar="NAME", help="What this agent is for; kept in the history.")
-@click.option("--classify", metavar="AGENT", help="Whose output this is, if not guessed: claude, codex, …, none.")
+@click.option(
+    "--classify", metavar="AGENT", help="Agent whose output this is, if not detected: claude, codex, …, none."
+)
 @click.option("--slots", metavar="N", help="Slots to take in every pool (default 1).")
-@click.option("--supervisor", is_flag=True, help="An agent that only delegates: takes no host slot.")
-@click.option("--confirm", is_flag=True, help="Hold it when its turn comes, until `fleetgate approve`.")
-@click.option("--any-host", is_flag=True, help="Any machine's worker may run it (default: this machine's).")
-@click.option("--batch", metavar="FILE", help="Submit many: one JSON object on each line; - is stdin.")
+@click.option("--supervisor", is_flag=True, help="The agent only delegates: it uses no host slot.")
+@click.option("--confirm", is_flag=True, help="Hold the job when its turn comes, until `fleetgate approve`.")
+@click.option("--any-host", is_flag=True, help="Let workers on any machine run it (default: this machine).")
+@click.option("--batch", metavar="FILE", help="Submit many: one JSON object per line; -: stdin.")
 @json_option
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -71,16 +73,16 @@ def command(
     env: tuple[str, ...],
     **options: str | bool | None,
 ) -> int:
-    """Leave work in the line. It is run by `fleetgate worker` when there is a slot, and survives restarts and limits.
+    """Queue a job. `fleetgate worker` runs it when a slot is free. Jobs survive restarts and rate limits.
 
-    The id is printed when the job is on disk. The command is run as it is, never through a shell.
+    The ID is printed once the job is on disk. The command runs unchanged, never through a shell.
 
     \b
     fleetgate submit -m anthropic/claude-opus-4-6 -- claude -p "fix the tests"
     fleetgate submit --name nightly --key nightly --timeout 2h -- make nightly
     fleetgate submit --batch jobs.jsonl
 
-    Exit: 0; 75 when its session is taken; 64 usage; 69 store unreachable; 78 config.
+    Exit codes: 0; 75 when its session is in use; 64 usage; 69 store unreachable; 78 config.
     """
     loaded = load_config()
     reading = SpecParser(process_identity.host_name(), loaded)
@@ -89,7 +91,7 @@ def command(
         given["any"] = True
     if batch is not None:
         if command or given or env:
-            raise BadRequest("--batch: each line says everything of its job; no other options go with it")
+            raise BadRequest("--batch: options go into the lines of the file; only --json may be added")
         specs = _batch(reading, batch)
     else:
         specs = [reading.spec({**given, "env": _env(env), "command": list(command)})]
@@ -97,12 +99,12 @@ def command(
         note(text)
     gate = opened_gate(loaded)
     submitted = submit.submit(gate, specs, by=whoami(gate.host))
-    _tell(gate, submitted, as_json=as_json, many=batch is not None)
+    _print_jobs(gate, submitted, as_json=as_json, many=batch is not None)
     return exit_codes.OK
 
 
 def _batch(reading: SpecParser, path: str) -> list[JobSpec]:
-    """All jobs of a file; nothing is submitted unless every line is right. On a terminal it shows how far it is."""
+    """All jobs of a file; every line must be valid. A terminal shows the progress."""
     try:
         lines = sys.stdin.buffer.readlines() if path == "-" else _read(path)
     except OSError as error:
@@ -116,7 +118,7 @@ def _batch(reading: SpecParser, path: str) -> list[JobSpec]:
             specs.append(spec)
             bar.update(number - bar.pos)
     if not specs:
-        raise BadRequest(f'{what}: no jobs in it; a job is {{"command": ["make", "test"]}} on a line of its own')
+        raise BadRequest(f'{what}: no jobs found; a job is {{"command": ["make", "test"]}} on a line of its own')
     return specs
 
 
@@ -135,7 +137,7 @@ def _env(pairs: tuple[str, ...]) -> dict[str, str]:
     return env
 
 
-def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: bool) -> None:
+def _print_jobs(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: bool) -> None:
     moments = LogTimes(gate)
     if not many:
         (one,) = submitted
@@ -155,7 +157,7 @@ def _tell(gate: DirectGate, submitted: list[Submitted], *, as_json: bool, many: 
     for start in range(0, len(submitted), _AT_ONCE):
         say("".join(f"{one.id}\n" for one in submitted[start : start + _AT_ONCE]))
     new = sum(one.new for one in submitted)
-    old = f"; {len(submitted) - new} were there already" if new < len(submitted) else ""
+    old = f"; {len(submitted) - new} already existed" if new < len(submitted) else ""
     note(f"queued {count(new, 'job')}{old}")
 
 
@@ -163,4 +165,4 @@ def _state(view: JobView, *, new: bool) -> str:
     place = f", position {view.place}" if view.place else ""
     why = f": {view.reason.text}" if view.reason is not None else ""
     when = f"; about {spans(*view.estimate_ms)}" if view.estimate_ms is not None else ""
-    return f"{'' if new else 'there already: '}{view.state}{place}{why}{when}"
+    return f"{'' if new else 'already exists: '}{view.state}{place}{why}{when}"

@@ -1,4 +1,4 @@
-"""`fleetgate wait`: until jobs have ended, and as they ended (SPEC J4)."""
+"""`fleetgate wait`: waits for jobs to finish, and exits with their code."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _CODES = {
 }
 
 
-@click.command(short_help="Until jobs have ended; their exit code.")
+@click.command(short_help="Wait for jobs to finish; exit with their code.")
 @click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job)
-@click.option("--all", "everything", is_flag=True, help="All jobs that have not ended.")
+@click.option("--all", "everything", is_flag=True, help="All unfinished jobs.")
 @click.option("--timeout", metavar="DURATION", help="Wait at most this long, then exit 75.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def command(idents: tuple[str, ...], everything: bool, timeout: str | None, quiet: bool) -> int:
-    """Wait until jobs have ended, and exit as they did: with several, as the first of them that did not end well.
+    """Wait for jobs to finish, and exit with their code; for several jobs, that of the first one that failed.
 
     \b
     fleetgate wait 7kq
     fleetgate wait --all
 
-    Exit: the job's own code (128+n for a signal); 75 expired, or the time is over; 130 cancelled; 70 lost.
+    Exit codes: the job's own (128+n for a signal); 75 expired, or timeout; 130 cancelled; 70 lost.
     """
     if everything == bool(idents):
-        raise BadRequest("say which: ID… as `fleetgate jobs` lists them, or --all")
+        raise BadRequest("which jobs? Give IDs (see `fleetgate jobs`) or --all")
     timeout_ms = read_duration_ms("--timeout", timeout)
     until = None if timeout_ms is None else monotonic() + timeout_ms / 1000
     with opened() as gate:
@@ -61,7 +61,7 @@ def command(idents: tuple[str, ...], everything: bool, timeout: str | None, quie
 
 
 def _look(gate: DirectGate, left: list[str], codes: dict[str, int], *, quiet: bool) -> list[str]:
-    """Those that have not ended; the codes of those that have are noted."""
+    """The unfinished jobs; the exit codes of finished ones are added to `codes`."""
     found = {view.id: view for view in job_store.views(gate)} if len(left) > 3 else {}
     still = []
     for ident in left:
@@ -76,7 +76,7 @@ def _look(gate: DirectGate, left: list[str], codes: dict[str, int], *, quiet: bo
 
 
 def _sleep(gate: DirectGate) -> None:
-    """Until something was committed, or for a second: what the dead leave behind is then looked for."""
+    """Wait for the next commit, at most a second; then check for jobs whose process died."""
     before = gate.log.head()
     until = monotonic() + _SLOW_S
     while monotonic() < until:
@@ -89,11 +89,11 @@ def _sleep(gate: DirectGate) -> None:
 
 
 def exit_code(view: JobView) -> int:
-    """SPEC J4."""
+    """The exit code of a finished job."""
     if view.state in _CODES:
         return _CODES[view.state]
     if view.state == state_machine.SUCCEEDED:
         return exit_codes.OK
     job = view.job
     code = 128 + (job.signal or 0) if job.exit_code is None else job.exit_code
-    return code or 1  # it failed, whatever it said
+    return code or 1  # it failed, whatever its exit code was

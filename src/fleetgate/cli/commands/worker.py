@@ -1,4 +1,4 @@
-"""`fleetgate worker`: run the jobs that wait, as slots free up (SPEC J2)."""
+"""`fleetgate worker`: runs queued jobs as slots become free."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HANDS = 3
 _MOST = 1000
 
 
-@click.command(short_help="Run the jobs that wait, as slots free up.")
-@click.option("-n", "--hands", metavar="N", help=f"How many jobs to run at once at most (default {_HANDS}).")
+@click.command(short_help="Run queued jobs as slots become free.")
+@click.option("-n", "--hands", metavar="N", help=f"Maximum number of jobs at once (default {_HANDS}).")
 @click.option(
     "--project",
     "projects",
@@ -38,8 +38,8 @@ _MOST = 1000
     "--models", metavar="GLOB", shell_complete=complete_model, multiple=True, help="Only jobs that name such a model."
 )
 @click.option("--user", "users", metavar="NAME", multiple=True, help="Jobs of these users (default: your own).")
-@click.option("--now", is_flag=True, help="When told to stop, hand jobs back instead of finishing them.")
-@click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as whoever started it has.")
+@click.option("--now", is_flag=True, help="When stopped, requeue running jobs instead of finishing them.")
+@click.option("--with-stdin", is_flag=True, hidden=True, help="Stop when stdin ends, as its parent has.")
 @log_format_option
 def command(
     hands: str | None,
@@ -50,10 +50,10 @@ def command(
     with_stdin: bool,
     log_format: str,
 ) -> int:
-    """Run the jobs that `fleetgate submit` left, each in its own process under a lease, as everyone else in the queue.
+    """Run the jobs of `fleetgate submit` as slots become free, each in its own process.
 
-    A worker runs the jobs of its own user; with --user NAME those of the users that you name, with this user's rights.
-    Any number of workers share one queue. SIGTERM or Ctrl-C lets what runs finish; a second one hands it back.
+    A worker runs the jobs of its own user; with --user NAME those of the named users, with the rights of this user.
+    Any number of workers share one queue. SIGTERM or Ctrl-C finishes running jobs; a second one requeues them.
 
     \b
     fleetgate worker
@@ -63,21 +63,21 @@ def command(
     number = whole_number("-n", hands) if hands is not None else _HANDS
     if not number or number > _MOST:
         raise BadRequest(f"-n {hands}: valid is a whole number from 1 to {_MOST}")
-    Environment.read()  # what is wrong with it is said now, and not by each job
+    Environment.read()  # report an invalid environment now, and not in each job
     loaded = load_config()
     for user in users:
-        uid_of(user)  # says so where there is none
+        uid_of(user)  # raises if there is no such user
     wants = Wants(projects=projects, models=models, users=users)
-    say(f"worker with {number} {'hand' if number == 1 else 'hands'}; Ctrl-C stops it")
+    say(f"running up to {number} {'job' if number == 1 else 'jobs'} at once; press Ctrl-C to stop")
     file = NotifyFile(config_path(), loaded, say)
     ends_with = 0 if with_stdin else -1
 
     def opened() -> DirectGate:
-        """A hundred hands are a hundred gates, and through the node a few connections."""
+        """One gate for each worker process; through the node they share a few connections."""
         return open_gate(loaded, starts=True)
 
     def tell(begins: Position | None) -> None:
-        """Tell people what happens, for as long as the worker lives."""
+        """Send notifications while the worker is running."""
         from fleetgate.notify.delivery import Notifier
 
         worker = os.getppid()

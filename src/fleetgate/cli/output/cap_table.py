@@ -1,4 +1,4 @@
-"""The list of caps for people, as `fleetgate cap ls` and `fleetgate config show` draw it (SPEC C2)."""
+"""The table of caps that `fleetgate cap ls` and `fleetgate config show` print."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Output for people: aligned columns, calm colours on a terminal, plain text that can be grepped elsewhere.
 
-The layout is ours and the same everywhere. On a terminal it is fitted to the width: columns that may be cut are cut,
-the widest first; then those that can be spared are left out. In a pipe nothing is cut but commands. rich is imported
-only where there is colour to draw, or text whose letters are not one column wide.
+On a terminal the table is fitted to the width: columns that may be cut are cut, the widest first; then optional
+columns are left out. In a pipe only commands are cut. rich is imported only to draw colours, or for text whose
+characters are not one column wide.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
 class Column(NamedTuple):
     """`least` is the width to which it may well be cut, 0: never. Of those that can be spared, the last goes first.
 
-    A name is cut in its middle, since its end tells it from others; all else is cut at its end.
+    A name is cut in its middle, since names often differ at the end; other texts are cut at the end.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Screen:
     """Where output goes. Lines are collected, and written at once by `show`."""
 
     def __init__(self, width: int | None = None) -> None:
-        """`width`: of a terminal that is drawn on by somebody else, who takes the lines."""
+        """`width`: of a terminal on which the caller draws the lines."""
         self.terminal = width is not None or sys.stdout.isatty()
         self.unicode = can_show("█░…–")
         self.width = self._width() if width is None else width
@@ -101,7 +101,7 @@ class Screen:
         return lines
 
     def show(self) -> bool:
-        """Write what was collected; whether anybody still reads."""
+        """Print the collected lines; False when the reader has left."""
         lines = self.take()
         if self.terminal and wants_colour():
             return _show_in_colour(lines)
@@ -159,12 +159,12 @@ class Screen:
 
 
 def say(text: str) -> bool:
-    """Write to stdout now. False: whoever read it has left (`fleetgate history | head`), which is not worth a word."""
+    """Print to stdout now. False: the reader has left (`fleetgate history | head`), which is no error."""
     try:
         sys.stdout.write(showable(text))
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still in the buffer goes nowhere, and nobody complains when it is flushed at the end.
+        # Discard what is still in the buffer, so that flushing it at the end does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return False
     return True

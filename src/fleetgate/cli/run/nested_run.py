@@ -1,8 +1,7 @@
 """A run inside a run: `fleetgate run -- sh -c 'fleetgate run -- …'`.
 
-The inner one waits for a slot, and the outer one keeps its own for as long as it waits for the inner one. Where the
-outer one's slot is what the inner one needs, it would wait for ever: that is refused at once, with what works instead.
-With `--share-slot` the inner one runs in the slot of the outer one, one at a time.
+The outer run keeps its slot while it waits for the inner one. If the inner run needs that very slot, it would wait
+forever: it is refused at once, with advice. With `--share-slot` it uses the slot of the outer run, one at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LOOK_S = 0.1
 
 
 def hindrance(gate: DirectGate, request: Request) -> Reason | None:
-    """Why a run can never enter while the runs that it is inside of go on; None where it can, or is inside of none."""
+    """Why a run can never start while its enclosing runs continue; None if it can, or if there are none."""
     state = gate.read()
     outer = _outer(state)
     if not outer:
@@ -36,20 +35,20 @@ def hindrance(gate: DirectGate, request: Request) -> Reason | None:
         return None
     pool, lease = next(each for each in found if each)
     of_host = pool.startswith("host:")
-    other = "start the outer one with --supervisor" if of_host else f"raise the cap of {pool}"
+    other = "start the outer run with --supervisor" if of_host else f"raise the cap of {pool}"
     text = (
-        f"it is inside the run {lease.id} ({lease.ticket.command or 'a process'}), which has the slot of {pool} that "
-        f"it needs, and waits for it: {other}, or say --share-slot here to run in that slot"
+        f"the enclosing run {lease.id} ({lease.ticket.command or 'a process'}) holds the slot of {pool} that this one "
+        f"needs, and waits for it: {other}, or use --share-slot here to run in that slot"
     )
     return Reason("nested", text, pool, [pool], model=spec.models[0] if spec.models else "")
 
 
 def shared_lease(gate: DirectGate, request: Request) -> Lease:
-    """The lease of the run that we are inside of, if its slot is enough for this one. BadRequest where it is not."""
+    """The lease of the enclosing run, if its slot is enough for this one. BadRequest if not."""
     state = gate.read()
     lease = state.leases.get(os.environ.get(VARIABLE, ""))
     if lease is None:
-        raise BadRequest("--share-slot: this is not inside a run of `fleetgate run`, so there is no slot to share")
+        raise BadRequest("--share-slot: there is no enclosing `fleetgate run`, so there is no slot to share")
     spec = _spec(gate, request)
     if spec.slots > lease.ticket.spec.slots:
         raise BadRequest(f"--share-slot --slots {spec.slots}: the run {lease.id} has {lease.ticket.spec.slots}")
@@ -59,12 +58,12 @@ def shared_lease(gate: DirectGate, request: Request) -> Lease:
         missing = [pool.id for pool, _ in candidate.needs if pool.key not in has and pool.limit < UNLIMITED]
         if not missing and candidate.model in ("", lease.model):
             return lease
-    needs = f"{wanted[0].model or 'it'} needs a slot of {', '.join(missing)}" if missing else "another model is named"
+    needs = f"{wanted[0].model or 'it'} needs a slot of {', '.join(missing)}" if missing else "it has another model"
     raise BadRequest(f"--share-slot: {needs}, and the run {lease.id} has that of {lease.model or 'no model'}")
 
 
 class NestedShare:
-    """The place of the one that may run in a shared slot: a lock that goes with our process and all it starts."""
+    """A lock on a shared slot. It is held by this process and all processes that it starts."""
 
     def __init__(self, folder: str, lease: str) -> None:
         self._path = os.path.join(folder, f"shared-{lease}.lock")
@@ -80,7 +79,7 @@ class NestedShare:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.exists(self._path) and os.fstat(fd).st_ino == os.stat(self._path).st_ino:
-                    os.set_inheritable(fd, True)  # a child that outlives us keeps it
+                    os.set_inheritable(fd, True)  # a child that outlives this process keeps it
                     self._fd = fd
                     return True
             except OSError:
@@ -90,7 +89,7 @@ class NestedShare:
                 return False
             sleep(_LOOK_S)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         os.unlink(self._path)
         os.close(self._fd)
 
@@ -101,7 +100,7 @@ def _spec(gate: DirectGate, request: Request) -> Spec:
 
 
 def _outer(state: State) -> list[Lease]:
-    """The leases of the runs that this process is inside of, the nearest first."""
+    """The leases of the enclosing runs, the nearest first."""
     named = os.environ.get(VARIABLE, "")
     above: dict[int, None] = {}
     pid = os.getpid()
@@ -117,7 +116,7 @@ def _outer(state: State) -> list[Lease]:
 
 
 def _shut(state: State, candidate: Candidate, spec: Spec, outer: list[Lease]) -> tuple[str, Lease] | None:
-    """The pool in which the outer runs alone leave no room for this candidate, and one of them that is in it."""
+    """A pool in which the enclosing runs leave no slot for this candidate, and one of those runs."""
     for pool, own in candidate.needs:
         inside = [lease for lease in outer if any(each is pool for each, _ in state.lease_candidates[lease.id].needs)]
         limit = pool.limiter.limit_for(own)

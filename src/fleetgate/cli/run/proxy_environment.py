@@ -1,7 +1,7 @@
-"""What an agent must be told to call its models through the proxy: variables, and for Codex arguments (SPEC X1).
+"""The variables, and for Codex the arguments, that send an agent's model calls through the proxy.
 
-Every agent gets what the SDKs understand; those that need something of their own get that too, and a longer patience
-than their default, since a request may be held for minutes before its first byte.
+Every agent gets the variables of the SDKs, some get variables of their own, and all get longer timeouts than their
+defaults, since a request may wait for minutes before its first byte.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ADDRESSES = {
 }
 
 
-class NotServed(FleetgateError):
-    """There is no proxy to be used."""
+class NoProxy(FleetgateError):
+    """No proxy is running."""
 
     exit_code = 69
 
@@ -47,15 +47,15 @@ class ProxySettings(NamedTuple):
 
 
 def proxy_url() -> str:
-    """Where the proxy is. NotServed."""
+    """Where the proxy is. NoProxy."""
     address = read_address(state_folder())
     if address is None:
-        raise NotServed("the proxy does not run: start it with `fleetgate serve`, in another terminal or as a service")
+        raise NoProxy("the proxy is not running: start it with `fleetgate serve`, in another terminal or as a service")
     return address.url
 
 
-def told(agent: str, base: str, settings: Settings, environ: Mapping[str, str]) -> ProxySettings:
-    """What an agent is to be told; `base` is the address up to the provider's name."""
+def proxy_settings(agent: str, base: str, settings: Settings, environ: Mapping[str, str]) -> ProxySettings:
+    """The settings of an agent; `base` is the address up to the provider's name."""
     env = {name: f"{base}/{provider}{rest}" for name, (provider, rest) in _ADDRESSES.items()}
     env["FLEETGATE_PROXY"] = base
     if agent == "claude":
@@ -85,11 +85,9 @@ def check_environment(base: str, settings: Settings, environ: Mapping[str, str])
 def check_agent(
     command: Sequence[str], models: Sequence[str], settings: Settings, environ: Mapping[str, str], folder: str
 ) -> None:
-    """Raise where an agent would call its models past the proxy, whatever it is told."""
+    """Raise if an agent would bypass the proxy in spite of these settings."""
     if why := sent_elsewhere(command, environ, folder):
-        raise BadRequest(
-            f"{why}: the agent then calls its models elsewhere, past the proxy. Unset it, or run without --proxied"
-        )
+        raise BadRequest(f"{why}: the agent would bypass the proxy. Unset it, or run without --proxied")
     use = use_of(command, environ, folder)
     if use is None or use.agent != "opencode":
         return
@@ -98,8 +96,8 @@ def check_agent(
         provider = model.partition("/")[0].partition("@")[0]
         if model and provider not in known:
             raise BadRequest(
-                f"{model}: opencode calls {provider} past the proxy, which stands before {', '.join(known)}. Write a "
-                f"base_url for it under [providers.{provider}] in the config, or run without --proxied"
+                f"{model}: opencode would bypass the proxy for {provider}; the proxy serves {', '.join(known)}. Set a "
+                f"base_url under [providers.{provider}] in the config file, or run without --proxied"
             )
 
 
@@ -113,11 +111,11 @@ class ProxyEnvironment:
         check_agent(command, models, settings, os.environ, os.getcwd())
 
     def put(self, command: Sequence[str], env: dict[str, str], lease: str) -> list[str]:
-        """The command with what it must be told, whose requests belong to this lease; `env` is added to."""
+        """The command with its arguments for the proxy; the variables are added to `env`."""
         agent, at = find_program(command)
-        said = told(agent, f"{self._url}/l/{lease}", self._settings, env)
-        env.update(said.env)
-        return [*command[: at + 1], *said.args, *command[at + 1 :]] if said.args else list(command)
+        added = proxy_settings(agent, f"{self._url}/l/{lease}", self._settings, env)
+        env.update(added.env)
+        return [*command[: at + 1], *added.args, *command[at + 1 :]] if added.args else list(command)
 
 
 def known_agents() -> tuple[str, ...]:
@@ -125,7 +123,7 @@ def known_agents() -> tuple[str, ...]:
 
 
 def _opencode(base: str, settings: Settings, given: str) -> str:
-    """opencode's config as text, with what is in the variable already."""
+    """The config of opencode as text, including what the variable already contains."""
     try:
         config = msgspec.json.decode(given or "{}", type=dict[str, object])
     except msgspec.MsgspecError as error:
@@ -144,7 +142,7 @@ def _opencode(base: str, settings: Settings, given: str) -> str:
 
 
 def _opencode_providers(settings: Settings) -> list[str]:
-    """The providers of opencode that are told to call the proxy."""
+    """The providers that opencode calls through the proxy."""
     names = [name for name, known in settings.providers.items() if known.base_url and "@" not in name]
     return list(dict.fromkeys((*_BUILT_IN, *names)))
 

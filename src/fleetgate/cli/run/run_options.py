@@ -45,7 +45,7 @@ OPTIONS = (
     Option(
         ("--patience",),
         "patience",
-        "How long an agent may retry by itself after a rate limit (default 2m; 0: stop it at once).",
+        "How long an agent may retry on its own after a rate limit (default 2m; 0: stop it at once).",
         "DURATION",
     ),
     Option(("--proxied",), "proxied", "Send the agent's requests through the proxy of `fleetgate serve`."),

@@ -1,4 +1,4 @@
-"""`--status-file`: what really happened, since a child may also return 75 (SPEC O6)."""
+"""The file of `--status-file`: the result of a run, since an agent may exit with 75, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELDS = ("admitted", "model", "lease", "waited_s", "exit_code", "signal", "out
 
 
 class Status:
-    """A file written whole, at the end. That it can be written is checked at the start."""
+    """A file that is written at the end, at once. Whether it can be written is checked at the start."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path) if path else ""
@@ -22,7 +22,7 @@ class Status:
             raise BadRequest(f"--status-file {path}: cannot be written there")
 
     def note(self, **facts: object) -> None:
-        """What is known by now."""
+        """Add facts, without writing them yet."""
         self._facts |= facts
 
     def write(self, **facts: object) -> None:
@@ -37,4 +37,4 @@ class Status:
         except OSError as error:
             from fleetgate.cli.run.wait_progress import say
 
-            say(f"the status file could not be written: {error}")
+            say(f"could not write the status file: {error}")

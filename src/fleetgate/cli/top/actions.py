@@ -1,7 +1,7 @@
-"""What the keys of `fleetgate top` do to the gate. Each returns the sentence that says what was done.
+"""The actions of the keys of `fleetgate top`. Each returns a sentence that says what was done.
 
-The same commands as `fleetgate cancel`, `bump`, `pause`, `resume`, `cap set` and `backoff clear` give. What a person
-sees may be a second old: it is looked up anew. The lock is waited for, but not for long: the screen stands meanwhile.
+They give the same commands as `fleetgate cancel`, `bump`, `pause`, `resume`, `cap set` and `backoff clear`. The screen
+may be a second old, so each action reads the state again. It waits for the lock only briefly: the screen stands still.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE_S = 2.0
 
 
 def perform(gate: DirectGate, wish: Wish) -> str:
-    """Do it; raises FleetgateError with what is wrong."""
+    """Perform one action; raises FleetgateError if it is not possible."""
     item = wish.item
     if isinstance(item, TicketView):
         return _cancel(gate, item) if wish.what == "cancel" else _bump(gate, item)
@@ -57,9 +57,9 @@ def _cancel(gate: DirectGate, view: TicketView) -> str:
     state = gate.replica.catch_up()
     lease = state.leases.get(ident)
     if lease is not None and lease.claimed:
-        raise BadRequest(f"{ident} has entered meanwhile: fleetgate release {ident} --force takes the slot back")
+        raise BadRequest(f"{ident} has started in the meantime: fleetgate release {ident} --force frees its slot")
     if lease is None and ident not in state.tickets:
-        raise NotFound(f"{ident} has left the queue meanwhile")
+        raise NotFound(f"{ident} has left the queue in the meantime")
     events = _decide(gate, cmd.Cancel(ident, whoami(gate.host)), durable=False)
     return f"cancelled {ident}: {whose(view.ticket)} left the queue{entered_text(events)}"
 
@@ -67,10 +67,10 @@ def _cancel(gate: DirectGate, view: TicketView) -> str:
 def _bump(gate: DirectGate, view: TicketView) -> str:
     ident = view.ticket.id
     if ident not in gate.replica.catch_up().tickets:
-        raise NotFound(f"{ident} is not in the queue any more")
+        raise NotFound(f"{ident} is no longer in the queue")
     _decide(gate, cmd.Bump(ident), durable=False)
     after = ticket_view(gate.state, ident, gate.now())
-    place = "entered" if after is None else f"is now at position {at(after.position, after.of, after.pool)}"
+    place = "started" if after is None else f"is now at position {at(after.position, after.of, after.pool)}"
     return f"{ident} {place}: {whose(view.ticket)}"
 
 
@@ -82,15 +82,15 @@ def _now(gate: DirectGate, view: PoolView) -> PoolView:
     views = pool_views(gate.replica.catch_up(), gate.now(), gate.host)
     found = next((each for each in views if (each.kind, each.pool) == (view.kind, view.pool)), None)
     if found is None:
-        raise NotFound(f"{view.pool} ({view.kind}) has no cap any more")
+        raise NotFound(f"{view.pool} ({view.kind}) no longer has a cap")
     return found
 
 
 def _pause(gate: DirectGate, view: PoolView) -> str:
     events = _decide(gate, cmd.Pause(view.kind, view.pool))
     until = max((event.until for event in events if isinstance(event, ev.Paused)), default=0)
-    lent = f"; {view.in_flight} lent go on" if view.in_flight else ""
-    return f"{view.pool} ({view.kind}): paused {until_text(gate, until)}{lent}"
+    running = f"; {view.in_flight} running continue" if view.in_flight else ""
+    return f"{view.pool} ({view.kind}): paused {until_text(gate, until)}{running}"
 
 
 def _resume(gate: DirectGate, view: PoolView) -> str:
@@ -111,14 +111,14 @@ def _change_cap(gate: DirectGate, view: PoolView, step: int) -> str:
         raise BadRequest(f"{view.pool} follows free memory: fleetgate cap set {view.selector} N gives it a number")
     cap = (view.limit if view.auto_reduced else view.cap) or 1
     if cap + step < 1:
-        raise BadRequest(f"{view.pool} ({view.kind}): the least cap is 1; p lets nobody in")
+        raise BadRequest(f"{view.pool} ({view.kind}): the minimum cap is 1; p pauses the pool")
     return _set_cap(gate, view, cap + step)
 
 
 def _set_cap(gate: DirectGate, view: PoolView, cap: int) -> str:
     events = _decide(gate, cmd.SetRule(Rule(view.kind, view.selector, cap=cap)))
     was = f"auto-reduced to {view.limit} of {view.cap}" if view.auto_reduced else str(view.cap)
-    over = f"; {view.in_flight} slots are lent: nobody new enters until it fits" if view.in_flight > cap else ""
+    over = f"; {view.in_flight} running, no new ones until below the cap" if view.in_flight > cap else ""
     return f"{view.selector} ({view.kind}): cap {cap}, was {was}{over}{entered_text(events)}"
 
 
@@ -127,6 +127,6 @@ def _set_cap(gate: DirectGate, view: PoolView, cap: int) -> str:
 
 def _clear(gate: DirectGate, backoff: Backoff) -> str:
     if backoff.key not in gate.replica.catch_up().backoffs:
-        raise NotFound(f"{backoff.key} is not backed off any more")
+        raise NotFound(f"{backoff.key} is no longer backed off")
     events = _decide(gate, cmd.EndBackoff(backoff.key))
     return f"cleared: {backoff.key}{entered_text(events)}"

@@ -12,10 +12,10 @@ from fleetgate.cli.read_only_gate import current, opened
 from fleetgate.core.errors import BadRequest
 
 
-@click.command(short_help="Pools, line, leases and backoffs, live in the terminal.")
+@click.command(short_help="Watch pools, queue and running agents, live.")
 @click.option("--once", is_flag=True, help="Print one frame and exit; works without a terminal.")
 def command(once: bool) -> int:
-    """Watch the gate: pools, the line, what runs, backoffs, and the last ten minutes. Needs no server.
+    """Watch the gate: pools, queue, running agents, backoffs, and the last ten minutes. It needs no server.
 
     ? lists the keys: select a ticket and cancel or bump it, pause a pool, raise or lower its cap, restore a reduced
     one, clear a backoff.
@@ -24,7 +24,7 @@ def command(once: bool) -> int:
     fleetgate top
     fleetgate top --once
 
-    Exit: 0; 64 without a terminal; 130 after Ctrl-C.
+    Exit codes: 0; 64 without a terminal; 130 after Ctrl-C.
     """
     if once:
         return _once()
@@ -57,6 +57,6 @@ def _needs_a_terminal() -> None:
         "`fleetgate top --once` prints one frame, `fleetgate status` the pools, `fleetgate history -f` follows the log"
     )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadRequest(f"top draws on a terminal, and stdin or stdout is none; {instead}")
+        raise BadRequest(f"top needs a terminal; {instead}")
     if os.environ.get("TERM", "") in ("", "dumb"):
         raise BadRequest(f"top cannot draw on this terminal (TERM is {os.environ.get('TERM') or 'not set'}); {instead}")

@@ -24,15 +24,15 @@ _HELP = (
     ("q, Ctrl-C", "quit"),
     ("Tab, Shift-Tab, 1-4", "the next pane, the one before, this one"),
     ("up/k, down/j", "select; PageUp, PageDown, Home/g, End/G"),
-    ("/", "show only what has this text in it; Enter keeps it, Esc ends it"),
-    ("c", "LINE: cancel the ticket (asks first)"),
-    ("b", "LINE: move the ticket to the front"),
+    ("/", "filter by text; Enter keeps the filter, Esc removes it"),
+    ("c", "QUEUE: cancel the ticket (asks first)"),
+    ("b", "QUEUE: move the ticket to the front"),
     ("p", "POOLS: pause the pool, or resume it"),
-    ("+  -", "POOLS: one more, one less than the limit in force; sets the cap"),
+    ("+  -", "POOLS: raise or lower the limit in force by one; sets the cap"),
     ("r", "POOLS: restore the cap of a pool that rate limits reduced"),
-    ("x", "BACKOFFS: clear it"),
+    ("x", "BACKOFFS: clear the backoff"),
     ("", ""),
-    ("█ ▓ ▒ ░", "slots: lent, foreign, cooling, free"),
+    ("█ ▓ ▒ ░", "slots: in use, foreign, cooling, free"),
 )
 _LEAST_OF_A_PANE = 3  # its name, the titles, one line
 _LOW, _LOWER, _LOWEST = 28, 18, 10
@@ -113,8 +113,8 @@ def _history(trend: Trend, now: int, width: int) -> list[Line]:
     minutes = len(lines[0].values) * BUCKET_MS // 60_000
     drawn: list[Line] = []
     for line in lines:
-        told = f" {line.now} in {minutes}m" if line.title == "429s" else f" {line.now}, most {max(line.values)}"
-        drawn.append([Cell(f"{line.title:9} ", "dim"), Cell(spark(line.values), _colour(line.title)), Cell(told)])
+        counted = f" {line.now} in {minutes}m" if line.title == "429s" else f" {line.now}, most {max(line.values)}"
+        drawn.append([Cell(f"{line.title:9} ", "dim"), Cell(spark(line.values), _colour(line.title)), Cell(counted)])
     return drawn
 
 
@@ -143,7 +143,7 @@ def _panes(shot: Snapshot, ui: Ui, width: int, room: int) -> list[Line]:
 
 
 def _shares(room: int, wants: list[int], first: int) -> list[int]:
-    """Lines for each: the least that is needed, then one after another, whoever wants more; the first a little more."""
+    """Lines for each pane: first the minimum, then one more in turn for panes that need it; the first gets more."""
     given = [min(want, _LEAST_OF_A_PANE) for want in wants]
     left = room - sum(given)
     order = [first, *range(len(wants))]
@@ -169,11 +169,11 @@ def _pane(number: int, items: Sequence[Any], shot: Snapshot, ui: Ui, width: int,
     if focused:
         ui.page = rows
     visible = items[first : first + rows]
-    told = str(len(items)) if len(items) == every else f"{len(items)} of {every}"
+    counted = str(len(items)) if len(items) == every else f"{len(items)} of {every}"
     if len(visible) < len(items):
-        told = f"{first + 1}–{first + len(visible)} of {told}"
+        counted = f"{first + 1}–{first + len(visible)} of {counted}"
     lines = _table(pane.columns, [pane.row(item, shot, _bar(width)) for item in visible], width)
-    drawn = [_heading(pane.name, told, focused, width), [Cell(_GUTTER), *lines[0]]]
+    drawn = [_heading(pane.name, counted, focused, width), [Cell(_GUTTER), *lines[0]]]
     for index, line in enumerate(lines[1:], first):
         chosen = focused and index == place
         drawn.append(_chosen(line, width) if chosen else [Cell(_GUTTER), *line])
@@ -186,8 +186,8 @@ def _table(columns: Sequence[Column], rows: list[list[str | Cell]], width: int) 
     return screen.take()
 
 
-def _heading(name: str, told: str, focused: bool, width: int) -> Line:
-    text = f"{name} {told} "
+def _heading(name: str, counted: str, focused: bool, width: int) -> Line:
+    text = f"{name} {counted} "
     return [Cell(text, "bold cyan" if focused else "bold"), Cell("-" * (width - cell_width(text)), "dim")]
 
 

@@ -1,8 +1,8 @@
 """The loop of `fleetgate top`: follow the log, read keys, draw.
 
-The log is read a few times a second, which is one query; the state is looked at closely only when something has
-changed, or once a second so that ages go on, and never for more than a small part of the time. Signals are handled in
-the loop, so that nothing is stopped or ended in the middle of a transaction or of an escape sequence.
+The log is read a few times a second, which is one query. The full state is read only after a change, or once a second
+for the ages, and never for more than a small part of the time. Signals are handled in the loop, so that they interrupt
+neither a transaction nor an escape sequence.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fleetgate.runner.signal_pipe import SignalPipe
 
 FOLLOW_S = 0.25
 LOOK_S = 1.0  # even when nothing has happened
-_SURROUNDINGS_S = 2.0  # foreign agents, memory, deadlines that nobody acted on
+_SURROUNDINGS_S = 2.0  # foreign agents, memory, deadlines that have passed
 _ESCAPE_S = 0.05  # how long the rest of an escape sequence may take
-_IDLE = 25  # at most one part in so many of the time is spent on looking closely
+_IDLE = 25  # reading the full state takes at most this fraction of the time (1/25)
 _SIGNALS = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Live:
-    """One person at one terminal."""
+    """One user at one terminal."""
 
     def __init__(self, gate: DirectGate, display: Display) -> None:
         self._gate = gate
@@ -44,7 +44,7 @@ class Live:
         self._keys = Keys()
         self._trend = Trend()
         self._trouble = ""
-        state = current(gate, tell=self._note)
+        state = current(gate, warn=self._note)
         self._seq = state.seq
         begin(self._trend, gate, state)
         self._shot: Snapshot = snapshot(gate, state)
@@ -54,7 +54,7 @@ class Live:
         self._follow_at = self._look_at = self._surroundings_at = self._not_before = 0.0
 
     def run(self) -> int:
-        """Until somebody quits; the exit code."""
+        """Run until the user quits; the exit code."""
         signals = SignalPipe(_SIGNALS, keep_ignored=True)
         try:
             self._display.enter()
@@ -81,7 +81,7 @@ class Live:
             except InternalError:
                 raise
             except FleetgateError as error:
-                self._note(f"as last known: {error}")
+                self._note(f"showing the last known state: {error}")
         if now >= self._look_at or (self._changed and now >= self._not_before):
             self._look()
 
@@ -89,7 +89,7 @@ class Live:
         if now >= self._surroundings_at:
             self._surroundings_at = now + _SURROUNDINGS_S
             self._trouble = ""
-            self._state = current(self._gate, tell=self._note)
+            self._state = current(self._gate, warn=self._note)
         else:
             self._state = self._gate.replica.catch_up()
         seq = self._state.seq
@@ -123,7 +123,7 @@ class Live:
         self._display.draw(lines, width)
 
     def _wait(self, signal_fd: int) -> bool:
-        """For a key, a signal, or the next look; False when it is time to leave."""
+        """Wait for a key, a signal, or the next update; False when the user quits."""
         keyboard = self._display.keyboard
         due = min(self._follow_at, self._look_at)
         timeout = _ESCAPE_S if self._keys.pending else max(due - monotonic(), 0)
@@ -170,7 +170,7 @@ class Live:
         return None
 
     def _stop(self) -> None:
-        """Ctrl-Z: give the terminal back, stop, and take it again when we are continued."""
+        """Ctrl-Z: restore the terminal, stop, and take the terminal again when continued."""
         self._display.leave()
         ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
@@ -180,6 +180,6 @@ class Live:
 
 
 def begin(trend: Trend, gate: DirectGate, state: State) -> None:
-    """The history up to now, from the log."""
+    """Fill the trend with the recent history of the log."""
     past = gate.log.history(max(state.seq - MOST_EVENTS, 0))
     trend.begin(past, gate.now(), len(state.leases), len(state.tickets))

@@ -22,7 +22,7 @@ Row = list[str | Cell]
 
 
 class Pane(Generic[T]):
-    """One kind of thing. `key` tells one from another, whatever happens to the order."""
+    """One kind of thing. `key` identifies an item, whatever its position."""
 
     name = ""
     columns: tuple[Column, ...] = ()
@@ -57,7 +57,7 @@ class Pools(Pane[PoolView]):
         Column("WAIT", right=True),
         Column("NOTES", least=12),
     )
-    empty = "no caps are set, so everybody enters at once: fleetgate cap set host 3"
+    empty = "no caps are set, so every agent starts at once. To set one: fleetgate cap set host 3"
 
     def items(self, shot: Snapshot) -> Sequence[PoolView]:
         return shot.pools
@@ -99,7 +99,7 @@ class Pools(Pane[PoolView]):
 
 
 class Tickets(Pane[TicketView]):
-    name = "LINE"
+    name = "QUEUE"
     columns = (
         Column("POS", right=True),
         Column("ID"),
@@ -111,7 +111,7 @@ class Tickets(Pane[TicketView]):
         Column("COMMAND", least=10, long=True),
         Column("WHO", least=7, right=True, spare=True),
     )
-    empty = "nobody waits"
+    empty = "nothing is waiting"
 
     def items(self, shot: Snapshot) -> Sequence[TicketView]:
         return shot.tickets
@@ -234,7 +234,7 @@ class Backoffs(Pane[Backoff]):
         return [Cell(printable(item.key), "bold"), item.scope, item.reason, ends, item.evidence]
 
     def detail(self, item: Backoff, shot: Snapshot) -> list[str]:
-        by = "set by somebody" if item.manual else "seen"
+        by = "set manually" if item.manual else "seen"
         ends = ends_text(item, shot.moments)
         seen = f"{item.reason}, {by} {shot.moments.ago(item.since)}"
         return [f"{item.key} ({item.scope}): {seen}, ends {ends}; x clears it", item.evidence]
@@ -245,7 +245,7 @@ POOLS, TICKETS, LEASES, BACKOFFS = range(4)
 
 
 def slots_bar(view: PoolView, longest: int) -> str:
-    """█ lent, ▓ foreign, ▒ cooling, ░ free: one for each slot of a small pool."""
+    """█ in use, ▓ foreign, ▒ cooling, ░ free: one for each slot of a small pool."""
     limit = view.limit or 0
     if limit < 1:
         return ""

@@ -1,6 +1,6 @@
 """What a person has on the screen: the pane, the selection, the filter, a question; and what keys do to these.
 
-Selected is a thing, not a place: when the line moves, the selection moves with its ticket. What is to be done to the
+A thing is selected, not a position: when the queue moves, the selection moves with its ticket. A change of the
 gate is a `Wish`, which names the thing as it was when the key was pressed.
 """
 
@@ -17,8 +17,8 @@ QUIT = "quit"
 
 # Key -> what is wished, the pane that it is about, and what to say elsewhere.
 _WISHES = {
-    "c": ("cancel", TICKETS, "c cancels a ticket: select one in LINE (Tab)"),
-    "b": ("bump", TICKETS, "b moves a ticket to the front: select one in LINE (Tab)"),
+    "c": ("cancel", TICKETS, "c cancels a ticket: select one in QUEUE (Tab)"),
+    "b": ("bump", TICKETS, "b moves a ticket to the front: select one in QUEUE (Tab)"),
     "p": ("pause", POOLS, "p pauses or resumes a pool: select one in POOLS (Tab)"),
     "+": ("raise", POOLS, "+ raises the cap of a pool: select one in POOLS (Tab)"),
     "=": ("raise", POOLS, "+ raises the cap of a pool: select one in POOLS (Tab)"),
@@ -64,7 +64,7 @@ class Ui:
         return [item for item in items if wanted in PANES[pane].words(item).casefold()]
 
     def place(self, pane: int, items: Sequence[Any]) -> int:
-        """Where the selected one is now; if it has gone, whoever is there instead."""
+        """The position of the selected item now; if it is gone, the same position."""
         if not items:
             return 0
         wanted, place = self._keys[pane], min(self._places[pane], len(items) - 1)
@@ -121,7 +121,7 @@ class Ui:
         elif key in ("?", "h"):
             self.help = True
         elif key not in ("redraw", "enter", "backspace", "wipe"):
-            self.say(f"{key} does nothing here: ? lists the keys", failed=True)
+            self.say(f"{key} has no function here: ? lists the keys", failed=True)
 
     def _turn(self, step: int, shot: Snapshot) -> None:
         """To the next pane in which something stands."""
@@ -144,9 +144,7 @@ class Ui:
         item = self.selected(shot)
         if self.focus != pane or item is None:
             if what == "cancel" and self.focus == LEASES and item is not None:
-                elsewhere = (
-                    f"it holds a slot and is not in the queue: fleetgate release {item.lease.id} --force takes it back"
-                )
+                elsewhere = f"it has a slot and is not waiting: fleetgate release {item.lease.id} --force frees it"
             self.say(elsewhere, failed=True)
             return None
         if what != "cancel":

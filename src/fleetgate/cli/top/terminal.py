@@ -64,7 +64,7 @@ class Display:
         return size.columns or 80, size.lines or 24
 
     def forget(self) -> None:
-        """Draw everything anew the next time."""
+        """Draw everything again the next time."""
         self._drawn = []
 
     def draw(self, lines: list[Line], width: int) -> None:
@@ -95,7 +95,7 @@ class Display:
         while data:
             try:
                 data = data[os.write(self._out, data) :]
-            except BlockingIOError:  # somebody made the terminal non-blocking
+            except BlockingIOError:  # another program made the terminal non-blocking
                 select.select([], [self._out], [])
 
 

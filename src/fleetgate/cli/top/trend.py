@@ -52,7 +52,7 @@ class Trend:
         _put(self._waiting, bucket, waiting)
 
     def take(self, at: int, event: ev.Event) -> None:
-        """Count an event if it tells of a rate limit. A release and what it led to are one."""
+        """Count an event if it is a rate limit. A release and its consequences count once."""
         released = isinstance(event, ev.Released) and event.outcome == "rate_limited"
         led_to = (isinstance(event, ev.Paused) and event.cause == "rate_limited") or (
             isinstance(event, ev.BackedOff) and event.reason == "rate_limited" and not event.manual
@@ -107,7 +107,7 @@ def _put(buckets: dict[int, list[int]], bucket: int, value: int) -> None:
 
 
 def _forget(buckets: dict[int, list[int]] | dict[int, int], newest: int) -> None:
-    """Those that nobody will ask for."""
+    """Remove buckets that are too old to be shown."""
     while len(buckets) > BUCKETS or next(iter(buckets)) < newest - BUCKETS:
         del buckets[next(iter(buckets))]
 
@@ -117,7 +117,7 @@ def _last(buckets: dict[int, list[int]]) -> int:
 
 
 def _filled(buckets: dict[int, list[int]], wanted: range) -> list[int]:
-    """The most in each; where nobody looked, as it was left."""
+    """The maximum of each bucket; a bucket without samples keeps the last value."""
     level = 0
     for bucket, (_, last) in buckets.items():
         if bucket < wanted.start:
