@@ -135,7 +135,7 @@ def test_l4_release_gives_the_slot_to_the_next_in_the_queue_and_says_so(full: Cl
     waits = full.stand()
     out = full.ok("release", holder)
     assert out.startswith(f"released {holder} after ")
-    assert out.endswith("; 1 waiting entered\n")
+    assert out.endswith("; 1 waiting started\n")
     assert list(full.state.leases) == [waits]
 
 
@@ -178,8 +178,8 @@ def test_l3_force_takes_back_somebodys_lease_and_the_history_says_who(full: Cli)
     waits = full.stand()
     said = full("release", holder[:6], "--force")
     assert said.code == 0
-    assert said.out.startswith(f"freed the slot of {holder} from the test (process {ME} on {full.gate.host}) after ")
-    assert said.out.endswith("; 1 waiting entered\n")
+    assert said.out.startswith(f"freed the slot of {holder}, the test (process {ME} on {full.gate.host}), after ")
+    assert said.out.endswith("; 1 waiting started\n")
     assert f"process {ME} still runs, and no longer counts" in said.err
     taken = next(event for event in full.events() if isinstance(event, ev.Reclaimed))
     assert (taken.id, taken.cause) == (holder, "forced")
@@ -258,4 +258,4 @@ def test_a9_bump_with_a_priority_orders_by_it(full: Cli):
 
 def test_q1_what_has_a_slot_cannot_be_bumped(full: Cli):
     (holder,) = full.state.leases
-    assert "is not in the queue: it has a slot already" in full.refused("bump", holder)
+    assert "is not waiting: it already has a slot" in full.refused("bump", holder)

@@ -97,10 +97,10 @@ def test_a12_clearing_admits_whoever_waits_at_once_and_says_how_many(cli: Cli) -
     cli.ok("backoff", "set", OPUS, "overloaded", "1h")
     gate = cli.gate
     gate.one(cmd.Acquire("waits", Spec((OPUS,)), gate.me))
-    assert "1 waiting entered" in cli.ok("backoff", "clear", "--all")
+    assert "1 waiting started" in cli.ok("backoff", "clear", "--all")
     assert "waits" in cli.gate.replica.catch_up().leases
-    assert cli.ok("backoff", "clear", "--all") == "nothing is backed off\n"
-    assert cli.ok("backoff", "ls") == "nothing is backed off\n"
+    assert cli.ok("backoff", "clear", "--all") == "no backoffs\n"
+    assert cli.ok("backoff", "ls") == "no backoffs\n"
 
 
 def test_b1_a_lease_released_with_an_outcome_backs_off_and_history_tells(cli: Cli) -> None:

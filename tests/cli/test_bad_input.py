@@ -90,7 +90,7 @@ NONSENSE = [
     ("cap set host", "missing argument 'N|auto'"),
     (
         "cap set host 0",
-        'valid is a whole number from 1 to 1000000, or "auto"; to let nobody in: `fleetgate pause host`',
+        'valid is a whole number from 1 to 1000000, or "auto"; to admit no agents: `fleetgate pause host`',
     ),
     ("cap set host 1.5", "valid is a whole number from 1"),
     ("cap set host -1", "no such option"),

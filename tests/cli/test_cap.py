@@ -36,9 +36,7 @@ def test_n4_cap_set_host_counts_agents(cli: Cli):
 
 
 def test_a_cap_counts_agents_unless_it_says_otherwise_and_tells_of_the_other_kind(cli: Cli):
-    other = (
-        "this counts agents (processes that `fleetgate run` starts); to count model calls, use --kind requests\n"
-    )
+    other = "this counts agents (processes that `fleetgate run` starts); to count model calls, use --kind requests\n"
     assert cli.ok("cap", "set", "anthropic/claude-opus-*", "4") == f"anthropic/claude-opus-* (agents): cap 4\n{other}"
     assert cli.ok("cap", "set", "umans", "4") == f"umans (agents): cap 4\n{other}"
     assert cli.ok("cap", "set", "openai", "2", "--kind", "requests") == "openai (requests): cap 2\n"
@@ -102,7 +100,7 @@ def test_a12_raising_a_cap_admits_who_fits_at_once_and_says_how_many(cli: Cli):
     cli.ok("cap", "set", "host", "1")
     cli.occupy()
     waiting = [cli.stand() for _ in range(3)]
-    assert cli.ok("cap", "set", "host", "3") == "host (agents): cap 3, was 1 (run time); 2 waiting entered\n"
+    assert cli.ok("cap", "set", "host", "3") == "host (agents): cap 3, was 1 (run time); 2 waiting started\n"
     assert [ident in cli.state.leases for ident in waiting] == [True, True, False]
     assert cli.json("cap", "set", "host", "4")["entered"] == 1
 
@@ -111,7 +109,7 @@ def test_a1_a_cap_below_what_is_lent_lets_nobody_new_in_and_says_so(cli: Cli):
     for _ in range(3):
         cli.occupy()
     out = cli.ok("cap", "set", "host", "1")
-    assert out.endswith(f"host:{cli.gate.host}: 3 slots are lent: nobody new enters until it fits\n")
+    assert out.endswith(f"host:{cli.gate.host}: 3 running; no new ones start until the count is below the cap\n")
     assert len(cli.state.leases) == 3
 
 
@@ -157,8 +155,8 @@ def test_c7_host_auto_starts_from_what_free_memory_allows(cli: Cli, monkeypatch:
 def test_c2_an_own_environment_above_the_new_cap_is_pointed_out(cli: Cli):
     cli.env("FLEETGATE_AGENTS", "host=9")
     cli.env("AIDEVOPS_OPUS_CONCURRENCY_CAP", "6")
-    assert "note: FLEETGATE_AGENTS in this environment says 9" in cli.ok("cap", "set", "host", "5")
-    assert "note: AIDEVOPS_OPUS_CONCURRENCY_CAP in this environment says 6" in cli.ok(
+    assert "note: FLEETGATE_AGENTS in this environment sets 9" in cli.ok("cap", "set", "host", "5")
+    assert "note: AIDEVOPS_OPUS_CONCURRENCY_CAP in this environment sets 6" in cli.ok(
         "cap", "set", "*/claude-opus-*", "2"
     )
     assert "note" not in cli.ok("cap", "set", "umans", "2", "--kind", "requests")
@@ -206,8 +204,8 @@ def test_a12_removing_a_cap_admits_everybody_and_ends_its_pause(cli: Cli):
     waiting = [cli.stand("umans/coder", kind="requests") for _ in range(2)]
     cli.ok("pause", "umans")
     assert cli.ok("cap", "rm", "umans") == (
-        "umans (requests): no cap, was 1 (file); 2 waiting entered\n"
-        "1 from the file is hidden by this; `fleetgate cap reset umans` returns to it\n"
+        "umans (requests): no cap, was 1 (file); 2 waiting started\n"
+        "this hides 1 from the file; `fleetgate cap reset umans` restores it\n"
     )
     assert all(ident in cli.state.leases for ident in waiting)
     line = caps(cli)["requests", "umans"]
@@ -219,14 +217,14 @@ def test_c4_a_built_in_cap_can_be_removed(cli: Cli):
     for _ in range(3):
         cli.occupy()
     waits = cli.stand()
-    assert cli.ok("cap", "rm", "host") == "host (agents): no cap, was 3 (built-in); 1 waiting entered\n"
+    assert cli.ok("cap", "rm", "host") == "host (agents): no cap, was 3 (built-in); 1 waiting started\n"
     assert waits in cli.state.leases
 
 
 def test_l1_removing_a_cap_twice_is_harmless(cli: Cli):
     cli.ok("cap", "rm", "host")
     before = cli.length()
-    assert cli.ok("cap", "rm", "host") == "host (agents): has no cap already\n"
+    assert cli.ok("cap", "rm", "host") == "host (agents): has no cap (unchanged)\n"
     assert cli.length() == before
 
 
@@ -248,9 +246,9 @@ def test_c2_reset_forgets_a_cooldown_too_and_finds_the_kind_that_was_set(cli: Cl
 
 
 def test_q1_reset_of_what_was_never_set_says_what_was(cli: Cli):
-    assert "; nothing is" in cli.refused("cap", "reset", "host")
+    assert "; there are no run-time values" in cli.refused("cap", "reset", "host")
     cli.ok("cap", "set", "umans", "4", "--kind", "requests")
-    assert "nothing was set at run time for 'host' (agents); set are: umans (requests)" in cli.refused(
+    assert "nothing was set at run time for 'host' (agents); there are values for: umans (requests)" in cli.refused(
         "cap", "reset", "host"
     )
 
@@ -343,7 +341,7 @@ def test_c5_an_import_admits_who_fits(cli: Cli):
         cli.occupy(OPUS)
     cli.stand(OPUS)
     (cli.folder / "caps.conf").write_text("OPUS_CONCURRENCY_CAP=5\n")
-    assert cli.ok("cap", "import", "caps.conf").endswith("1 cap set from caps.conf; 1 waiting entered\n")
+    assert cli.ok("cap", "import", "caps.conf").endswith("1 cap set from caps.conf; 1 waiting started\n")
 
 
 def test_c5_a_file_of_comments_sets_nothing(cli: Cli):

@@ -242,7 +242,7 @@ def test_c2_apply_brings_in_an_older_file_and_says_what_changed(cli: Cli):
     old = cli.folder / "old.toml"
     old.write_text("[agents]\nhost = 2\nproject = 3\n")
     assert cli.ok("config", "apply", "old.toml") == (
-        f"{old} is now in force; 1 waiting entered\n"
+        f"{old} is now in force; 1 waiting started\n"
         "  host (agents): 1 -> 2\n"
         "  project (agents): none -> 3\n"
         "  umans (requests): 4 -> none\n"

@@ -223,10 +223,10 @@ def test_status_and_queue_show_evidence_and_how_to_clear(cli: Cli) -> None:
     line = cli.ok("queue")
     assert "backed off 9m: overloaded" in line
     assert "set by hand" in line
-    assert f"(to use it before: fleetgate backoff clear {OPUS})" in line
+    assert f"(to use it sooner: fleetgate backoff clear {OPUS})" in line
     assert "groq/fast" not in line, "nobody in the queue waits for that"
     assert [each["key"] for each in cli.json("queue")["backoffs"]] == [OPUS, "groq/fast"]
-    assert "(to use it before: fleetgate backoff clear KEY)" in cli.ok("status")
+    assert "(to use it sooner: fleetgate backoff clear KEY)" in cli.ok("status")
 
 
 def test_o7_a_stalled_ticket_has_its_time_in_utc(cli: Cli) -> None:

@@ -265,8 +265,8 @@ def test_o7_an_empty_log_says_what_to_do(cli: Cli):
 
 
 def test_o7_when_nothing_is_found_it_says_where_the_log_ends(cli: Cli):
-    assert "no such event; the log ends at 1\n" in cli("history", "--type", "bypassed").err
-    assert "nothing since 1; the log ends at 1\n" in cli("history", "--since", "1").err
+    assert "no such events; the log ends at 1\n" in cli("history", "--type", "bypassed").err
+    assert "no events since 1; the log ends at 1\n" in cli("history", "--since", "1").err
 
 
 def test_o7_it_works_with_a_broken_config_file(cli: Cli):

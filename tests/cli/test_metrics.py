@@ -85,11 +85,11 @@ def test_o7_metrics_for_people_are_a_table(cli: Cli):
     text = cli.ok("metrics")
     (line,) = [line for line in text.splitlines() if line.startswith(OPUS)]
     assert line.split()[:6] == [OPUS, "agents", "2", "1", "1", "server_error"]
-    assert "besides: 1 bypassed" in text
+    assert "also: 1 bypassed" in text
 
 
 def test_o7_nothing_to_sum_up_says_so(cli: Cli):
-    assert cli.ok("metrics", "--hours", "3") == "nothing ended in the last 3h (what runs now: fleetgate ps)\n"
+    assert cli.ok("metrics", "--hours", "3") == "nothing finished in the last 3h (running now: fleetgate ps)\n"
     assert cli.json("metrics")["models"] == []
 
 

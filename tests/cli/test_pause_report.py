@@ -55,7 +55,7 @@ def test_k1_a_cooldown_of_zero_is_instant(umans: Cli):
 
 def test_k3_a_cooldown_without_a_cap_is_remembered_imposes_no_cap_and_applies_when_one_is_set(cli: Cli):
     out = cli.ok("cooldown", "umans", "5")
-    assert out == "umans (requests): cooldown 5s (run time); there is no cap, it applies when one is set\n"
+    assert out == "umans (requests): cooldown 5s (run time); applies when a cap is set\n"
     for _ in range(10):
         cli.occupy("umans/coder", kind="requests")
     cli.ok("cap", "set", "umans", "20", "--kind", "requests", "--on-429", "step")
@@ -72,15 +72,15 @@ def test_p1_nobody_new_enters_a_paused_pool_and_those_inside_go_on(umans: Cli):
     umans.occupy("umans/coder", kind="requests")
     out = umans.ok("pause", "umans", "--for", "10m")
     assert out.startswith("umans (requests): paused until ")
-    assert out.endswith(" (in 10m); 1 lent go on\n")
+    assert out.endswith(" (in 10m); 1 running continue\n")
     waits = umans.stand("umans/coder", kind="requests")
     assert len(umans.state.leases) == 1
-    assert umans.ok("resume", "umans") == "umans (requests): resumed\n1 waiting entered\n"
+    assert umans.ok("resume", "umans") == "umans (requests): resumed\n1 waiting started\n"
     assert waits in umans.state.leases
 
 
 def test_p1_a_pause_without_an_end_lasts_until_somebody_resumes_it(umans: Cli):
-    assert umans.ok("pause", "umans") == "umans (requests): paused until somebody resumes it\n"
+    assert umans.ok("pause", "umans") == "umans (requests): paused until it is resumed\n"
     (pool,) = umans.json("pause", "umans")["pools"]
     assert pool == {"pool": "umans", "kind": "requests", "paused": True, "paused_until": None}
     (pool,) = umans.json("pause", "umans", "--for", "90")["pools"]
@@ -89,7 +89,7 @@ def test_p1_a_pause_without_an_end_lasts_until_somebody_resumes_it(umans: Cli):
 
 def test_n2_pausing_host_pauses_this_machine(cli: Cli):
     host = f"host:{cli.gate.host}"
-    assert cli.ok("pause", "host") == f"{host} (agents): paused until somebody resumes it\n"
+    assert cli.ok("pause", "host") == f"{host} (agents): paused until it is resumed\n"
     assert cli("acquire", "--no-wait").code == 75
     assert cli.json("resume", host) == {"pools": [{"pool": host, "kind": "agents"}], "entered": 0}
 
@@ -123,7 +123,7 @@ def test_p3_resume_leaves_a_lowered_limit_as_it_is_and_says_so(umans: Cli):
 def test_p1_a_report_pauses_the_pool_for_retry_after_and_lowers_its_limit(umans: Cli):
     out = umans.ok("report", "umans", "--rate-limited", "--retry-after", "45")
     assert out.startswith("umans (requests): paused until ")
-    assert out.endswith("(in 45s); limit now 3 of 4 (restore: fleetgate cap set 'umans' 4 --kind requests)\n")
+    assert out.endswith("(in 45s); limit now 3 of 4 (to restore: fleetgate cap set 'umans' 4 --kind requests)\n")
     told = umans.json("report", "umans", "--rate-limited", "--retry-after", "3")
     assert (told["limit"], told["cap"], told["incident"]) == (2, 4, True)
     assert 35 < seconds_until(told["paused_until"]) < 46, "a later report made the pause shorter"
@@ -139,7 +139,7 @@ def test_p2_reports_of_leases_from_before_the_pause_are_one_incident(umans: Cli)
     assert umans.json("report", "--rate-limited", "--lease", one)["limit"] == 3
     told = umans.json("report", "umans/coder", "--rate-limited", "--lease", two[:7])
     assert (told["pool"], told["limit"], told["incident"]) == ("umans", 3, False)
-    assert "limit stays 3 (an incident already known)" in umans.ok("report", "--rate-limited", "--lease", one)
+    assert "limit stays 3 (already reported)" in umans.ok("report", "--rate-limited", "--lease", one)
 
 
 def test_p4_an_agents_pool_is_paused_and_keeps_its_limit(cli: Cli):
@@ -164,7 +164,7 @@ def test_b1_a_model_that_nothing_caps_is_backed_off(cli: Cli):
     assert 35 < seconds_until(told["backoff"]["until"]) < 46
     ident = cli.occupy("free/other")
     out = cli.ok("report", "--rate-limited", "--lease", ident)
-    assert out.startswith("free/other: no cap to lower, so it is backed off, rate_limited, until ")
+    assert out.startswith("free/other: has no cap, so it is backed off: rate_limited, until ")
     assert "fleetgate backoff clear free/other" in out
     assert sorted(cli.state.backoffs) == ["free/model", "free/other"]
     assert "free/model" in cli.ok("backoff", "ls")

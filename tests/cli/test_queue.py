@@ -64,7 +64,7 @@ def test_a6_the_reason_is_a_code_and_a_sentence(cli: Cli):
     assert (reason["in_flight"], reason["limit"]) == (1, 1)
     text = cli.ok("queue")
     assert f"full 1/1: host:{cli.gate.host}" in text
-    assert f"concurrency_cap: 1 of 1 slots of host:{cli.gate.host} are taken" in text
+    assert f"\n1 of 1 slots of host:{cli.gate.host} are taken" in text
 
 
 def test_a6_a_pause_tells_until_when(cli: Cli):

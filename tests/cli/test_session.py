@@ -51,7 +51,7 @@ def test_r9_clearing_a_key_forgets_it_of_every_agent_and_nothing_else(cli: Cli) 
     remember(cli, "issue-8", "ses_3")
     assert cli.json("session", "clear", "issue-7") == {"cleared": ["issue-7"]}
     assert [each["session"] for each in cli.json("session", "ls")["sessions"]] == ["ses_3"]
-    assert cli.ok("session", "clear", "--all") == "forgotten: issue-8\n"
+    assert cli.ok("session", "clear", "--all") == "cleared: issue-8\n"
     assert cli.ok("session", "clear", "--all") == "no sessions\n"
 
 
@@ -59,5 +59,5 @@ def test_r9_clearing_says_what_is_valid_and_changes_nothing(cli: Cli) -> None:
     remember(cli, "issue-7", "ses_1")
     assert "or --all" in cli.refused("session", "clear")
     assert "or --all" in cli.refused("session", "clear", "issue-7", "--all")
-    assert "known are: issue-7" in cli.refused("session", "clear", "issue-9")
+    assert "keys: issue-7" in cli.refused("session", "clear", "issue-9")
     assert len(cli.json("session", "ls")["sessions"]) == 1

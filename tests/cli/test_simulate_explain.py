@@ -55,7 +55,9 @@ def test_simulate_tells_its_speed_where_it_took_a_while(
     monkeypatch.setattr("fleetgate.cli.commands.simulate.COMPILED", compiled)
     assert cli(*ask).err == ""
     said = cli(*ask).err
-    assert re.fullmatch(r"fleetgate: [0-9,]+ requests played in 4\.0 s, [0-9,]+ a second(; twice that .*)?\n", said)
+    assert re.fullmatch(
+        r"fleetgate: [0-9,]+ requests simulated in 4\.0s, [0-9,]+ per second(; a compiled core .*)?\n", said
+    )
     assert ("compiled core" in said) is not compiled
 
 

@@ -87,7 +87,7 @@ def test_p1_a_pause_tells_when_it_ends(cli: Cli):
     assert umans["paused"] is True
     assert str(umans["paused_until"]).endswith("Z")
     assert umans["pause_cause"] == "rate_limited"
-    assert "paused after a rate limit, opens in 59m" in cli.ok("status")
+    assert "paused after a rate limit, resumes in 59m" in cli.ok("status")
 
 
 def test_p1_a_pause_without_end_is_a_pause_all_the_same(cli: Cli):
@@ -122,7 +122,7 @@ def test_p3_the_command_of_the_notice_restores(cli: Cli):
 
 
 def test_o1_an_idle_gate_says_so(cli: Cli):
-    assert cli.ok("status").startswith("nothing is running, nobody waits\n")
+    assert cli.ok("status").startswith("nothing is running, nothing waiting\n")
 
 
 def test_o1_without_caps_it_says_how_to_set_one(cli: Cli):
@@ -133,7 +133,7 @@ def test_o1_without_caps_it_says_how_to_set_one(cli: Cli):
 
 def test_n3_a_cap_for_each_account_is_told_before_anybody_uses_it(cli: Cli):
     cap(cli, "*/claude-opus-*", 6, kind="agents")
-    assert "Also capped, and not used yet: */claude-opus-* (6 agents per account)" in cli.ok("status")
+    assert "Also capped, not used yet: */claude-opus-* (6 agents per account)" in cli.ok("status")
     cli.occupy(OPUS)
     assert "not used yet" not in cli.ok("status")
 

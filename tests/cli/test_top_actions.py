@@ -81,11 +81,11 @@ def test_a9_bump_says_the_new_position(cli: Cli) -> None:
 
 def test_a12_p_pauses_and_resumes_whoever_waits_enters(cli: Cli) -> None:
     host = pool(cli, "host")
-    assert "paused until somebody resumes it" in do(cli, "pause", host)
+    assert "paused until it is resumed" in do(cli, "pause", host)
     assert pool(cli, "host").paused_until is not None
     cli.stand(OPUS)
     # What is on the screen may be older: it is the state that decides which of the two it is.
-    assert "resumed; 1 waiting entered" in do(cli, "pause", host)
+    assert "resumed; 1 waiting started" in do(cli, "pause", host)
     assert pool(cli, "host").paused_until is None
 
 
@@ -93,10 +93,10 @@ def test_a12_plus_and_minus_set_the_cap_and_say_what_it_was(cli: Cli) -> None:
     cli.occupy(OPUS)
     cli.stand(OPUS)
     old = pool(cli, "host")
-    assert do(cli, "raise", old) == "host (agents): cap 2, was 1; 1 waiting entered"
+    assert do(cli, "raise", old) == "host (agents): cap 2, was 1; 1 waiting started"
     assert do(cli, "raise", old) == "host (agents): cap 3, was 2", "pressed twice before anything was drawn"
     assert do(cli, "lower", old) == "host (agents): cap 2, was 3"
-    assert do(cli, "lower", old).startswith("host (agents): cap 1, was 2; 2 slots are lent")
+    assert do(cli, "lower", old).startswith("host (agents): cap 1, was 2; 2 running, no new ones")
     with pytest.raises(BadRequest, match="the minimum cap is 1; p pauses the pool"):
         do(cli, "lower", old)
     assert cli.limit("agents", f"host:{cli.gate.host}") == 1
@@ -137,7 +137,7 @@ def test_b6_x_clears_the_backoff_once(cli: Cli) -> None:
 def test_a_pool_that_is_gone_is_named(cli: Cli) -> None:
     umans = pool(cli, "umans")
     cli.gate.one(cmd.RemoveCap("requests", "umans"))
-    with pytest.raises(NotFound, match=r"umans \(requests\) has no cap any more"):
+    with pytest.raises(NotFound, match=r"umans \(requests\) no longer has a cap"):
         do(cli, "pause", umans)
 
 

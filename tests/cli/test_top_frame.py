@@ -142,7 +142,7 @@ def test_a_gate_without_anything_says_so(cli: Cli) -> None:
     cli.configure("")
     text = plain(drawn(cli, 80, 24))
     assert "0 running, 0 waiting" in text
-    assert "nobody waits" in text
+    assert "nothing is waiting" in text
     assert "nothing is running" in text
     assert "BACKOFFS" not in text
 

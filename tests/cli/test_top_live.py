@@ -77,7 +77,10 @@ def test_q2_a_store_that_cannot_be_read_for_a_while_is_said_and_survived(
         display = Recorder(
             (has("nobody waits"), lambda: broken.setattr(cli.gate.log, "read", fail)),
             (has("showing the last known state: the disk is gone", "0 running"), heal),
-            (lambda drawn: "1 running" in drawn and "showing the last known state" not in drawn, lambda: display.type(b"q")),
+            (
+                lambda drawn: "1 running" in drawn and "showing the last known state" not in drawn,
+                lambda: display.type(b"q"),
+            ),
         )
         assert Live(cli.gate, display).run() == 0
     assert display.done

@@ -93,7 +93,7 @@ def test_l4_release_by_another_process_lets_the_waiter_in(fleet: Fleet):
     waits = acquire(fleet, "--pid", str(sleeper(fleet).pid))
     fleet.until(lambda: fleet.waits(waits))
     done = command(fleet, "release", ident)
-    assert done.out.endswith("; 1 waiting entered\n"), done
+    assert done.out.endswith("; 1 waiting started\n"), done
     assert waits.wait() == 0
     assert list(fleet.state.leases) == [waits.out.strip()]
     assert fleet.state.leases[waits.out.strip()].claimed
@@ -116,7 +116,7 @@ def test_l3_a_lease_taken_back_by_force_goes_to_the_next_and_its_owner_runs_on(f
     waits = acquire(fleet, "--pid", str(sleeper(fleet).pid))
     fleet.until(lambda: fleet.waits(waits))
     taken = command(fleet, "release", ident, "--force")
-    assert f"freed the slot of {ident} from sleep 600 (process {owner.pid} on " in taken.out
+    assert f"freed the slot of {ident}, sleep 600 (process {owner.pid} on " in taken.out
     assert waits.wait() == 0
     assert owner.code is None
 
@@ -219,7 +219,7 @@ def test_p1_a_paused_pool_lets_who_waits_in_when_it_is_resumed(fleet: Fleet):
     waits = acquire(fleet, "--pid", str(sleeper(fleet).pid))
     fleet.until(lambda: fleet.waits(waits))
     assert "is paused" in fleet.until(lambda: waits.err)
-    assert "1 waiting entered" in command(fleet, "resume", "host").out
+    assert "1 waiting started" in command(fleet, "resume", "host").out
     assert waits.wait() == 0
 
 
