@@ -153,7 +153,7 @@ def test_j1_a_batch_is_submitted_whole_or_not_at_all(jobs: Jobs):
         (["submit", "--batch", "/nowhere"], "No such file"),
         (["show", "none"], "no job 'none'"),
         (["logs", "none"], "no job 'none'"),
-        (["wait"], "say which"),
+        (["wait"], "which jobs?"),
         (["worker", "-n", "0"], "valid is a whole number from 1"),
         (["jobs", "--state", "done"], "valid are queued, held"),
     ],
@@ -233,7 +233,7 @@ def test_j4_cancelling_ends_what_waits_and_what_runs(jobs: Jobs):
     jobs.until(runs, "running")
     fleet.until(lambda: fleet.has_started("runs"))
     child = jobs.child_of(runs)
-    assert "is being ended" in jobs.cli("cancel", runs).out
+    assert "is being stopped" in jobs.cli("cancel", runs).out
     jobs.cli("wait", waits, runs, code=130)
     assert not is_alive(child)
     assert (jobs.state(waits), jobs.state(runs)) == ("cancelled", "cancelled")
@@ -251,8 +251,8 @@ def test_j4_a_finished_job_can_be_run_again_and_deleted(jobs: Jobs):
     assert jobs.ended(job).state == "succeeded"
     assert "has not ended" not in jobs.cli("retry", job).err
     jobs.ended(job)
-    assert "forgot 0 jobs" in jobs.cli("clean").out
-    assert "forgot 1 job" in jobs.cli("clean", "--all").out
+    assert "deleted 0 jobs" in jobs.cli("clean").out
+    assert "deleted 1 job" in jobs.cli("clean", "--all").out
     jobs.cli("show", job, code=64)
     assert not output_files.files(str(jobs.fleet.home), job)
     worker.signal(signal.SIGTERM)
