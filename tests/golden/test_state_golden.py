@@ -118,7 +118,7 @@ def commits() -> Iterator[tuple[int, list[ev.Event]]]:
         slots=2,
         host="h1",
         project="green",
-        any=True,
+        any_candidate=True,
         supervisor=True,
         caps=(("mistral/*", 3),),
         family_caps=(("opus", 6),),
@@ -506,7 +506,7 @@ def test_the_logs_have_every_event_and_every_field() -> None:
             for event in msgspec.json.decode(line)["events"]:
                 seen.setdefault(event["type"], set()).update(event.keys() - {"type"})
     for kind in get_args(ev.Event):
-        fields = set(kind.__struct_fields__)
+        fields = set(kind.__struct_encode_fields__)
         assert fields == seen.get(kind.__struct_config__.tag, set()), f"{kind.__name__}: see the top of this file"
 
 
@@ -516,7 +516,7 @@ def test_the_files_have_every_field_of_every_record() -> None:
         for line in path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]:
             _note(msgspec.json.decode(line), seen)
     for kind in (Ticket, Spec, Lease, Rule, Reason, Backoff, PoolRecord, Snapshot):
-        assert set(kind.__struct_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
+        assert set(kind.__struct_encode_fields__) == seen[kind], f"{kind.__name__}: see the top of this file"
 
 
 # By what an object has that no other has, its type.

@@ -279,7 +279,7 @@ class Book:
     def free(self, spec: Spec) -> list[str]:
         """The candidates that are not backed off and that this request would use."""
         models = [model for model in self.all_candidates(spec) if not self.holding(model)]
-        return models if spec.any else models[:1]
+        return models if spec.any_candidate else models[:1]
 
     def all_candidates(self, spec: Spec) -> list[str]:
         return [str_of(model) for model in spec.models] or [""]
@@ -374,8 +374,8 @@ class Book:
 
     def in_use(self, spec: Spec) -> list[str]:
         """Those that are not backed off; behind a first that is paused the next ones too, up to one that is not."""
-        free = self.free(replace(spec, any=True))
-        if spec.any:
+        free = self.free(replace(spec, any_candidate=True))
+        if spec.any_candidate:
             return free
         paused = [any(self.paused.get((spec.kind, pool), 0) > self.now for pool in self.limits(spec, m)) for m in free]
         return free[: paused.index(False) + 1] if False in paused else free

@@ -307,7 +307,7 @@ class World:
             slots=draw.choice((1, 1, 1, 1, 2)),
             host="h" if kind == "agents" else "",
             project=draw.choice(("default", "blue")),
-            any=draw.random() < 0.3,
+            any_candidate=draw.random() < 0.3,
             supervisor=draw.random() < 0.05,
             caps=own,
         )

@@ -172,7 +172,7 @@ def test_a4_the_order_of_a_project_is_kept_though_its_shares_differ_from_pool_to
     bench.agent("x", "anthropic@shared/m", "umans@shared/m", project="x")
     bench.do(cmd.Pause("agents", "*@shared"))
     bench.agent("f old", "anthropic@shared/m", project="f")
-    bench.agent("g", "anthropic@shared/m", "umans@shared/m", project="g", any=True)
+    bench.agent("g", "anthropic@shared/m", "umans@shared/m", project="g", any_candidate=True)
     bench.agent("f young", "umans@shared/m", project="f")
     bench.release("x")
     bench.do(cmd.Resume("agents", "*@shared"))
@@ -207,23 +207,23 @@ def test_b5_without_any_only_the_first_candidate_is_used():
 def test_b5_with_any_the_next_candidate_is_used_when_pools_are_full():
     bench = Bench(agents={"host": 50, "anthropic": 1, "umans": 1})
     bench.agent("a", SONNET)
-    assert bench.agent("b", SONNET, CODER, any=True) == "lent"
+    assert bench.agent("b", SONNET, CODER, any_candidate=True) == "lent"
     assert bench.lease("b").model == CODER
-    assert bench.agent("c", SONNET, CODER, any=True) == "waits"
+    assert bench.agent("c", SONNET, CODER, any_candidate=True) == "waits"
     bench.release("b")
     assert bench.lease("c").model == CODER
 
 
 def test_b5_with_any_the_preferred_candidate_is_used_when_it_is_free():
     bench = Bench(agents={"host": 50, "anthropic": 1, "umans": 1})
-    assert bench.agent("a", SONNET, CODER, any=True) == "lent"
+    assert bench.agent("a", SONNET, CODER, any_candidate=True) == "lent"
     assert bench.lease("a").model == SONNET
 
 
 def test_b5_with_any_both_candidates_may_wait_for_the_same_pool():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
-    assert bench.agent("b", SONNET, CODER, any=True) == "waits"
+    assert bench.agent("b", SONNET, CODER, any_candidate=True) == "waits"
     bench.release("a")
     assert bench.lease("b").model == SONNET
 
@@ -624,7 +624,7 @@ def test_q1_more_slots_than_a_cap_has_are_refused_with_the_reason():
 
 def test_q1_a_request_that_some_candidate_can_have_is_not_refused():
     bench = Bench(agents={"host": 50, "anthropic": 2})
-    assert bench.agent("a", SONNET, CODER, slots=3, any=True) == "lent"
+    assert bench.agent("a", SONNET, CODER, slots=3, any_candidate=True) == "lent"
 
 
 def test_q1_a_newcomer_is_refused_when_the_cap_was_lowered_meanwhile():

@@ -59,7 +59,7 @@ class Gate:
     def ask(self, *models: str, wait: bool = True, kind: str = "agents", any_of: bool = False, **more: object) -> str:
         self.count += 1
         ident = f"r{self.count}"
-        spec = Spec(models, kind, any=any_of)
+        spec = Spec(models, kind, any_candidate=any_of)
         self(cmd.Acquire(ident, spec, "me", wait=wait, **more))  # type: ignore[arg-type]
         return ident
 

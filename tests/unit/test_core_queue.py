@@ -337,7 +337,7 @@ def cyclic(bench: Bench, *models: str) -> None:
     bench.agent("x", "openai/gpt-5", project="x", holder="doomed")
     bench.agent("f old", CODER, project="f")
     bench.wait(SECOND)
-    bench.agent("g", *models, project="g", any=True)
+    bench.agent("g", *models, project="g", any_candidate=True)
     bench.wait(SECOND)
     bench.agent("f zero", SONNET, project="f", holder="doomed")
     bench.agent("f young", SONNET, project="f")

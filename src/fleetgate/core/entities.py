@@ -18,7 +18,9 @@ class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     slots: int = 1
     host: str = ""
     project: str = "default"
-    any: bool = False  # use the next candidate even when the first one's pools are only full
+    any_candidate: bool = field(
+        default=False, name="any"
+    )  # use the next candidate even when the first one's pools are only full
     supervisor: bool = False  # takes no host slot (rule R8)
     caps: tuple[tuple[str, int], ...] = ()  # caps from the requester's environment, by selector
     family_caps: tuple[tuple[str, int], ...] = ()  # the same for every cap on a family, e.g. ("opus", 6)

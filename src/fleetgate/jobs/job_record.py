@@ -161,7 +161,7 @@ def _slot_spec(spec: JobSpec) -> Spec:
         slots=spec.slots,
         host="" if spec.any_host else spec.host,
         project=spec.project,
-        any=spec.any,
+        any_candidate=spec.any,
         supervisor=spec.supervisor,
         caps=spec.caps,
         family_caps=spec.family_caps,

@@ -85,7 +85,7 @@ class Request(msgspec.Struct):
             slots=self.slots,
             host=host,
             project=self.project,
-            any=self.any,
+            any_candidate=self.any,
             supervisor=self.supervisor,
             caps=self.caps,
             family_caps=self.family_caps,

@@ -87,9 +87,9 @@ class Queue:
     def bind(self, candidates: tuple[Candidate, ...], usable: tuple[Candidate, ...]) -> None:
         """From now on its tickets enter with one of these."""
         self.candidates = candidates
-        self.usable = usable  # those to try: not backed off, and only the first unless `spec.any`
+        self.usable = usable  # those to try: not backed off, and only the first unless `spec.any_candidate`
         # Whether another may be used while something that the first needs is paused.
-        self.has_fallback = not self.spec.any and 0 < len(usable) < len(candidates)
+        self.has_fallback = not self.spec.any_candidate and 0 < len(usable) < len(candidates)
         # Set where there is one candidate that needs one pool, and no usage gate: then only that pool decides.
         alone = usable == candidates and len(candidates) == len(candidates[0].needs) == 1
         self.sole_candidate = candidates[0] if alone and not candidates[0].gates else None

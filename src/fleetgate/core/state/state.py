@@ -160,9 +160,9 @@ class State:
                 self.by_account.setdefault(account_of(candidate.name), {})[queue.spec] = queue
 
     def usable(self, spec: Spec, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """The candidates to try: not backed off, and only the first unless `spec.any`."""
+        """The candidates to try: not backed off, and only the first unless `spec.any_candidate`."""
         free = tuple(candidate for candidate in candidates if not self.backoffs_on(candidate))
-        return free if spec.any else free[:1]
+        return free if spec.any_candidate else free[:1]
 
     def backoffs_on(self, candidate: Candidate) -> list[Backoff]:
         """The backoffs that hold a candidate back."""

@@ -112,7 +112,7 @@ class Acquisition:
             text = f"no candidate has credentials; {'; '.join(passed_over)}"
             return Reason("no_credentials", text, model=spec.models[0])
         if passed_over:
-            command.spec = self.spec(left, spec.kind, spec.slots, spec.project, spec.any)
+            command.spec = self.spec(left, spec.kind, spec.slots, spec.project, spec.any_candidate)
         return None
 
     async def wait_for(self, command: cmd.Acquire) -> Lease | Deferred:

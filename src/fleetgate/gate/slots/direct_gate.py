@@ -365,7 +365,7 @@ def has_other_candidate(state: State, lease: Lease) -> bool:
     usable = state.usable_now(state.queue(lease.ticket.spec), state.at)
     if not usable:
         return False
-    taken = usable[0] if lease.ticket.spec.any else usable[-1]
+    taken = usable[0] if lease.ticket.spec.any_candidate else usable[-1]
     return taken.model != lease.model and not taken.is_paused(state.at)
 
 

@@ -236,7 +236,7 @@ def ticket_json(view: TicketView, moments: LogTimes) -> TicketShape:
         estimate_s=seconds(view.estimate_ms),
         holder=process_json(ticket.holder),
         command=ticket.command or None,
-        any=ticket.spec.any,
+        any=ticket.spec.any_candidate,
         key=ticket.key or None,
         role=ticket.role or None,
         gone=None if ticket.renew_ms else moments.gone(ticket.holder),
