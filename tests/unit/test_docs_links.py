@@ -1,10 +1,12 @@
-"""Links between pages lead to a page, a picture or a heading that exists, and no page installs from a registry."""
+"""Pages and the README: links lead somewhere, commands and settings exist, and nothing is installed from a registry."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from pathlib import Path
+
+from fleetgate.config.file import check
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
@@ -57,3 +59,21 @@ def test_no_page_installs_fleetgate_from_a_registry():
         for found in re.findall(r"(?:pipx?|uv tool|uv pip) install [^\n`]*\bfleetgate\b[^\n`]*", page.read_text())
     ]
     assert not wrong
+
+
+def test_the_settings_in_the_readme_are_valid():
+    (example,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert check(example, "README.md").models
+
+
+def test_the_commands_in_the_readme_have_a_page():
+    code = "\n".join(re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+    named = set(re.findall(r"\bfleetgate ([a-z]+)\b", code))
+    assert "run" in named
+    assert not {name for name in named if not (ROOT / "docs" / "commands" / f"{name}.md").exists()}
+
+
+def test_the_pictures_load_nothing_from_another_machine():
+    for picture in (ROOT / "docs" / "images").glob("*.svg"):
+        addresses = set(re.findall(r"https?://[^\"') ]+", picture.read_text()))
+        assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}, picture.name

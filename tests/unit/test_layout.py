@@ -20,11 +20,10 @@ MOST_LINES = 450  # of a file
 MOST_FILES = 15  # of a folder
 
 # What is left of the old layout, at most how many for each folder (or file). What is not listed has none.
-PRIVATE_ACCESSES = {"cli": 1, "gate": 1, "jobs": 3, "runner": 1}
+PRIVATE_ACCESSES = {"gate": 1}  # psutil's, on macOS
 LONG_FILES = {
     "config/schema.py": 535,
-    "core/state/state.py": 560,
-    "gate/slots/node_gate.py": 520,
+    "core/state/state.py": 480,
     "log/postgres/log.py": 470,
     "runner/supervisor.py": 500,
 }
@@ -122,7 +121,7 @@ def private_accesses(module: ast.Module) -> list[str]:
         if isinstance(node, ast.ImportFrom):
             found += [f"{node.lineno}: import of {alias.name}" for alias in node.names if _is_private(alias.name)]
         elif isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in defined:
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "os")  # os._exit is documented
             found += [] if own else [f"{node.lineno}: {ast.unparse(node)}"]
     return found
 
