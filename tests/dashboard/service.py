@@ -20,7 +20,7 @@ from fleetgate.core import events as ev
 from fleetgate.core.entities import Rule, Spec
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.request_ids import new_id
-from fleetgate.gate.serving.service_address import Address, read_address
+from fleetgate.gate.serving.service_address import ServiceAddress, read_address
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log import open_log
 
@@ -66,7 +66,7 @@ class Server:
         output.close()
         self.port = wait_until("the service says where it is", self._address).port
 
-    def _address(self) -> Address | None:
+    def _address(self) -> ServiceAddress | None:
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError((self.home / "serve.log").read_text())

@@ -39,8 +39,8 @@ async def _clean(test: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nobody_elses_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing here touches the store and the config of whoever runs the tests."""
+def own_store_and_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test here touches the store and the config of the user who runs it."""
     for name in ("FLEETGATE_CONFIG", "FLEETGATE_STORE", "FLEETGATE_AGENTS", "FLEETGATE_REQUESTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FLEETGATE_HOME", str(tmp_path / "home"))

@@ -42,12 +42,12 @@ async def in_queue(gate: Gate, count: int, within_s: float = PATIENCE_S) -> None
 
 
 async def in_flight(gate: Gate, pool: str = "umans") -> int:
-    """Slots lent in a pool, as its status says."""
+    """The slots of a pool that are in use, by its status."""
     return next(view.in_flight for view in await gate.status() if view.pool == pool)
 
 
 async def nothing_is_left(gate: Gate) -> None:
-    """Nobody in the queue and no slot lent, once what was put into the batch is done."""
+    """Wait until the queue is empty and no slot is in use."""
     deadline = monotonic() + PATIENCE_S
     while True:
         queue, status = await gate.queue(), await gate.status()
@@ -94,7 +94,7 @@ def witnessed(store: str) -> tuple[Gate, Witness]:
 
 
 class LockHolder:
-    """Somebody else who holds a store's write lock, in another thread, as another process would."""
+    """Holds a store's write lock in another thread, as another process would."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""A limit that nobody told us, found by real calls over HTTP: the library, SQLite, and the fake provider (SPEC P4).
+"""An unknown limit, learned from real calls over HTTP: the library, SQLite, and the fake provider (rule P4).
 
 The short version runs with the others. `make soak` runs the whole one, of about a quarter of an hour: two minutes at a
 hidden limit of 6, then 3, then 6 again.

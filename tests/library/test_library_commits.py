@@ -1,4 +1,4 @@
-"""Group commit, and a store that is busy or fails, as a program sees it (DESIGN.md "One ordered log", SPEC Q2)."""
+"""Group commit, and a store that is busy or fails, as a program sees it (rule Q2)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_what_a_person_sets_is_on_disk_and_lease_traffic_need_not_be(store
 # Somebody else has the lock.
 
 
-async def test_Q2_a_lock_that_somebody_else_holds_does_not_stop_the_loop(store: str) -> None:
+async def test_Q2_a_lock_that_another_process_holds_does_not_stop_the_loop(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
         await gate.set_cap("umans", 1)
@@ -126,7 +126,7 @@ async def test_Q2_a_lock_that_somebody_else_holds_does_not_stop_the_loop(store: 
         within(longest, 0.25, "s that the loop stood still")
 
 
-async def test_Q2_a_timeout_is_kept_while_somebody_else_has_the_lock_and_names_it(store: str) -> None:
+async def test_Q2_a_timeout_is_kept_while_another_process_has_the_lock_and_names_it(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
         await gate.set_cap("umans", 1)
@@ -139,7 +139,7 @@ async def test_Q2_a_timeout_is_kept_while_somebody_else_has_the_lock_and_names_i
         await nothing_is_left(gate)
 
 
-async def test_Q2_whoever_looks_while_somebody_else_has_the_lock_waits_and_sees_what_came_of_it(store: str) -> None:
+async def test_Q2_a_read_while_another_process_has_the_lock_waits_and_sees_the_result(store: str) -> None:
     gate, log = witnessed(store)
     async with gate:
         await gate.set_cap("umans", 1)

@@ -1,4 +1,4 @@
-"""A library's requests and credentials that change (SPEC B3): nobody is refused for a login that is over."""
+"""A library's requests and credentials that change (rule B3): no request is refused for a login that is over."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_b4_a_candidate_that_is_known_to_have_no_credentials_is_passed_over(
             async with gate.lease([CODER, "other/model"]) as lease:
                 assert lease.model == "other/model"
             async with gate.lease(CODER) as lease:
-                assert lease.model == CODER, "nobody else could do its work"
+                assert lease.model == CODER, "no other model could do its work"
             refused = await gate.try_lease([CODER, "umans/other"])
             assert isinstance(refused, fleetgate.Deferred)
             assert (refused.reason.code, "UMANS_KEY" in refused.reason.text) == ("no_credentials", True)

@@ -1,4 +1,4 @@
-"""The library in a strict program: warnings are errors, asyncio in debug mode, nothing left open (SPEC Y1, Q2)."""
+"""The library in a strict program: warnings are errors, asyncio in debug mode, nothing left open (rules Y1, Q2)."""
 
 from __future__ import annotations
 

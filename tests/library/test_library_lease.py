@@ -1,4 +1,4 @@
-"""SPEC Y1: asking for a lease, waiting for it, being told no."""
+"""Rule Y1: leases that are granted, waited for and refused."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_Y1_a_lease_is_used_once(store: str) -> None:
                     pass
         with pytest.raises(fleetgate.FleetgateError, match="once"):
             async with lease:
-                pytest.fail("nobody was asked")
+                pytest.fail("nothing was asked for")
         tried = await gate.try_lease(CODER)
         assert isinstance(tried, fleetgate.Leased)
         await tried.release()
@@ -277,7 +277,7 @@ BAD_REQUESTS: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("model", "options"), BAD_REQUESTS)
-async def test_Q1_a_request_that_cannot_be_is_refused_and_harms_nobody_else(
+async def test_Q1_a_request_that_cannot_be_is_refused_and_harms_no_other_request(
     model: Any, options: dict[str, Any], store: str
 ) -> None:
     gate, log = witnessed(store)

@@ -1,4 +1,4 @@
-"""SPEC Y1: caps, cooldowns, the line and the stream of events, from a program."""
+"""Rule Y1: caps, cooldowns, the queue and the stream of events, from a program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def view_of(gate: fleetgate.Gate, pool: str = "umans") -> PoolView | None:
     return next((view for view in await gate.status() if view.pool == pool), None)
 
 
-async def test_Y1_A12_a_cap_is_set_raised_and_removed_and_whoever_fits_enters_at_once(store: str) -> None:
+async def test_Y1_A12_a_cap_is_set_raised_and_removed_and_requests_that_fit_enter_at_once(store: str) -> None:
     async with fleetgate.open_gate(store) as gate:
         assert await view_of(gate) is None
         await gate.set_cap("umans", 1, cooldown_s=0.5, on_429="pause", max_hold_s=60, name="house")

@@ -1,4 +1,4 @@
-"""The library on a PostgreSQL store: many machines, one gate (SPEC A1, L2, Q2, Y1)."""
+"""The library on a PostgreSQL store: many machines, one gate (rules A1, L2, Q2, Y1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.timed import within
 
 pytestmark = [pytest.mark.postgres]
 
-SOON_S = 20.0  # by which something must have happened that nobody polls for
+SOON_S = 20.0  # by which something must have happened that no process polls for
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def open_on(url: str, machine: str) -> Gate:
 
 
 def test_a_release_on_one_machine_wakes_the_waiter_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_tasks, "POLL_S", 3_600.0)  # nobody finds out by polling
+    monkeypatch.setattr(background_tasks, "POLL_S", 3_600.0)  # no process finds out by polling
     monkeypatch.setattr(background_tasks, "UPKEEP_S", 3_600.0)
 
     async def story() -> None:
@@ -130,7 +130,7 @@ def test_Q2_connections_that_are_killed_again_and_again_lose_no_lease_and_lend_n
     assert asyncio.run(story()) == 80
 
 
-def test_Q2_the_loop_goes_on_while_somebody_keeps_the_lock(url: str) -> None:
+def test_Q2_the_loop_goes_on_while_another_process_keeps_the_lock(url: str) -> None:
     async def story() -> float:
         async with open_on(url, "one") as gate:
             worst = 0.0

@@ -1,4 +1,4 @@
-"""SPEC Y1: leaving the block by any door releases, cancellation at any moment included."""
+"""Rule Y1: leaving the block in any way releases the lease, even a cancellation at any moment."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_Y1_X4_a_storm_of_cancellations_leaks_nothing(store: str) -> None:
         assert log.count(ev.Granted) == log.count(ev.Released) + log.count(ev.Reclaimed)
 
 
-async def test_Y1_a_grant_nobody_took_is_given_back_without_cooling_down(sqlite: str) -> None:
+async def test_Y1_a_grant_that_was_not_claimed_is_released_without_cooling_down(sqlite: str) -> None:
     """A ticket granted by another process and left before it is claimed was never used."""
     gate, log = witnessed(sqlite)
     async with gate, fleetgate.open_gate(sqlite) as other:

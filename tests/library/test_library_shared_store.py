@@ -1,4 +1,4 @@
-"""Several gates on one store: in one process, and in several (SPEC L2, Q2; DESIGN.md "Waking", "Liveness")."""
+"""Several gates on one store: in one process, and in several (rules L2, Q2)."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ async def test_L2_a_process_killed_in_the_queue_does_not_hold_it_up(sqlite: str)
         await in_queue(gate, 2)
         process.kill()
         await process.wait()
-        await ours.release()  # nobody hears: looked after, and found to be gone
+        await ours.release()  # no process hears: it is found to be gone
         began = monotonic()
         await asyncio.wait_for(waiter, PATIENCE_S)
         within(monotonic() - began, 8, "s, and not by the grant's return to the line after 10 s")
 
 
 @pytest.mark.processes
-async def test_L2_whoever_asks_without_waiting_is_not_refused_for_the_sake_of_the_dead(sqlite: str) -> None:
+async def test_L2_a_request_that_does_not_wait_is_not_refused_because_of_dead_holders(sqlite: str) -> None:
     async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0)
         process = await start(HOLD.replace('lease("umans/coder")', 'lease("umans/coder", key="nightly")'), sqlite)
@@ -169,7 +169,7 @@ import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)", sys.argv[1]],
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
-child.returncode = 0  # nobody waits for it
+child.returncode = 0  # no process waits for it
 """
 
 
@@ -246,7 +246,7 @@ async def test_L3_a_grant_taken_away_before_its_waiter_heard_of_it_does_not_leav
         await nothing_is_left(one)
 
 
-async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
+async def test_Q2_a_store_restored_from_a_backup_does_not_strand_waiting_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
@@ -277,7 +277,7 @@ async def test_Q2_a_store_restored_from_a_backup_does_not_strand_whoever_waits(
 async def test_Q2_a_program_that_only_holds_a_lease_notices_a_restored_store_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits in it, and it asks for nothing: whoever comes next must find it counted."""
+    """No request waits in it and it sends none: the next request must find it counted."""
     monkeypatch.setattr(background_tasks, "POLL_S", 0.02)
     store = InSqlite(tmp_path)
     folder = str(tmp_path / "store")
@@ -320,10 +320,10 @@ async def test_Q2_a_store_that_fails_while_a_gate_finds_its_bearings_is_asked_ag
         await asyncio.wait_for(waiter, PATIENCE_S)
 
 
-async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_anew_is_heard(
+async def test_Q2_what_was_decided_while_a_gate_loaded_its_log_again_is_noticed(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot swallows the events behind it: whoever loads it must look at the state, not only at the tail."""
+    """A snapshot swallows the events behind it: a gate that loads it must look at the state, not only at the tail."""
     monkeypatch.setattr(background_tasks, "POLL_S", 3600)
     folder = sqlite.removeprefix("sqlite://")
     gate = Gate(GateCore(SqliteLog(folder)))  # without a mailbox
@@ -368,7 +368,7 @@ async def test_a_lease_in_our_name_that_we_do_not_hold_is_given_back(
         other.log.close()
 
 
-async def test_a_cap_set_elsewhere_lets_in_whoever_waits_here(sqlite: str) -> None:
+async def test_a_cap_set_elsewhere_admits_requests_that_wait_here(sqlite: str) -> None:
     async with fleetgate.open_gate(sqlite) as gate:
         await gate.set_cap("umans", 1)
         await gate.lease(CODER).acquire()

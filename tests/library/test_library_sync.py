@@ -1,4 +1,4 @@
-"""SPEC Y2: the same gate for synchronous code, from any thread, and interrupted at bad moments."""
+"""Rule Y2: the same gate for synchronous code, from any thread, and interrupted at bad moments."""
 
 from __future__ import annotations
 

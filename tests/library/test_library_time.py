@@ -1,4 +1,4 @@
-"""What time brings about in a library gate: cooldown, pause, rate limits, the longest hold (SPEC K, P, L5)."""
+"""What time brings about in a library gate: cooldown, pause, rate limits, the longest hold (rules K, P, L5)."""
 
 from __future__ import annotations
 

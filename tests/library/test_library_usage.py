@@ -1,4 +1,4 @@
-"""SPEC Y3, G1-G4: the usage gate in programs: a function of theirs, or the provider over HTTP, answers."""
+"""Rules Y3, G1 to G4: the usage gate in programs: a function of theirs, or the provider over HTTP, answers."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ async def test_y3_g1_a_function_of_the_program_answers_and_one_enters_for_each_a
         await asyncio.gather(*tasks)
         asked = len(upstream.asked)
         async with gate.lease(CODER):
-            assert len(upstream.asked) == asked, "nobody waits: no questions"
+            assert len(upstream.asked) == asked, "no request waits: no questions"
 
 
 @pytest.mark.parametrize("count", ["three", float("nan"), -1, None, True, RuntimeError("no"), TimeoutError()])
-async def test_g4_a_function_that_fails_never_raises_and_holds_nobody(store: str, count: object) -> None:
+async def test_g4_a_function_that_fails_never_raises_and_holds_no_request_back(store: str, count: object) -> None:
     async with fleetgate.open_gate(store, usage={"umans": Upstream(count)}) as gate:
         await gate.set_cap("umans", 1, cooldown_s=0, usage_gate=True)
         async with gate.lease(CODER):

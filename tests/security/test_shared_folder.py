@@ -12,7 +12,7 @@ import pytest
 from fleetgate.api.security.tokens import NoToken, find_token, make_token, token_path
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery
-from fleetgate.gate.serving.service_address import Address, BadAddress, address_path, read_address, write_address
+from fleetgate.gate.serving.service_address import BadAddress, ServiceAddress, address_path, read_address, write_address
 from fleetgate.jobs import output_files
 from fleetgate.log.store_files import make_file, make_inner_folder
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def served(folder: str) -> None:
-    write_address(folder, Address("http://127.0.0.1:1", "127.0.0.1", 1, process_identity.this_process(), "now"))
+    write_address(folder, ServiceAddress("http://127.0.0.1:1", "127.0.0.1", 1, process_identity.this_process(), "now"))
 
 
 def test_the_token_is_its_owners_alone_and_is_found_again(folder: str):

@@ -36,7 +36,7 @@ from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node.node import Node
 from fleetgate.gate.node.server import listening
 from fleetgate.gate.serving.local_peer import LocalUsers
-from fleetgate.gate.serving.service_address import Address, remove_address, write_address
+from fleetgate.gate.serving.service_address import ServiceAddress, remove_address, write_address
 from fleetgate.gate.serving.service_gate import ServiceGate
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreMoved
@@ -131,7 +131,7 @@ async def _run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
         host, port = sock.getsockname()[:2]
-        write_address(folder, Address(service.url, host, port, gate.me, service.started_at))
+        write_address(folder, ServiceAddress(service.url, host, port, gate.me, service.started_at))
         try:
             (announce or _say)(
                 f"fleetgate serves at {service.url}" + ("" if access.loopback else " (every request needs the token)")

@@ -18,7 +18,9 @@ class BadAddress(FleetgateError):
     exit_code = 69
 
 
-class Address(Struct):
+class ServiceAddress(Struct):
+    """The content of the file."""
+
     url: str
     host: str
     port: int
@@ -30,12 +32,12 @@ def address_path(folder: str) -> str:
     return f"{folder}/serve.json"
 
 
-def write_address(folder: str, address: Address) -> None:
+def write_address(folder: str, address: ServiceAddress) -> None:
     mode = 0o600 if only_writer(folder) is not None else 0o640
     write_own(address_path(folder), msgspec.json.encode(address) + b"\n", mode)
 
 
-def read_address(folder: str) -> Address | None:
+def read_address(folder: str) -> ServiceAddress | None:
     """The running service; None when there is none, or its process is gone.
 
     Tokens and keys are sent to this address. BadAddress where another user than this one, root and the folder's owner
@@ -43,7 +45,7 @@ def read_address(folder: str) -> Address | None:
     """
     path = address_path(folder)
     try:
-        address = msgspec.json.decode(read_trusted(path, folder), type=Address)
+        address = msgspec.json.decode(read_trusted(path, folder), type=ServiceAddress)
     except NotTrusted as error:
         raise BadAddress(
             f"the service's address in {path} is not used: {error}. Remove the file, and start `fleetgate serve` again"
