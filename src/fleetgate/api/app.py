@@ -84,7 +84,7 @@ def build(service: Service, connections: Callable[[], int], most_connections: in
         debug=False,
     )
     guard = Guard(app, service.access, connections, most_connections)  # type: ignore[arg-type]
-    return guard if service.beside is None else ProxyMount(guard, service.beside), FastPath(service, guard)
+    return guard if service.proxy is None else ProxyMount(guard, service.proxy), FastPath(service, guard)
 
 
 def _documented() -> list[Any]:

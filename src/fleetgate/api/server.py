@@ -21,7 +21,7 @@ from fleetgate.api.app import build
 from fleetgate.api.http.connection_limits import LOOK_S, most_connections, raise_open_files
 from fleetgate.api.http.proxy_mount import MountedApp
 from fleetgate.api.http.uvicorn_protocol import ClientProtocol
-from fleetgate.api.jobs.threads import BlockingJobs
+from fleetgate.api.jobs.threads import JobCalls
 from fleetgate.api.routes.dashboard_files import FILES
 from fleetgate.api.security.request_guard import Access
 from fleetgate.api.security.tokens import Tokens, find_token, make_token, token_path
@@ -65,7 +65,7 @@ def serve(
     options: Options,
     loaded: Loaded | None,
     beside: MakeMountedApp | None = None,
-    jobs: BlockingJobs | None = None,
+    jobs: JobCalls | None = None,
     on_ready: Callable[[], None] | None = None,
     go_after: Callable[[StoreMoved], None] | None = None,
     workers_trouble: Callable[[], str] = str,
@@ -106,7 +106,7 @@ async def _run(
     environment: Environment,
     folder: str,
     beside: MakeMountedApp | None,
-    jobs: BlockingJobs | None,
+    jobs: JobCalls | None,
     on_ready: Callable[[], None] | None,
     workers_trouble: Callable[[], str],
     announce: Callable[[str], None] | None,
@@ -120,8 +120,8 @@ async def _run(
         service.workers_trouble = workers_trouble
         service.dashboard = FILES.find("index.html") is not None
         if beside is not None:
-            service.beside = beside(gate, access, folder)
-            await service.beside.start()
+            service.proxy = beside(gate, access, folder)
+            await service.proxy.start()
         server = _Server(build_config(service))
         server.service = service
         service.feed.on_moved = server.go
@@ -142,8 +142,8 @@ async def _run(
         finally:
             remove_address(folder, gate.me)
             await service.stop()
-            if service.beside is not None:
-                await service.beside.stop()
+            if service.proxy is not None:
+                await service.proxy.stop()
     if server.moved is not None:
         raise server.moved
     return 0

@@ -16,7 +16,7 @@ from fleetgate.api.errors import RequestRefused
 from fleetgate.api.events.feed import Feed
 from fleetgate.api.history_reader import HistoryReader
 from fleetgate.api.http.proxy_mount import MountedApp
-from fleetgate.api.jobs.threads import BlockingJobs, JobThreads
+from fleetgate.api.jobs.threads import JobCalls, JobThreads
 from fleetgate.api.leases.acquire_command import AcquireCommands
 from fleetgate.api.metrics.prometheus import Counters
 from fleetgate.api.metrics.time_series import Series
@@ -49,7 +49,7 @@ class Service:
         access: Access,
         loaded: Loaded | None,
         environment: Environment,
-        jobs: BlockingJobs | None = None,
+        jobs: JobCalls | None = None,
     ) -> None:
         self.gate = gate
         self.access = access
@@ -69,7 +69,7 @@ class Service:
         self.stopping = asyncio.Event()
         self.dashboard = False  # whether its files are there
         self.workers_trouble: Callable[[], str] = str  # why its workers are not running; "" when they are
-        self.beside: MountedApp | None = None
+        self.proxy: MountedApp | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._config_seen = _stamp()
 

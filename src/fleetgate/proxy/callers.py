@@ -1,4 +1,4 @@
-"""Who calls, with whose key, and which models may answer.
+"""The caller of a request: its key, its account, and the models that may answer.
 
 The rules kept here:
 

@@ -1,4 +1,4 @@
-"""Headers: which are passed on, which are ours, and where a key is (rules X1, X7).
+"""The headers of requests and answers: which are passed on, which are ours, and where a key is (rules X1, X7).
 
 Names in a request are in lower case already, as ASGI has them.
 """

@@ -1,4 +1,4 @@
-"""Which account a key belongs to (rule X5).
+"""The accounts of keys (rule X5).
 
 The config's accounts have names, and the key of `key_env`, or in `credential_file`, is that of its account; so is a key
 that agents of a well-known provider find in this process's environment that of `default`. A token that was in such a

@@ -1,4 +1,4 @@
-"""Whose login a token is, by what the provider says: a token that a client has refreshed is the same account's.
+"""The identities of logins, as the provider reports them: a refreshed token belongs to the same account.
 
 Logins (OAuth) change their token every few hours. The provider names the organization or the account in the headers of
 its answers; that is learned once, and a new token with the same name is of the same account, so that its caps, its
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from fleetgate.gate.providers.credential_owner import claims_of
 from fleetgate.proxy.exchange import Exchange
 
-TABLE = "identity"  # beside the log: what an identity's hash is the account of
+TABLE = "identity"  # of the side table: the account of each identity, by its hash
 _MOST = 10_000
 _SAID_BY_PROVIDER = (b"anthropic-organization-id", b"openai-organization", b"chatgpt-account-id", b"x-account-id")
 _SAID_BY_CLIENT = b"chatgpt-account-id"  # Codex
@@ -48,7 +48,7 @@ class LoginIdentities:
         return key.startswith(_LOGINS) or (_is_bearer(exchange) and not key.startswith(_API_KEYS))
 
     def find(self, exchange: Exchange, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """The row of the one whose login an accepted call has used; "" where nothing tells."""
+        """The row of the login that an accepted call has used; "" if unknown."""
         if not self.is_login(exchange):
             return ""
         key = exchange.key or exchange.secret

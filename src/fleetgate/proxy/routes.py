@@ -1,4 +1,4 @@
-"""Whose request it is, by its path: `/PROVIDER/…`, and before that, for agents that can set no headers, the project
+"""The route of a request, by its path: `/PROVIDER/…`, and before that, for agents that can set no headers, the project
 (`/p/PROJECT/…`) or the lease of the run that it belongs to (`/l/LEASE/…`).
 
 The path is looked at as it came, and its rest is passed on as it came.

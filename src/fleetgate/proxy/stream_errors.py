@@ -1,7 +1,7 @@
 """Errors inside a stream that began well: Anthropic's `error` events, OpenRouter's `finish_reason: error`.
 
-They are passed on like everything else, and told to the gate. Pieces are looked at as they go by; of each only as much
-is kept as an event needs that has begun in it and has not ended.
+They are passed on like everything else, and reported to the gate. Pieces are read as they go by; only an event that has
+begun and not ended is kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StreamErrors:
             self._judge(data[:end])
 
     def _decoded(self, decoder: Decoder, piece: bytes) -> bytes:
-        """What a piece says; nothing from the moment on at which that cannot be told."""
+        """The decoded piece; empty once the stream cannot be decoded any more."""
         try:
             found = decoder.feed(piece, _MOST_DECODED)
         except Undecodable:

@@ -1,4 +1,4 @@
-"""Calls with a key that no provider has accepted yet.
+"""The places of calls with a key that no provider has accepted yet.
 
 Such a call of a caller that is not trusted leaves no trace in the log: anyone can make up keys. It takes a place here
 instead, in memory: one for each key, and a few for each provider. When the provider has accepted its key, the call gets

@@ -42,28 +42,28 @@ class FeedEvent(NamedTuple):
 class Batch:
     """Events that were read together, in order: all who listen share it."""
 
-    __slots__ = ("_lines", "first", "last", "told")
+    __slots__ = ("_lines", "events", "first", "last")
 
-    def __init__(self, told: Sequence[FeedEvent]) -> None:
-        self.told = told
-        self.first, self.last = told[0].seq, told[-1].seq
+    def __init__(self, events: Sequence[FeedEvent]) -> None:
+        self.events = events
+        self.first, self.last = events[0].seq, events[-1].seq
         self._lines = b""
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.events)
 
     @property
     def lines(self) -> bytes:
         """All of them as they are sent; put together once."""
         if not self._lines:
-            self._lines = b"".join([one.lines for one in self.told])
+            self._lines = b"".join([one.lines for one in self.events])
         return self._lines
 
     def after(self, seq: int) -> Batch | None:
         """Those that came after."""
         if self.first > seq:
             return self
-        left = [one for one in self.told if one.seq > seq]
+        left = [one for one in self.events if one.seq > seq]
         return Batch(left) if left else None
 
 
@@ -121,7 +121,7 @@ class Feed:
         self._hearers: list[Callable[[ev.Event], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._in_trouble = False
-        self.on_moved: Callable[[StoreMoved], None] = _nothing  # told that there is nothing left to read
+        self.on_moved: Callable[[StoreMoved], None] = _nothing  # called when there is nothing left to read
 
     def __len__(self) -> int:
         return len(self._listeners)

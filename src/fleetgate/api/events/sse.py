@@ -79,7 +79,7 @@ class Stream:
         self._service = service
         self._since = since
         self._wanted = wanted
-        self._seq = 0  # reached, told or not
+        self._seq = 0  # reached, sent or not
         self._send: Send
         self._cycle: Any = None  # uvicorn's view of the request, once it has said that the answer comes in chunks
 
@@ -121,14 +121,14 @@ class Stream:
         """What the log has from where the reader was to where the live part begins."""
         first = True
         while self._seq < last:
-            told = await self._service.archive.read(self._part(last))
-            start = told[0].seq if told else last + 1
+            events = await self._service.archive.read(self._part(last))
+            start = events[0].seq if events else last + 1
             if first and start > self._seq + 1:
                 text = f"events {self._seq + 1} to {start - 1} are no longer kept: read the state again"
                 await self._put(notice("pruned", {"from": self._seq + 1, "to": start - 1, "text": text}))
             first = False
-            self._seq = told[-1].seq if told else last
-            await self._put(b"".join(map(self._line, told)))
+            self._seq = events[-1].seq if events else last
+            await self._put(b"".join(map(self._line, events)))
 
     def _part(self, last: int) -> Callable[[Log], list[FeedEvent]]:
         """The next events up to `last`, put into words."""
@@ -163,18 +163,18 @@ class Stream:
                     self._seq = int(str(some.data.get("seq", self._seq)))
                 elif (new := some.after(self._seq)) is not None:
                     self._seq = new.last
-                    lines.append(b"".join(map(self._line, new.told)) if self._wanted else new.lines)
+                    lines.append(b"".join(map(self._line, new.events)) if self._wanted else new.lines)
             await self._put(*lines)
             if stops:
                 return
 
-    def _line(self, told: FeedEvent) -> bytes:
-        if self._wanted and told.type not in self._wanted:
+    def _line(self, event: FeedEvent) -> bytes:
+        if self._wanted and event.type not in self._wanted:
             return b""
-        return told.lines
+        return event.lines
 
     async def _put(self, *lines: bytes) -> None:
-        """Send these. What all readers are told is written as it is: a copy for each costs as much as sending it."""
+        """Send these. The same bytes are written to all readers: a copy for each would cost as much as sending."""
         cycle, size = self._cycle, sum(map(len, lines))
         if not size:
             return
@@ -186,5 +186,5 @@ class Stream:
 
 
 def notice(name: str, data: dict[str, object]) -> bytes:
-    """Something beside the log: it has no id of its own."""
+    """A notice that is not in the log: it has no id."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))

@@ -22,7 +22,7 @@ from fleetgate.api.security.request_guard import HEAD_BYTES, PATH_BYTES
 from fleetgate.gate.serving.local_peer import LocalUsers, Peer
 
 _MOST = HEAD_BYTES + PATH_BYTES
-_REFUSED = 32  # connections beyond the most there may be, which are told so
+_REFUSED = 32  # connections over the maximum that still get an answer
 
 
 def _refusal(line: str, error: str, reason: str) -> bytes:
@@ -39,8 +39,8 @@ _TOO_LONG = _refusal(
 _TOO_SLOW = _refusal("408 Request Timeout", "the request took too long to arrive: send it at once", "too_slow")
 
 
-# What an application may have beside `__call__`: it is given a request whose body came with its head, before its task
-# begins. True: it has taken the body, and will find in the scope what it made of it.
+# An optional method of an application: it gets a request whose body came with its head, before its task begins. True:
+# it has taken the body, and finds the result in the scope.
 Ahead = Callable[[Any, bytearray], bool]
 
 
@@ -87,7 +87,7 @@ class BufferedTransport:
 
 
 class IdleTimer:
-    """The end of a connection on which nothing is asked for so long. Begun and stopped thousands of times a second."""
+    """The timer that ends an idle connection. It is started and stopped thousands of times a second."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float, end: Callable[[], None]) -> None:
         self._loop = loop
@@ -322,7 +322,7 @@ class ClientProtocol(HttpToolsProtocol):
         if self._ahead is not None and not cycle.more_body and self._ahead(cycle.scope, cycle.body):
             cycle.body = bytearray()
             cycle.message_event.clear()
-            self.flow.resume_reading()  # as one who asks for a body does: else a client that leaves is not seen
+            self.flow.resume_reading()  # as reading the body does: otherwise a client that leaves is not noticed
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

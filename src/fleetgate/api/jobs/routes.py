@@ -1,7 +1,7 @@
 """`/v1/jobs`: what `fleetgate submit`, `jobs`, `show`, `logs`, `cancel`, `retry` and `approve` do.
 
 Who may submit may run anything as the service's user: it needs the token, and can be switched off. What a job printed
-is told only to those who have the token too, as its files are private.
+is only for clients with the token, since its files are private.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE_BYTES = 256 * 1024
 States = Annotated[
     str, QueryParameter(name="state", max_length=200, description="only in these states, separated by commas")
 ]
-Part = Annotated[str, Parameter(max_length=200, description="only those whose name or command has this in it")]
+Part = Annotated[str, Parameter(max_length=200, description="filter by name or command (substring)")]
 Project = Annotated[str, Parameter(max_length=100)]
 Within = Annotated[
     float | None, Parameter(gt=0, le=100_000_000, description="only those submitted within so many seconds")

@@ -28,7 +28,7 @@ _READERS = 4
 T = TypeVar("T")
 
 
-class BlockingJobs(Protocol):
+class JobCalls(Protocol):
     """What cli/commands/serve.py hands in (jobs/blocking_api.py). Every call blocks."""
 
     def use(self, loaded: Loaded) -> None: ...
@@ -47,7 +47,7 @@ class BlockingJobs(Protocol):
 class JobThreads:
     """Runs the calls in threads."""
 
-    def __init__(self, jobs: BlockingJobs | None, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
+    def __init__(self, jobs: JobCalls | None, gate: ServiceGate, shared: AnswerCache, may_submit: bool) -> None:
         self.may_submit = may_submit
         self._jobs = jobs
         self._gate = gate
@@ -64,12 +64,12 @@ class JobThreads:
             self._jobs.close()
 
     @property
-    def _known(self) -> BlockingJobs:
+    def _known(self) -> JobCalls:
         if self._jobs is None or not self._gate.folder:
             raise RequestRefused(503, "no_jobs", "this service keeps no jobs: its store is in memory")
         return self._jobs
 
-    async def do(self, call: Callable[[BlockingJobs], T]) -> T:
+    async def do(self, call: Callable[[JobCalls], T]) -> T:
         """What a call answers."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._known)
 

@@ -37,10 +37,10 @@ async def ask(
     if isinstance(answer, Deferred):
         moments = LogTimes(service.gate)
         return 200, DeferredAnswer(True, False, None, reason_json(answer.reason, moments), None, None, None)
-    told = await _in_the_queue(service, answer, body.queue is not False)
+    queued = await _in_the_queue(service, answer, body.queue is not False)
     if body.queue is False:
         await service.gate.decide(cmd.Cancel(answer.id, "its client, which did not want to wait longer"))
-    return told
+    return queued
 
 
 async def _in_the_queue(service: Service, answer: StillQueued, stays: bool) -> tuple[int, LeaseAnswer | DeferredAnswer]:

@@ -262,18 +262,18 @@ async def history(service: Service, since: Seq = 0, limit: Limit = 500, types: T
 
 
 def _history(log: Log, since: int, limit: int, wanted: tuple[type, ...], moments: LogTimes, last: int) -> HistoryAnswer:
-    told: list[object] = []
+    rows: list[object] = []
     first_seq = None
     more = False
     for seq, at, event in unhurried(log.history(since)):
         first_seq = first_seq or seq
         if wanted and not isinstance(event, wanted):
             continue
-        if len(told) == limit:
+        if len(rows) == limit:
             more = True
             break
-        told.append({**event_json(seq, at, event, moments), "text": sentence(event, at)})
-    return HistoryAnswer(_encode(told), last, first_seq, more)  # type: ignore[arg-type]
+        rows.append({**event_json(seq, at, event, moments), "text": sentence(event, at)})
+    return HistoryAnswer(_encode(rows), last, first_seq, more)  # type: ignore[arg-type]
 
 
 def event_types(text: str) -> tuple[type, ...]:

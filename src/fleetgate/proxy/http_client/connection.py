@@ -17,7 +17,7 @@ import httptools
 
 _HEAD_BYTES = 64 * 1024
 _UNREAD_BYTES = 256 * 1024  # of a body, before the provider is slowed down; and of anything that has no end
-_LINE_BYTES = 4  # of a header, beside its name and its value
+_LINE_BYTES = 4  # of a header, besides its name and its value
 _AT_ONCE_BYTES = 64 * 1024  # a smaller body is written together with the head
 
 

@@ -27,7 +27,7 @@ from fleetgate.proxy.http_client.connection import (
 
 CONNECT_S = 30.0
 KEEP_ALIVE_S = 20.0
-_FIRST_ADDRESS_S = 0.25  # alone; then the next address is tried beside it
+_FIRST_ADDRESS_S = 0.25  # then the next address is tried in parallel
 _STALE_S = 1.0  # one that was closed before it was asked says so within a round trip
 _TUNNEL_BYTES = 16 * 1024
 
