@@ -8,13 +8,13 @@ import threading
 from typing import Any
 
 from fleetgate.gate.node.pooled_connection import PooledConnection
-from fleetgate.gate.node.server import Listener
+from fleetgate.gate.node.server import NodeServer
 from fleetgate.log.clock import Clock
 from fleetgate.log.postgres import PostgresLog
 
 
 class _NoGate:
-    is_far = True
+    is_shared = True
 
     async def look_after_host(self) -> None:
         return
@@ -36,7 +36,7 @@ class LendingNode:
         assert self._ready.wait(30)
 
     async def _run(self) -> None:
-        self.listener = Listener(_NoGate(), self.path, self.url)  # type: ignore[arg-type]
+        self.listener = NodeServer(_NoGate(), self.path, self.url)  # type: ignore[arg-type]
         await self.listener.start()
         self._ready.set()
         await self._stop.wait()

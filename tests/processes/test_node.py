@@ -246,4 +246,4 @@ def test_q2_a_node_whose_folder_is_gone_ends(fleet: Fleet) -> None:
     node = start_node(fleet, "--idle", "1h")
     shutil.rmtree(fleet.home)
     assert node.wait() == 0
-    assert "nobody can find it" in node.err
+    assert "no process can find it" in node.err

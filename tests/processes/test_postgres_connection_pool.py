@@ -203,7 +203,7 @@ def test_q2_a_node_that_does_not_answer_is_done_without(
                     client.sendall(answer)
 
             Thread(target=reply, daemon=True).start()
-        log = pooled_connection.open_borrowing(fresh_store(postgres), f"{folder}/node")
+        log = pooled_connection.open_pooled(fresh_store(postgres), f"{folder}/node")
         assert not log.upkept_by_node
         Replica(log, "h|b|1|1|1").decide([CAP])
         log.close()
@@ -241,7 +241,7 @@ def asking_through_a_node(fleet: Fleet) -> tuple[Run, PostgresLog, Replica]:
     """A node, and a process that uses a connection of its pool."""
     node = fleet.start([*FLEETGATE, "node"], env=host(fleet, "a"))
     fleet.until(lambda: "listens at " in node.err, what="a node")
-    log = pooled_connection.open_borrowing(fleet.store, node.err.split("listens at ")[1].split()[0])
+    log = pooled_connection.open_pooled(fleet.store, node.err.split("listens at ")[1].split()[0])
     replica = Replica(log, "h|b|1|1|1")
     replica.catch_up()
     assert goes_through_node(log), "it is not through the node that it asks"

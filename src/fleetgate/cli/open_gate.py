@@ -58,9 +58,9 @@ def _open_log(url: str, folder: str, *, alone: bool, starts: bool) -> Log:
 
         path = _met_at(folder, url)
         if path and (starts or discovery.is_held(path)):
-            from fleetgate.gate.node.pooled_connection import open_borrowing
+            from fleetgate.gate.node.pooled_connection import open_pooled
 
-            return open_borrowing(url, path, start=(lambda: discovery.start(folder)) if starts else None)
+            return open_pooled(url, path, start=(lambda: discovery.start(folder)) if starts else None)
     from fleetgate.log import open_log
 
     return open_log(url)
@@ -92,7 +92,7 @@ def open_slot_gate(loaded: Loaded | None) -> SlotGate:
         began = time()
         start()  # a thousand waiting agents must not need a thousand connections to the server
         sock = discovery.await_node(path)
-        if sock is None and (why := discovery.word_left(path, began)):
+        if sock is None and (why := discovery.read_end_reason(path, began)):
             raise why  # the node has already tried for long enough
     if sock is None:
         return open_gate(loaded, alone=True)

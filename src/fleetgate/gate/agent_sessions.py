@@ -1,10 +1,10 @@
-"""Sessions of agents that were remembered, for the next run with the same key to resume (SPEC R9).
+"""Sessions of agents that were remembered, for the next run with the same key to resume.
 
 Beside the log, one row for each host, agent, provider, account and key: an agent knows only its own sessions, those
 of one provider's account are of no use to another's, and they are files on one machine. No decision depends on them.
 That only one run at a time has a key is decided by the engine (`session_taken`).
 
-The rule: what is handed out has been checked, whoever wrote it into the store, as it becomes an argument of a program.
+The rule: what is handed out has been checked, since it becomes an argument of a program and any user may write it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 class Sided(Protocol):
-    """Whoever can read a value beside the log."""
+    """Reads a value beside the log."""
 
     def side_value(self, table: str, key: str) -> bytes | None: ...
 
@@ -86,7 +86,7 @@ def every(log: Log) -> list[tuple[Place, Remembered]]:
 
 
 def outdated(log: Log) -> list[SideWrite]:
-    """What deletes those that nobody has used for long."""
+    """The writes that delete sessions which were not used for long."""
     horizon = time_ns() // 1_000_000 - KEEP_MS
     return [forget(where) for where, remembered in every(log) if remembered.at < horizon]
 

@@ -1,6 +1,6 @@
 """The log's time on one machine: the boot clock plus an offset that is chosen once per boot.
 
-The boot clock counts sleep and nobody can set it; the offset makes it read like wall time as it was when the
+The boot clock counts sleep and cannot be set; the offset makes it read like wall time as it was when the
 boot was first seen. Every process of a boot uses the same offset, which the store keeps. So setting the wall
 clock neither freezes a cooldown nor expires a lease. All times are integer milliseconds.
 """
@@ -28,7 +28,7 @@ def boot_ms() -> int:
 
 
 def wall_ms() -> int:
-    """What the clock on the wall says, which anybody may set."""
+    """Wall time, which can be set at any moment."""
     return time.time_ns() // 1_000_000
 
 

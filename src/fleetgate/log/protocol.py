@@ -1,8 +1,8 @@
 """The ordered log: one small protocol, several stores (memory, SQLite, PostgreSQL).
 
-A log is a sequence of commits. A commit has a dense number, a random id and a dense run of events. Whoever
-decides holds the write lock from before it reads the last commit until its own is in; so decisions are made
-one after another, whichever process makes them.
+A log is a sequence of commits. A commit has a dense number, a random id and a dense run of events. A
+process that decides holds the write lock from before it reads the last commit until its own is in; so decisions are
+made one after another, whichever process makes them.
 
 The random id is how a replaced log is noticed: a process remembers the id at its own last commit, and if the
 log has another id there, it is not the log this process knows (a restored backup, a failover). Every read
@@ -73,7 +73,7 @@ class SideWrite(NamedTuple):
 
 
 class LogReplaced(Exception):
-    """The log is not the one that this process knows: load it anew."""
+    """The log is not the one that this process knows: load it again."""
 
 
 class StoreError(FleetgateError):
@@ -93,7 +93,7 @@ class StoreAway(StoreError):
 
 
 class StoreMoved(StoreError):
-    """The gate is elsewhere now, and will not come back by itself. Made of its sentence, as it goes over a socket."""
+    """The gate is elsewhere now, and will not come back. Made of its sentence, as it goes over a socket."""
 
     @classmethod
     def away(cls, place: str, to: str) -> StoreMoved:
@@ -166,14 +166,14 @@ class Log(Protocol):
         """All values of a table beside the log, by key."""
 
     def seems_replaced(self) -> bool:
-        """Whether commits may be missing that somebody here has seen, though this log has never been read before.
+        """Whether commits may be missing that a process here has seen, though this log has never been read before.
 
         A hint: False until the next opening, once something was appended.
         """
 
     # Writing: lock, begin, append or rollback, unlock.
     def try_lock(self) -> bool:
-        """Take the write lock if nobody has it."""
+        """Take the write lock if it is free."""
 
     def lock(self) -> None:
         """Wait for the write lock, first come first served."""

@@ -15,7 +15,7 @@ _used = 0
 
 
 def random_bytes(number: int) -> bytes:
-    """So many bytes that nobody had before."""
+    """This many random bytes, each given out once."""
     global _bytes, _used
     start, _used = _used, _used + number
     if _used > len(_bytes):

@@ -1,7 +1,7 @@
 """Making a store's folders and files, with the owner and the rights that the folder asks for.
 
 A folder that Fleetgate makes is private. A folder that is writable for its group is shared by that group, so its
-files are too. What root makes in somebody's folder belongs to that somebody, who could not use it otherwise.
+files are too. What root makes in another user's folder belongs to that user, who could not use it otherwise.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def make_file(path: str, *, exclusive: bool, like: str | None = None) -> int:
             raise FileExistsError(EEXIST, "it has another name, which another user may have given it", path)
         _adopt(fd, like or os.path.dirname(path), 0)
     except PermissionError:
-        pass  # somebody else made it first, and set its rights
+        pass  # another process made it first, and set its rights
     except BaseException:
         os.close(fd)
         raise

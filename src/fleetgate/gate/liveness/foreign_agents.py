@@ -1,4 +1,4 @@
-"""Agents that were started outside Fleetgate, by the model they use (SPEC A13). They are counted, never touched.
+"""Agents that were started outside Fleetgate, by the model they use (rule A13). They are counted, never touched.
 
 A process counts when its command line matches a pattern of the config and no ancestor of it does. Not counted
 are processes of Fleetgate and all that runs under them, and all that runs under a process with a lease or a

@@ -1,4 +1,4 @@
-"""How many more agents fit into memory (SPEC C7, `host = "auto"`).
+"""How many more agents fit into memory (rule C7, `host = "auto"`).
 
 What is available is what the kernel says it could give without swapping, and in a container no more than is
 left under the limit of any cgroup above us. File cache that the kernel would drop counts as available: else

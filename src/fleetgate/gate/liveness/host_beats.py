@@ -1,11 +1,11 @@
-"""Which hosts are there, for a store that several share: beats, and who has been silent for too long.
+"""Beats of the hosts that share a store, and the hosts that were silent for too long.
 
-On one host process identity decides, and beats have no say (gate/liveness/process_identity.py). Whoever cannot be seen
-from here is judged by the beat of its site, which is a host's boot and pid namespace: 45 s of silence, counted while
-the store answered (log/host_beats.py), and what its processes hold is taken back.
+Processes of this host are judged by their identity, and beats do not count (gate/liveness/process_identity.py). A
+process that cannot be seen from here is judged by the beat of its site, which is a host's boot and pid namespace: after
+45 s of silence, counted while the store answered (log/host_beats.py), what its processes hold is reclaimed.
 
 On PostgreSQL every site beats. On SQLite a site does as soon as it sees that another shares the store (a container, as
-a rule): on a machine of one site nobody ever does.
+a rule); on a machine with one site there are no beats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fleetgate.log.host_beats import BEAT_S, GAP_MS
 from fleetgate.log.protocol import Log
 
 LOST_MS = int(BEAT_S * 4500)
-CUT_OFF_MS = int(BEAT_S * 3000)  # 30 s: whoever is ended then is gone before anybody calls it lost
+CUT_OFF_MS = int(BEAT_S * 3000)  # 30 s: an agent that is ended then is gone before another host calls it lost
 
 
 class HostBeats:
@@ -41,12 +41,12 @@ class HostBeats:
         self._silent: frozenset[str] | None = None  # as a thread has found it, for a loop that must not wait
 
     def beat_if_due(self, state: State) -> None:
-        """Beat, if it is time and anybody is there to hear it."""
+        """Beat, if it is time and another site shares the store."""
         if self.is_due(state):
             self.beat()
 
     def is_due(self, state: State) -> bool:
-        """Whether it is time to beat, and anybody is there to hear it."""
+        """Whether it is time to beat, and another site shares the store."""
         return self._is_time() and (self._always or self.has_others(state)) and self._turns.take()
 
     def _is_time(self) -> bool:
@@ -64,7 +64,7 @@ class HostBeats:
             raise
 
     def leave_to_thread(self) -> None:
-        """From now on a thread does `look_up`; until it has, nobody is called silent."""
+        """From now on a thread does `look_up`; until it has, no host is called silent."""
         self._silent = frozenset()
 
     def look_up(self, log: Log, state: State | None) -> None:
@@ -81,7 +81,7 @@ class HostBeats:
         self.hear()
 
     def hear(self) -> None:
-        """Look up, now and then, when the store last heard of this site, whoever of it has spoken."""
+        """Look up, now and then, when the store last heard from any process of this site."""
         if monotonic() >= self._hear_at:
             silence_ms = self._log.beats(GAP_MS).get(self.site)
             self._hear_at = monotonic() + BEAT_S / 4

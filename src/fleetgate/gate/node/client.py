@@ -42,7 +42,7 @@ class NodeLink:
         fork_safety.on_fork(self, NodeLink._leave)
 
     def ask(self, call: protocol.Call, within_s: float = ANSWER_S) -> protocol.Answer:
-        """The answer; NodeGone when there is nobody to give one, or it takes too long."""
+        """The answer; NodeGone when no node answers, or it takes too long."""
         kept = self._sock is not None
         try:
             return self.ask_once(call, within_s)

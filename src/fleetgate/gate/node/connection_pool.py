@@ -1,11 +1,11 @@
-"""A node's connections to the database, lent to the commands and workers of its host, a transaction at a time.
+"""A pool of a node's connections to the database, used by commands and workers of its host for a transaction each.
 
 What asks for a slot tells the node what it wants, and the node decides (gate/node/node.py). What does anything else (a
 listing, a cap, a job) decides itself, as ever, and only its round trips go through the node: a hundred hands of a
 worker are no hundred connections. This is what a pooler in transaction mode does, and the log works behind one.
 
-The rule: a connection with an open transaction is its borrower's alone, until that is over, the borrower has left, or
-has said nothing for longer than the server itself would bear.
+The rule: a connection with an open transaction belongs to one client until the transaction is over, or the client has
+left or has been silent for longer than the server itself allows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class PoolClient:
-    """Who is at the other end of one connection to the node."""
+    """The process at the other end of one connection to the node."""
 
     __slots__ = ("begun", "link")
 
@@ -45,17 +45,17 @@ class ConnectionPool:
         self._address: Address = parse(url)
         self._free: list[tuple[ServerConnection, float]] = []  # and since when
         self._any = asyncio.Semaphore(MOST)
-        self._transactions = asyncio.Semaphore(MOST - 1)  # they may wait for the lock: who only reads need not
-        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="lending")
+        self._transactions = asyncio.Semaphore(MOST - 1)  # may wait for the lock; reads need not
+        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix="connection-pool")
 
-    async def say(self, borrower: PoolClient, call: protocol.Say, answer: protocol.Answer) -> None:
+    async def say(self, client: PoolClient, call: protocol.Say, answer: protocol.Answer) -> None:
         """One round trip. Raises StoreError where there is no server."""
-        if call.bound and borrower.link is None:
+        if call.bound and client.link is None:
             answer.lost = "its transaction is over"
             return
-        if borrower.link is None:
-            await self._lend(borrower, begins=call.text.startswith("BEGIN"))
-        link = borrower.link
+        if client.link is None:
+            await self._assign(client, begins=call.text.startswith("BEGIN"))
+        link = client.link
         assert link is not None
         loop = asyncio.get_running_loop()
         try:
@@ -65,16 +65,16 @@ class ConnectionPool:
         except StatementRefused as refused:
             answer.refused = (refused.code, refused.said, refused.committed)
         except asyncio.CancelledError:
-            borrower.link = None  # a thread is still at it: nobody may have it
+            client.link = None  # a thread still uses it: no other client may
             raise
         except BaseException:
-            self._take_back(borrower)
+            self._put_back(client)
             raise
         answer.in_transaction = link.in_transaction
         if not answer.in_transaction:
-            self._take_back(borrower)
+            self._put_back(client)
 
-    async def _lend(self, borrower: PoolClient, *, begins: bool) -> None:
+    async def _assign(self, client: PoolClient, *, begins: bool) -> None:
         if begins:
             await self._transactions.acquire()
         try:
@@ -83,25 +83,25 @@ class ConnectionPool:
             if begins:
                 self._transactions.release()
             raise
-        borrower.begun = begins
-        borrower.link = self._free.pop()[0] if self._free else ServerConnection(self._address, _nothing)
+        client.begun = begins
+        client.link = self._free.pop()[0] if self._free else ServerConnection(self._address, _nothing)
 
-    def leave(self, borrower: PoolClient) -> None:
+    def leave(self, client: PoolClient) -> None:
         """It has gone: what it began and did not end is undone."""
-        if borrower.link is not None:
-            borrower.link.drop()
-            self._take_back(borrower)
+        if client.link is not None:
+            client.link.drop()
+            self._put_back(client)
 
-    def _take_back(self, borrower: PoolClient) -> None:
-        link, borrower.link = borrower.link, None
+    def _put_back(self, client: PoolClient) -> None:
+        link, client.link = client.link, None
         assert link is not None
-        if borrower.begun:
+        if client.begun:
             self._transactions.release()
         self._any.release()
         self._free.append((link, monotonic()))
 
     def tidy(self) -> None:
-        """Now and then: let go of connections that nobody has used for a while."""
+        """Now and then: close connections that were not used for a while."""
         kept = [(link, since) for link, since in self._free if monotonic() - since < _IDLE_S]
         for link, since in self._free:
             if monotonic() - since >= _IDLE_S:
@@ -133,4 +133,4 @@ def _ask(link: ServerConnection, call: protocol.Say) -> bytes:
 
 
 def _nothing() -> None:
-    """Who borrows a connection has its own questions to ask of the store."""
+    """A client has its own questions to ask of the store."""

@@ -1,8 +1,8 @@
-"""Where the node of a host is met, and how one is started.
+"""The socket of a host's node, the lock that makes a process the node, and how one is started.
 
 The socket is in the runtime folder, named by the pid namespace, the host and the store: a node speaks for processes
-that it can see itself, and for one store. Whoever holds the lock file beside it is the node; a socket that nobody
-holds the lock for is a dead one's.
+that it can see itself, and for one store. The process that holds the lock file beside it is the node; a socket without
+a held lock belongs to a node that has died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetgate.log.protocol import StoreError
 
 SUFFIX = ".node"
-START_S = 10.0  # a node that is started has so long to answer
+START_S = 10.0  # for a node that was started to answer
 _AGAIN_S = 0.01
 _HOLD_TRIES = 10
 _START_AGAIN_S = 2.0  # many notice at once that there is none: one starts it
@@ -94,7 +94,7 @@ def hold(path: str) -> int | None:
     from fleetgate.log.store_files import make_file
 
     fd = make_file(f"{path}.lock", exclusive=False)
-    for _ in range(_HOLD_TRIES):  # it may be that somebody only looks: see `is_held`
+    for _ in range(_HOLD_TRIES):  # another process may hold it for a moment, to look: see `is_held`
         try:
             flock(fd, LOCK_EX | LOCK_NB)
             return fd
@@ -104,13 +104,13 @@ def hold(path: str) -> int | None:
     return None
 
 
-def leave_word(path: str, why: StoreError) -> None:
-    """Say why there will be no node, for those who wait for it: they need not find out for themselves."""
+def write_end_reason(path: str, why: StoreError) -> None:
+    """Write down why there will be no node, for the processes that wait for one."""
     _write(f"{path}.why", f"{type(why).__name__}\n{why}")
 
 
-def word_left(path: str, since: float) -> FleetgateError | None:
-    """Why a node that was waited for since then (wall time) has ended; None when it has not said so."""
+def read_end_reason(path: str, since: float) -> FleetgateError | None:
+    """Why a node has ended since then (wall time); None when it has written nothing down."""
     try:
         with open(f"{path}.why", encoding="utf-8", errors="replace") as file:
             if os.fstat(file.fileno()).st_mtime < since:
@@ -148,9 +148,9 @@ def _write(path: str, text: str) -> None:
 
 
 def start(folder: str) -> None:
-    """Start a node for the store of our environment: by itself, in the background, writing to node.log.
+    """Start a node for the store of our environment, in the background, writing to node.log.
 
-    Not if somebody has just done so. Two that are started at once are no harm: the second ends at the lock.
+    Not if another process has just done so. Two that are started at once do no harm: the second ends at the lock.
     """
     if not _starting(folder).take():
         return
@@ -166,7 +166,7 @@ def start(folder: str) -> None:
 
 
 def ended(folder: str) -> None:
-    """The node has ended: whoever wants one may start it."""
+    """The node has ended: any process may start another at once."""
     _starting(folder).give_back()
 
 
@@ -177,7 +177,7 @@ def _starting(folder: str) -> Turns:
 
 
 def _spawn(argv: list[str], out: int) -> None:
-    """Start a process that is nobody's child: it is not waited for, and does not end with a terminal."""
+    """Start a process in the background: it is not waited for, and does not end with a terminal."""
     import subprocess
 
     env = {name: value for name, value in os.environ.items() if name not in _OURS}

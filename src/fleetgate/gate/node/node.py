@@ -1,10 +1,10 @@
-"""The node: the gate of a host, which decides for its processes over a Unix socket (DESIGN.md, "node").
+"""The node: the gate of a host, which decides for its processes over a Unix socket.
 
-It holds what each of them would need for itself: the store's connection, a replica, the group commit, the deadlines,
-the look at the dead and the foreign. A process that waits keeps nothing but its mailbox.
+It has what each of them would need for itself: the store's connection, a replica, the group commit, the deadlines, and
+the checks for dead holders and foreign agents. A waiting process keeps nothing but its mailbox.
 
-The node is never needed for the truth: what it decides is in the log, whoever waits is in the log, and when it dies
-another takes its place, or everybody goes to the store directly.
+The node owns no truth: its decisions and all waiting tickets are in the log. When it dies, another node takes its
+place, or the processes go to the store directly.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fleetgate.gate.wakeup.other_hosts import ALL, mark, message_of
 T = TypeVar("T")
 
 LOOK_S = 1.0
-_OTHERS = 5  # looks, one of which is at others, too
-_VIEWS_S = 0.25  # positions are so old at most, while nothing changes for the one who looks
+_OTHER_HOSTS_EVERY = 5  # checks: this often also for other hosts
+_VIEWS_S = 0.25  # maximum age of the positions that are shown
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,7 +53,7 @@ class Node:
         self._entering: dict[str, asyncio.Future[Decided]] = {}
         self._views: dict[str, TicketView] = {}
         self._views_until = 0.0
-        self._addresses: dict[str, str] = {}  # by their marks: where those who wait on this host are woken
+        self._addresses: dict[str, str] = {}  # of the waiting processes of this host, by their marks
         self._ours: dict[str, Lease] = {}  # of this host, as they were last seen
 
     @property
@@ -62,8 +62,8 @@ class Node:
         return self._core.folder
 
     @property
-    def is_far(self) -> bool:
-        """Whether the store is a server's, and not on this machine's disk."""
+    def is_shared(self) -> bool:
+        """Whether many machines share the store."""
         return self._core.log.is_shared
 
     # What is asked over the socket.
@@ -87,7 +87,7 @@ class Node:
         return answer
 
     async def _enter(self, call: protocol.Enter, answer: protocol.Answer) -> None:
-        """As DirectGate.acquire: whoever seems to hold what is asked for is looked at first."""
+        """As DirectGate.acquire: dead holders and the like are looked for first."""
         state = await self._core.read_state()
         if not call.told:
             newer = call.file_modified > state.file_modified
@@ -143,7 +143,7 @@ class Node:
         return self._core.commits.post(command, durable=durable)
 
     async def _claim_for(self, ident: str, answer: protocol.Answer) -> bool:
-        """For one who was told of its grant: whether it has it now. What others decided comes with the lock."""
+        """Claim for a process that its grant has woken; whether it has it now."""
         decided = await self._core.commits.post(cmd.Claim(ident))
         lease = self._ours.get(ident)
         if lease is None or not any(type(event) is ev.Claimed for event in decided.events):
@@ -172,7 +172,7 @@ class Node:
             answer.left = why_left(told)
 
     def _view(self, state: State, ident: str) -> TicketView | None:
-        """Where a ticket stands. All are worked out together: of a thousand who look, one costs as much as all."""
+        """The position of a ticket. All are worked out together: one costs as much as a thousand."""
         began = self._core.loop.time()
         if ident not in self._views or began >= self._views_until:
             now = self._core.now()
@@ -190,7 +190,7 @@ class Node:
 
     async def _tell_about(self, call: protocol.About, answer: protocol.Answer) -> None:
         if call.beat:
-            answer.silent_ms = self._core.beats.silent_ms() if self.is_far else 0
+            answer.silent_ms = self._core.beats.silent_ms() if self.is_shared else 0
             return  # the store is not asked: it may be away
         state = await self._core.read_state()
         if call.lease:
@@ -223,7 +223,7 @@ class Node:
         self._core.commits.run_in_thread(work, done)
         return await future
 
-    # What it does for its host by itself.
+    # What it does for its host without being asked.
 
     def serves_anybody(self) -> bool:
         """Whether any ticket or lease of this host is in the books."""
@@ -274,13 +274,13 @@ class Node:
         addresses = [ticket.wake for ticket in local] + mailbox.hands(self._core.folder)
         self._addresses = {mark(self._core.host, address): address for address in addresses}
 
-    def on_notifications(self, lines: Sequence[str]) -> None:
+    def on_notifications(self, notices: Sequence[str]) -> None:
         """Other hosts have decided something for processes that wait here: wake them."""
-        for line in lines:
-            if line == ALL:
+        for notice in notices:
+            if notice == ALL:
                 for address in self._addresses.values():
                     mailbox.send(address, b"look")
-            for word in line.split():
+            for word in notice.split():
                 if word[1:] in self._addresses:
                     mailbox.send(self._addresses[word[1:]], message_of(word))
 
@@ -289,9 +289,9 @@ class Node:
         return process_identity.site_of(ticket.holder) == self.site
 
     async def look_after_host(self) -> None:
-        """Once a second, while anybody of this host is in the books; less often while anybody of another is.
+        """Run the checks once a second while this host has tickets or leases; less often while only others have.
 
-        A host that is gone as a whole has nobody left who could say so.
+        A host that is gone as a whole has no process left that could say so.
         """
         looks = 0
         while True:
@@ -300,7 +300,7 @@ class Node:
             try:
                 state = await self._core.read_state()
                 self._note_ours()
-                others = looks % _OTHERS == 0 and bool(state.leases or state.tickets)
+                others = looks % _OTHER_HOSTS_EVERY == 0 and bool(state.leases or state.tickets)
                 if others or self.serves_anybody():
                     self._core.background.run_checks()
             except (FleetgateError, OSError) as error:

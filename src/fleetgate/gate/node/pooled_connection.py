@@ -176,7 +176,7 @@ class PooledConnection(ServerConnection):
         return sock
 
 
-def open_borrowing(url: str, path: str, *, start: Callable[[], None] | None = None) -> PostgresLog:
+def open_pooled(url: str, path: str, *, start: Callable[[], None] | None = None) -> PostgresLog:
     """The log of a PostgreSQL store, through the node that is met at this path if there is one."""
 
     def link(address: Address, greet: Callable[[], None]) -> PooledConnection:

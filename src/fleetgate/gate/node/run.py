@@ -13,7 +13,7 @@ from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.liveness import process_identity
 from fleetgate.gate.node import discovery
 from fleetgate.gate.node.node import Node
-from fleetgate.gate.node.server import Listener
+from fleetgate.gate.node.server import NodeServer
 from fleetgate.gate.outage_log import logger
 from fleetgate.log import open_log
 from fleetgate.log.protocol import StoreError
@@ -42,7 +42,7 @@ def run_node(loaded: Loaded | None, *, idle_s: float | None = None) -> int:
         _allow_many_files()
         return asyncio.run(_run(url, loaded, folder, path, idle_s))
     except StoreError as error:
-        discovery.leave_word(path, error)
+        discovery.write_end_reason(path, error)
         raise
     finally:
         discovery.ended(folder)
@@ -57,19 +57,19 @@ async def _run(url: str, loaded: Loaded | None, folder: str, path: str, idle_s: 
     core = GateCore(open_log(url), loaded, folder)
     node = Node(core)
     async with core:
-        listener = Listener(node, path, url)
-        await listener.start()
+        server = NodeServer(node, path, url)
+        await server.start()
         discovery.note_reached(path)
         say(f"node of {process_identity.host_name()} listens at {path}")
         try:
-            await _until_told(stop, listener, node, idle_s)
+            await _until_told(stop, server, node, idle_s)
         finally:
-            await listener.stop()
+            await server.stop()
     say("node ends")
     return 0
 
 
-async def _until_told(stop: asyncio.Event, listener: Listener, node: Node, idle_s: float | None) -> None:
+async def _until_told(stop: asyncio.Event, server: NodeServer, node: Node, idle_s: float | None) -> None:
     loop = asyncio.get_running_loop()
     needed_at = loop.time()
     while not stop.is_set():
@@ -82,10 +82,10 @@ async def _until_told(stop: asyncio.Event, listener: Listener, node: Node, idle_
             needed_at = loop.time()
         if idle_s is None:
             continue
-        if loop.time() - max(needed_at, listener.asked_at) > idle_s:
+        if loop.time() - max(needed_at, server.asked_at) > idle_s:
             return
-        if not os.path.exists(listener.path):
-            say("its socket is gone, and nobody can find it any more")
+        if not os.path.exists(server.path):
+            say("its socket is gone, so no process can find it any more")
             return
 
 

@@ -27,13 +27,13 @@ _decode = msgspec.json.Decoder(protocol.Question).decode
 _version = msgspec.json.Decoder(protocol.Bare).decode
 
 
-class Listener:
+class NodeServer:
     """The socket of a node."""
 
     def __init__(self, gate: Node, path: str, url: str) -> None:
         self._gate = gate
         self.path = path
-        self._lending = ConnectionPool(url) if gate.is_far else None
+        self._pool = ConnectionPool(url) if gate.is_shared else None
         self._server: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -78,27 +78,27 @@ class Listener:
         for task in self._clients:
             task.cancel()
         await asyncio.gather(self._looking, self._tidying, *self._clients, return_exceptions=True)
-        if self._lending is not None:
-            self._lending.close()
+        if self._pool is not None:
+            self._pool.close()
 
     async def _tidy(self) -> None:
-        while self._lending is not None:
+        while self._pool is not None:
             await asyncio.sleep(_TIDY_S)
-            self._lending.tidy()
+            self._pool.tidy()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        borrower = PoolClient()
+        client = PoolClient()
         self._clients.add(task)
         try:
             if not _may_ask(writer.get_extra_info("socket")):
                 return
-            while (data := await _frame(reader, SILENT_S if borrower.link else _IDLE_CONNECTION_S)) is not None:
+            while (data := await _frame(reader, SILENT_S if client.link else _IDLE_CONNECTION_S)) is not None:
                 self._open.add(task)
                 self.asked_at = asyncio.get_running_loop().time()
                 try:
-                    writer.write(protocol.frame(await self._answered(data, borrower)))
+                    writer.write(protocol.frame(await self._answered(data, client)))
                     await writer.drain()
                 finally:
                     self._open.discard(task)
@@ -106,11 +106,11 @@ class Listener:
             pass  # it left, or we do
         finally:
             self._clients.discard(task)
-            if self._lending is not None:
-                self._lending.leave(borrower)
+            if self._pool is not None:
+                self._pool.leave(client)
             writer.close()
 
-    async def _answered(self, data: bytes, borrower: PoolClient) -> protocol.Answer:
+    async def _answered(self, data: bytes, client: PoolClient) -> protocol.Answer:
         """The answer; nothing that a client sends can make this raise."""
         try:
             version = _version(data).version
@@ -122,9 +122,9 @@ class Listener:
             if type(call) is not protocol.Say:
                 return await self._gate.answer(call)
             answer = protocol.Answer()
-            if self._lending is None:
-                raise StoreError("this node has no database to lend a connection of")
-            await self._lending.say(borrower, call, answer)
+            if self._pool is None:
+                raise StoreError("this node has no database connections")
+            await self._pool.say(client, call, answer)
             return answer
         except msgspec.MsgspecError as error:
             return protocol.Answer(wrong=protocol.Wrong("Version", f"the question cannot be read: {error}"))
@@ -144,13 +144,13 @@ async def listening(gate: Node, url: str) -> AsyncIterator[bool]:
     if lock is None:
         yield False
         return
-    listener = Listener(gate, path, url)
+    server = NodeServer(gate, path, url)
     try:
-        await listener.start()
+        await server.start()
         try:
             yield True
         finally:
-            await listener.stop()
+            await server.stop()
     finally:
         os.close(lock)
 

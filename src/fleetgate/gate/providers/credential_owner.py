@@ -1,4 +1,4 @@
-"""What of a credential file is a provider's own, and whose account it names (SPEC B3).
+"""What of a credential file is a provider's own, and whose account it names (rule B3).
 
 Agents keep their logins as JSON. Nothing here is trusted or checked: two contents are compared, before and after, and
 all that follows from a difference is that a backoff ends.

@@ -1,9 +1,9 @@
-"""The credentials that agents use here: whether there are any, and which (SPEC B3, B4).
+"""The credentials that agents use here: whether there are any, and which (rules B3, B4).
 
-Nobody is ever told a secret. What goes to the engine is a hash, salted with a random value that the store keeps beside
+Secrets stay in this process. What goes to the engine is a hash, salted with a random value that the store keeps beside
 its log: it tells that a credential has changed, and nothing else. A file is read when its stat has changed, and only
 if it is an ordinary one of reasonable size; whatever else is found there is an unknown credential. So is one in a place
-that nobody named: unknown is neither "none" nor "another one".
+that no config names: unknown is neither "none" nor "another one".
 
 Where the config names no place, the usual variables and the login files of agents (`gate/providers/login_files.py`)
 count together, as an agent may use any of them. Each gives one hash, so a new login is told from one that went away.
@@ -57,7 +57,7 @@ WELL_KNOWN = {
 
 
 class SideCredentials(Protocol):
-    """Whoever can read and write once beside the log, where the salt is."""
+    """Reads and writes values beside the log, where the salt is."""
 
     def side_value(self, table: str, key: str) -> bytes | None: ...
 
@@ -104,7 +104,7 @@ class Credentials:
         return told
 
     def held_for(self, accounts: Iterable[str]) -> list[cmd.Credential]:
-        """The credentials of these accounts that are known here, for whoever judges by them."""
+        """The credentials of these accounts that are known here, for the process that judges by them."""
         held = [(account, self._of(account, make_salt=False)) for account in accounts]
         return [cmd.Credential(account, *known) for account, known in held if known.digest]
 
@@ -126,7 +126,7 @@ class Credentials:
         return HeldCredential(NO_CREDENTIAL)
 
     def missing(self, model: str) -> str:
-        """What is known to be missing for a model, in words; "" when something is there, or nobody knows."""
+        """What is known to be missing for a model, in words; "" when something is there, or that is not known."""
         account = account_of(parse_model(model))
         place = self.place(account)
         if place.state != "missing":
@@ -136,7 +136,7 @@ class Credentials:
         return f"{place.where}: {first}, or correct {key} of [{table}] in the config"
 
     def with_credentials(self, models: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-        """The models that are not known to have none, and what the others lack, in words (SPEC B4)."""
+        """The models that are not known to have none, and what the others lack, in words (rule B4)."""
         missing = {model: lacks for model in models if (lacks := self.missing(model))}
         alike = {lacks: ", ".join(model for model in missing if missing[model] == lacks) for lacks in missing.values()}
         left = tuple(model for model in models if model not in missing)
@@ -157,7 +157,7 @@ class Credentials:
         files = [file.path for file in self._files(account, given) if os.path.isfile(file.path)]
         if files:
             return Place(f"{files[0]} is there", "found")
-        return Place("nobody told Fleetgate where it is", "unknown")
+        return Place("Fleetgate was not told where it is", "unknown")
 
     def _given(self, account: str) -> Provider:
         """What the config says of an account: `[providers.NAME]` is of the default one, others have their own."""

@@ -1,7 +1,7 @@
-"""The usage gate's questions: whom this process can ask, and asking (SPEC G3, Y3).
+"""Questions of the usage gate: the providers that this process can ask, and asking them (rules G3, Y3).
 
 The engine says which pools want a question (`Engine.questions`); that this process asks it is written to the log
-first, so that nobody else does, and what it learns is a command like any other.
+first, so that no other process does, and what it learns is a command like any other.
 """
 
 from __future__ import annotations

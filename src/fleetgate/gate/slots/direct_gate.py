@@ -1,8 +1,8 @@
 """The gate as `fleetgate run` and the other commands use it: one process, no asyncio, straight to the store.
 
-`DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one that
-the host's node lends (gate/node/pooled_connection.py); nothing here notices. Whoever only asks for a slot has the node
-decide instead (gate/slots/node_gate.py).
+`DirectGate.decide` is the whole interface for changes: commands in, events out. The log's connection may be one of the
+host's node (gate/node/pooled_connection.py); that makes no difference here. A process that only asks for a slot has the
+node decide instead (gate/slots/node_gate.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fleetgate.gate.providers.usage_questions import Usage, UsageQuestions, Want
 from fleetgate.gate.replica.lost_log_recovery import adoption, is_ours
 from fleetgate.gate.replica.replica import Decided, Replica, Side
 from fleetgate.gate.replica.side_rows import TICKET_NEWS
-from fleetgate.gate.slots.slot_gate import Waits, unapplied_caps, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import TicketWait, unapplied_caps, with_own_host_cap
 from fleetgate.gate.wakeup import mailbox as wakeup_mailbox
 from fleetgate.gate.wakeup.other_hosts import Wake
 from fleetgate.log.protocol import Log, LogReplaced, StoreMoved
@@ -62,7 +62,7 @@ class DirectGate:
         self.beats = HostBeats(log, folder)
         mark = process_identity.site_mark(self.beats.site)  # those in another container see other processes
         self.turns = Turns(f"{folder}/looked.{mark}" if folder else "")
-        self._unheard: list[str] = []
+        self._unreachable: list[str] = []
         self._upkeep_at = 0.0
         self.before_lock: Callable[[], None] = _nothing
         self.after_lock: Callable[[], None] = _nothing
@@ -107,27 +107,27 @@ class DirectGate:
             decided = self.replica.decide([*prelude, *commands], durable=durable, side=writes)
         finally:
             self.after_lock()
-        self._look_for_the_unheard()
+        self._reclaim_from_unreachable()
         return decided[len(prelude) :]
 
     def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
-        """The same for one who must not wait for anybody: False when the lock is taken."""
+        """The same without waiting: False when the lock is taken."""
         return self.replica.try_decide(commands) is not None
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool:
-        """The same for what is not worth waiting for: whether the lock could be had soon."""
+        """The same for what is not worth a long wait: False when the lock was not free soon."""
         return self.decide_within(_SOON_S, commands) is not None
 
     def decide_within(
         self, patience_s: float, commands: Sequence[cmd.Command], *, durable: bool = False
     ) -> list[Decided] | None:
-        """What became of the commands; None when the lock could not be had for so long, and nothing was decided."""
+        """The results; None when the lock could not be taken in that time, and nothing was decided."""
         deadline = monotonic() + patience_s
         while (decided := self.replica.try_decide(commands, durable=durable)) is None:
             if monotonic() > deadline:
                 return None
             sleep(_AGAIN_S)
-        self._look_for_the_unheard()
+        self._reclaim_from_unreachable()
         return decided
 
     def one(self, command: cmd.Command, *, durable: bool = False) -> list[ev.Event]:
@@ -167,7 +167,7 @@ class DirectGate:
     def acquire(self, command: cmd.Acquire) -> Lease | Reason | None:
         """Ask once: the lease, the reason of a refusal, or None when the ticket waits in the queue now.
 
-        Whoever seems to hold what is asked for is looked at first: the dead do not hold slots (DESIGN.md, "Liveness").
+        Holders of what is asked for are looked at first: dead processes do not hold slots.
         """
         if self.log.is_shared:
             command = msgspec.structs.replace(command, spec=with_own_host_cap(command.spec, self.loaded))
@@ -208,7 +208,7 @@ class DirectGate:
         *,
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
-    ) -> Waits:
+    ) -> TicketWait:
         from fleetgate.gate.slots.waiter import Waiter
 
         return Waiter(self, ident, mailbox, on_view=on_view, on_trouble=on_trouble)
@@ -261,7 +261,7 @@ class DirectGate:
         """Give up whatever an id stands for by now, a place in the queue or a lease; for a process that is about to
         end.
 
-        If somebody keeps the lock, only what would outlive this process is waited for: the rest is taken back anyhow.
+        If another process keeps the lock, this waits only for what would outlive this process: the rest is reclaimed.
         """
         state = self.replica.catch_up()
         lease = state.leases.get(ident)
@@ -278,13 +278,13 @@ class DirectGate:
 
     def _wake(self, message: Wake) -> None:
         if wakeup_mailbox.send(message.address, message.message) is False:
-            self._unheard.append(message.holder)
+            self._unreachable.append(message.holder)
 
-    def _look_for_the_unheard(self) -> None:
-        """Nobody listened where we sent: if the process is gone, its grant goes to the next at once."""
-        while self._unheard:
-            gone = tuple(sorted(holder for holder in set(self._unheard) if process_identity.is_gone(holder)))
-            self._unheard.clear()
+    def _reclaim_from_unreachable(self) -> None:
+        """No process received what we sent: if the receiver is gone, its grant goes to the next at once."""
+        while self._unreachable:
+            gone = tuple(sorted(holder for holder in set(self._unreachable) if process_identity.is_gone(holder)))
+            self._unreachable.clear()
             if gone:
                 self.replica.decide([cmd.Lost(gone)])
 
@@ -301,7 +301,7 @@ class DirectGate:
             if self.settings.on_cutoff == "end" and self.log.is_shared:
                 self.beats.hear()
         except StoreMoved:
-            raise  # whoever owns this gate may go after it
+            raise  # the owner of this gate may follow it
         except (FleetgateError, LogReplaced, OSError):
             return
         if monotonic() > self._upkeep_at:
@@ -322,7 +322,7 @@ class DirectGate:
         return self.replica.recovery.wanted
 
     def _claim_again(self, lease: Lease) -> None:
-        """Nobody gave it back, and its agent runs: unless a person took it, it is to be counted."""
+        """It was not released, and its agent runs: count it again, unless a person took it."""
         why = "log_lost"
         if not self.replica.recovery.wanted:
             taken = [
@@ -334,7 +334,7 @@ class DirectGate:
         self.replica.try_decide([adoption(lease, self.now(), why)])
 
     def maintain(self) -> None:
-        """Upkeep of the store, for moments when nobody waits for this process. Never in the way: errors are let go."""
+        """Upkeep of the store, while nothing waits for this process. After an error it is left to the next process."""
         if self.log.upkept_by_node:
             return
         try:

@@ -1,4 +1,4 @@
-"""A gate without a store, for `run --fail-open`: whoever asks enters at once, and is counted when the store is back.
+"""A gate without a store, for `run --fail-open`: every request is granted, and counted when the store is back.
 
 The user chose that an agent goes ahead rather than not at all. It runs outside every cap until the store is back; then
 its lease is adopted, above the limit if need be, and history says so (`adopted`: failed_open).
@@ -18,7 +18,7 @@ from fleetgate.core.entities import Lease, Reason, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.replica.replica import Decided
 from fleetgate.gate.slots.base_gate import BaseSlotGate
-from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits
+from fleetgate.gate.slots.slot_gate import Left, SlotGate, TicketWait
 from fleetgate.log.clock import wall_ms
 from fleetgate.log.protocol import SideWrite, StoreError
 
@@ -31,7 +31,7 @@ _FIRST_S, _SLOWEST_S = 2.0, 30.0  # between two looks whether there is a store a
 
 
 class FailOpenGate(BaseSlotGate):
-    """A SlotGate that lets everybody in, and tells the real one later. `open_gate` raises while there is none."""
+    """Grants every request, and reports it to the real gate later. `open_gate` raises while there is none."""
 
     def __init__(self, loaded: Loaded | None, open_gate: Callable[[], SlotGate], tell: Callable[[str], None]) -> None:
         super().__init__(loaded, "")
@@ -103,7 +103,7 @@ class FailOpenGate(BaseSlotGate):
         *,
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
-    ) -> Waits:
+    ) -> TicketWait:
         return _NoQueue()
 
     def leave(self, ident: str, outcome: str = "ok") -> None:
@@ -133,7 +133,7 @@ class FailOpenGate(BaseSlotGate):
             self._trying.start()
 
     def silent_ms(self) -> int:
-        """Who went ahead without a store does not end for the want of it."""
+        """0 without a store: a run that began without one does not end for lack of one."""
         return 0 if self._gate is None else self._gate.silent_ms()
 
     def _report(self, lease: Lease) -> None:
@@ -162,7 +162,7 @@ class FailOpenGate(BaseSlotGate):
 
 
 class _NoQueue:
-    """There is no line without a store."""
+    """There is no queue without a store."""
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
         return None

@@ -21,7 +21,7 @@ from fleetgate.gate.node.client import ANSWER_S, NodeGone, NodeLink, NodeSilent
 from fleetgate.gate.providers.usage_questions import UsageQuestions, Wanted
 from fleetgate.gate.slots.base_gate import BaseSlotGate
 from fleetgate.gate.slots.base_waiter import BaseWaiter
-from fleetgate.gate.slots.slot_gate import Left, SlotGate, Waits, with_own_host_cap
+from fleetgate.gate.slots.slot_gate import Left, SlotGate, TicketWait, with_own_host_cap
 from fleetgate.log.clock import boot_ms
 from fleetgate.log.host_beats import BEAT_S
 from fleetgate.log.protocol import StoreError, StoreMoved
@@ -130,7 +130,7 @@ class NodeGate(BaseSlotGate):
         return answer
 
     def _restarted(self) -> bool:
-        """Whether a node answers again, started by us if by nobody else."""
+        """Whether a node answers again, started by this process if need be."""
         assert self._start is not None
         path = self._link.path
         if not discovery.is_held(path):
@@ -246,7 +246,7 @@ class NodeGate(BaseSlotGate):
         *,
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
-    ) -> Waits:
+    ) -> TicketWait:
         if self.direct is not None:
             return self.direct.waiter(ident, mailbox, on_view=on_view, on_trouble=on_trouble)
         return NodeWaiter(self, ident, mailbox, on_view, on_trouble)
@@ -316,7 +316,7 @@ class NodeGate(BaseSlotGate):
     # While an agent runs.
 
     def tick(self, lease: Lease) -> None:
-        """The node sees to the rest; but somebody must see to the node, or do as if there had never been one."""
+        """Check that the node is still there: start another, or go to the store. The node does everything else."""
         self._link.close()
         try:
             if self.direct is not None:

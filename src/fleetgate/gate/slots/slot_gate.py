@@ -1,7 +1,7 @@
-"""What one who asks for a slot needs of the gate, whether it decides itself or a node does (`run`, `acquire`).
+"""What a process that asks for a slot needs of the gate, whether it decides itself or a node does (`run`, `acquire`).
 
-`DirectGate` (gate/slots/direct_gate.py) has the store open. `RemoteGate` (gate/slots/node_gate.py) asks the node of its
-host.
+`DirectGate` (gate/slots/direct_gate.py) has the store open. `NodeGate` (gate/slots/node_gate.py) asks the node of its
+host. `FailOpenGate` (gate/slots/fail_open_gate.py) has neither.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def why_left(told: bytes | None) -> str:
     return told.decode() if told in (b"expired", b"cancelled") else "lost"
 
 
-class Waits(Protocol):
+class TicketWait(Protocol):
     """A place in the queue."""
 
     def wait(self, until: float | None, wakeup_fd: int, stopped: Callable[[], bool]) -> Lease | Left | None:
@@ -45,7 +45,7 @@ class Waits(Protocol):
 
 
 class SlotGate(Protocol):
-    """The gate of one process that asks, holds and gives back."""
+    """The gate of one process that acquires, holds and releases slots."""
 
     loaded: Loaded | None
     settings: Settings
@@ -78,7 +78,7 @@ class SlotGate(Protocol):
     ) -> list[Decided]: ...
 
     def try_decide(self, commands: Sequence[cmd.Command]) -> bool:
-        """The same for one who must not wait for anybody: False when it cannot be done now."""
+        """The same without waiting: False when it cannot be done now."""
 
     def decide_soon(self, commands: Sequence[cmd.Command]) -> bool: ...
 
@@ -92,7 +92,7 @@ class SlotGate(Protocol):
         *,
         on_view: Callable[[TicketView], None],
         on_trouble: Callable[[str], None],
-    ) -> Waits: ...
+    ) -> TicketWait: ...
 
     def leave(self, ident: str, outcome: str = "ok") -> None: ...
 
@@ -140,7 +140,7 @@ class SlotGate(Protocol):
 
 
 def with_own_host_cap(spec: Spec, loaded: Loaded | None) -> Spec:
-    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (SPEC C2)."""
+    """On a gate of many machines, the only cap that each machine's own file sets is that of its host (rule C2)."""
     if spec.kind != "agents" or loaded is None or any(selector == "host" for selector, _ in spec.caps):
         return spec
     own = tuple(

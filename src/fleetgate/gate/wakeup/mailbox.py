@@ -94,7 +94,7 @@ class Mailbox:
                 if error.errno != errno.EADDRINUSE:
                     raise
                 continue
-            # Whoever may enter the folder may send, whatever the umask is.
+            # A user who may enter the folder may send, whatever the umask is.
             _hand_over(path, like.st_uid, like.st_gid, 0o660 if like.st_mode & stat.S_IXGRP else 0o600)
             return path
         raise OSError(errno.EADDRINUSE, "too many mailboxes of one process", folder)
@@ -114,7 +114,7 @@ def hands(folder: str) -> list[str]:
 def send(address: str, message: bytes) -> bool | None:
     """Send one datagram and do not wait for anything.
 
-    True: sent, or dropped because the receiver has unread ones and will wake anyhow. False: certainly nobody
+    True: sent, or dropped because the receiver has unread ones and will wake anyhow. False: certainly no process
     listens there, so look whether the process is gone. None: it could not be sent, which says nothing.
     """
     # The system reads a name up to its first NUL, so that "/dev/log\0.wake" would be /dev/log.
@@ -185,7 +185,7 @@ def _name(number: int) -> str:
 
 
 def _is_abandoned(path: str, name: str) -> bool:
-    """Whether a socket's process is gone; where that cannot be seen, whether nobody has listened for a while."""
+    """Whether a socket's process is gone; where that cannot be seen, whether no process has listened for a while."""
     parts = name[: -len(SUFFIX)].split("-")
     if len(parts) != 4 or not all(part.isdecimal() for part in parts):
         return False

@@ -1,7 +1,8 @@
-"""Waking those who wait on other machines, where no datagram goes: through the log that all share.
+"""Notices that wake processes on other machines, where no datagram goes: through the log that all share.
 
-What is told is one short line to all who listen: for each that is to be woken a letter for why, and a checksum of where
-it waits. Whoever finds its own checksum wakes; two with the same one wake together, which harms nobody.
+A notice is one short text to all that listen. For each process to be woken it has a letter that says why, and a
+checksum of where the process waits. A process wakes that finds its own checksum; two with the same one wake together,
+which does no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from fleetgate.gate.liveness import process_identity
 
-ALL = "*"  # something may have been missed: whoever hears this looks
+ALL = "*"  # something may have been missed: every process looks
 _LONGEST = 7000  # PostgreSQL takes 8000 bytes
 _LETTERS = {b"granted": "g", b"left": "l", b"due": "d", b"ask": "a"}
 _MESSAGES = {letter: message for message, letter in _LETTERS.items()}
@@ -32,32 +33,32 @@ def elsewhere(wakes: Sequence[Wake]) -> list[Wake]:
 
 
 def mark(host: str, address: str) -> str:
-    """The checksum of where somebody waits."""
+    """The checksum of where a process waits."""
     return f"{crc32(f'{host}|{address}'.encode()):08x}"
 
 
 def written(wakes: Iterable[Wake]) -> str:
-    """The line to tell."""
+    """The notice for these."""
     marks = {
         _LETTERS.get(wake.message, "g") + mark(process_identity.host_of(wake.holder), wake.address) for wake in wakes
     }
-    line = " ".join(sorted(marks))
-    return line if len(line) <= _LONGEST else ALL
+    notice = " ".join(sorted(marks))
+    return notice if len(notice) <= _LONGEST else ALL
 
 
-def heard(lines: Iterable[str], own: str) -> list[bytes]:
-    """The messages in these lines for whoever has this mark."""
+def heard(notices: Iterable[str], own: str) -> list[bytes]:
+    """The messages in these notices for the process with this mark."""
     messages = []
-    for line in lines:
-        if line == ALL:
+    for notice in notices:
+        if notice == ALL:
             messages.append(b"look")
             continue
-        for word in line.split():
+        for word in notice.split():
             if word[1:] == own:
                 messages.append(message_of(word))
     return messages
 
 
 def message_of(word: str) -> bytes:
-    """Why somebody is told: the letter before its mark."""
+    """Why a process is woken: the letter before its mark."""
     return _MESSAGES.get(word[:1], b"look")

@@ -4,8 +4,9 @@ A round trip is one string of statements, sent at once and without prepared stat
 connection pooler, and it is the fastest that was measured but for prepared pipelines (docs/decisions/0012). The wait
 for the answer is a `poll`, so that signals are heard meanwhile.
 
-The rule: `ConnectionLost` means that the connection is gone and that nobody knows whether the last round trip was done.
-What that means is for the caller to say. `StatementRefused` means that the server said no, and the connection is good.
+The rule: `ConnectionLost` means that the connection is gone, and that it is unknown whether the last round trip was
+done. What follows from that is for the caller to say. `StatementRefused` means that the server said no, and the
+connection is good.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 PATIENCE_S = 5.0  # how long to try to connect before the store is called gone
-REFUSED_S = 1.0  # the same for a store that was never reached from here, where nobody listens
-ANSWER_S = 60.0  # a server that says nothing for so long is gone
+REFUSED_S = 1.0  # the same for a store that was never reached from here, where no server listens
+ANSWER_S = 60.0  # a server that is silent for this long is gone
 HURRIED_S = 0.5  # the same for a thread that must not wait, such as an event loop's
 _CONNECT_S = 3
 _FIRST_PAUSE_S = 0.05
-_TRIES = 3  # of a round trip whose connection was lost: at least so many,
-_TRIES_S = 3.0  # and for so long
+_TRIES = 3  # of a round trip whose connection was lost: at least this many,
+_TRIES_S = 3.0  # and for this long
 _AGAIN_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _FATAL, _TUPLES, _DONE = 7, 2, 1  # libpq's ExecStatusType
 _SQLSTATE = ord("C")
 
-# The server ended the connection, or is not one that can be written to: it is made anew.
+# The server ended the connection, or is not one that can be written to: it is made again.
 _GONE = ("57P01", "57P02", "57P03", "25P03", "25P04", "25006", "08")
 
 # What is said where a server, or the lack of one, answered: unlike silence, or a server that is just starting.
 _NO_NAME = ("resolve host", "translate host name")
-_NOBODY = ("Connection refused", "No such file or directory", *_NO_NAME)
+_NO_SERVER = ("Connection refused", "No such file or directory", *_NO_NAME)
 _NEVER = ("password", "authentication failed", "pg_hba.conf", "does not exist", "not permitted to log in")
 
 # Where neither the URL nor the user's environment says otherwise.
@@ -75,7 +76,7 @@ class StatementRefused(Exception):
 
 
 class ServerConnection:
-    """A connection that is made when it is needed, and anew when it was lost. `greet` is called after each making."""
+    """A connection that is made when it is needed, and again when it was lost. `greet` is called each time."""
 
     upkept_by_node = False  # the node of this host does the upkeep of the store
 
@@ -103,7 +104,7 @@ class ServerConnection:
     def ask(self, sql: str, *, on: int = 0, meanwhile: Callable[[], None] | None = None) -> list[PGresult]:
         """One round trip: the results of its statements. With `on`, only on the connection of that serial number.
 
-        `meanwhile` is called when they were sent, and not at all where somebody else sends them.
+        `meanwhile` is called when they were sent, and not at all where the node sends them.
         """
         self.check(on)
         pgconn = self._ready()
@@ -255,7 +256,7 @@ class ServerConnection:
         """
         if self._down is not None or any(word in said for word in _NEVER):
             return 0.0
-        if not self.serial and any(word in said for word in _NOBODY):
+        if not self.serial and any(word in said for word in _NO_SERVER):
             return REFUSED_S
         return PATIENCE_S
 
@@ -316,7 +317,7 @@ def escaping(conn: Connection[Any]) -> Callable[[bytes], bytes]:
 
 
 class Tries:
-    """Of a round trip that may be made twice. Somebody may be ending connections faster than we can make them."""
+    """The tries of a round trip that may be repeated. Connections may be ended faster than we can make them."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -1,12 +1,12 @@
-"""Moving a gate into a PostgreSQL database, while it is in use (docs/postgres.md, "Moving").
+"""The move of a gate into a PostgreSQL database, while it is in use (docs/postgres.md, "Moving").
 
 1. The new gate is closed ("being filled"), and must be empty.
 2. Everything up to now is copied, while the old gate goes on.
-3. The old gate's write lock is taken: nobody decides any more. The rest is copied, with all that is beside the log.
+3. The old gate's write lock is taken: no process decides any more. The rest is copied, with all that is beside the log.
 4. The old gate is closed for good. Only then is the new one opened; then the lock is let go.
 
-So at no moment do both decide. Whoever dies in 1 to 3 has changed nothing in the old gate, and the copy is begun anew;
-whoever dies between closing and opening left everything copied, and copying once more opens it.
+So at no moment do both decide. A copy that dies in 1 to 3 has changed nothing in the old gate, and is begun again. One
+that dies between closing and opening left everything copied, and copying once more opens the new gate.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Being woken by those on other machines: LISTEN, on a connection and in a thread of its own.
+"""Notices from other machines: LISTEN, on a connection and in a thread of its own.
 
 What comes is a hint and nothing more, as with the datagrams of one machine (gate/wakeup/mailbox.py): it may be lost,
-and whoever waits finds out at its next poll. The thread keeps the descriptor to wait on the same while connections come
-and go, and the owner's loop from ever waiting for a server. After each connecting the owner is woken once, since
-something may have been missed.
+and a waiting process finds out at its next poll. With the thread, the descriptor to wait on stays the same while
+connections come and go, and the owner's loop never waits for a server. After each connecting the owner is woken once,
+since something may have been missed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fleetgate.log.protocol import StoreError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-ANEW = "*"  # something may have been missed
+MISSED = "*"  # something may have been missed
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _LONGEST_MESSAGE = 8192
-_LINGER_S = 0.05  # whoever has just been woken, and listens no more, has better things to do first
+_LINGER_S = 0.05  # a process that was just woken and closes this has more urgent things to do
 
 
 def channel(namespace: int) -> str:
@@ -80,7 +80,7 @@ class NoticeListener:
                     conn = connect(self._address)
                     conn.execute(f"LISTEN {self._channel}")
                     pause_s = _FIRST_PAUSE_S
-                    self._pass_on(ANEW)
+                    self._pass_on(MISSED)
                     self.listens.set()
                     self._follow(conn)
                 except (ConnectionLost, StoreError):
@@ -126,7 +126,7 @@ def _is_drivers(error: Exception) -> bool:
 def reaches(address: Address, namespace: int, patience_s: float = 2.0) -> bool:
     """Whether LISTEN works here: what one connection tells, another one hears.
 
-    Behind a pooler that lends a connection for each transaction, it does not.
+    Behind a pooler that assigns a connection for each transaction, it does not.
     """
     import psycopg
 

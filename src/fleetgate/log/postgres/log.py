@@ -213,7 +213,7 @@ class PostgresLog:
         try:
             found = self._link.ask(sql.INCARNATION)[0]
         except (ConnectionLost, StatementRefused):
-            return False  # a role that may not ask, or a server that is away: whoever knew the log finds out
+            return False  # a role that may not ask, or a server that is away: a process that knew the log finds out
         current = (found.get_value(0, 0) or b"") if found.ntuples else b""
         stored = self.side_value(*_INCARNATION)
         self._news = () if stored == current else (SideWrite(*_INCARNATION, bytes(current)),)

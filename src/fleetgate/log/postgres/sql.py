@@ -5,8 +5,8 @@ The statements of one round trip are joined by semicolons; those that end with o
 
 from __future__ import annotations
 
-IDLE_MS = 2_000  # between two statements of a transaction; whoever needs longer is stopped or gone
-LOCK_MS = 10_000  # for one try; those who wait in the queue then do it anew
+IDLE_MS = 2_000  # between two statements of a transaction; a process that needs longer is stopped or gone
+LOCK_MS = 10_000  # for one try; a process that waits for the lock then tries again
 
 BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "

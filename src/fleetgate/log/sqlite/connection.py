@@ -120,7 +120,7 @@ class StoreConnection:
                 return False
         except (FileNotFoundError, NotADirectoryError):
             return False
-        # Whoever removes or replaces a name changes the folder's ctime, which nobody can set. Once it is older than a
+        # Removing or replacing a name changes the folder's ctime, which cannot be set. Once it is older than a
         # tick of the clock that it is taken from, looking at the folder is enough.
         self._settled = folder.st_ctime_ns if time_ns() - folder.st_ctime_ns > CTIME_SETTLES_NS else 0
         return True
@@ -151,7 +151,7 @@ class StoreConnection:
             self.conn.close()
 
     def abandon(self) -> None:
-        """Let go of what is open, transaction and lock included; the next use opens anew."""
+        """Let go of what is open, transaction and lock included; the next use opens it again."""
         self._stale = True
         self._let_go()
 

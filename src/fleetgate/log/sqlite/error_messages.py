@@ -1,4 +1,4 @@
-"""What SQLite and the operating system say when a store fails, as a sentence for a person (SPEC Q1, Q2).
+"""What SQLite and the operating system say when a store fails, as a sentence for a person (rules Q1, Q2).
 
 Each says what is wrong, which file it is about, and what to do. Nothing is ever deleted or overwritten here:
 a damaged store is moved away by the person whose it is.
@@ -30,7 +30,7 @@ def explain(error: Exception, folder: str) -> FleetgateError:
 
 
 def damaged(folder: str, what: str) -> StoreError:
-    """The way out of a damaged database, leaving its files to whoever can still read them."""
+    """The way out of a damaged database, leaving its files to tools that can still read them."""
     database = os.path.join(folder, "fleetgate.db")
     aside = os.path.join(folder, "damaged")
     return StoreError(

@@ -1,4 +1,4 @@
-"""Which file systems cannot hold a store (SPEC R6).
+"""Which file systems cannot hold a store (rule R6).
 
 SQLite's write-ahead log needs memory that all its processes share, and locks that work; over a network neither
 can be relied on, and the damage shows only later. So a network file system is refused before anything is

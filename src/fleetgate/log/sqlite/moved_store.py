@@ -1,8 +1,8 @@
-"""Closing a SQLite store for good, when its gate was moved into another store (`fleetgate store copy`).
+"""The end of a SQLite store, when its gate was moved into another store (`fleetgate store copy`).
 
-What is left in the database's place is a database that says where the gate went. Whoever has the old one open notices
-that it is not in its place any more, opens what is, and is told; older releases say that they are too old for it. The
-old files are kept in the folder `moved`.
+What is left in the database's place is a database that says where the gate went. A process that has the
+old one open notices that it is not in its place any more, opens what is, and reports it; older releases say that they
+are too old for it. The old files are kept in the folder `moved`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ReplacementMark:
         self._found: tuple[Position, int] | None = None
 
     def opened(self) -> None:
-        """The database was opened, perhaps anew: what the mark says of it is what counts."""
+        """The database was opened, perhaps again: from now on the mark counts for this one."""
         try:
             if self._fd < 0 or not os.fstat(self._fd).st_nlink:
                 self.close()
@@ -54,7 +54,7 @@ class ReplacementMark:
         try:
             os.pwrite(self._fd, f"{text:<{_SIZE - 1}}\n".encode(), 0)
         except OSError:
-            pass  # the disk may be full, and nobody else waits for it
+            pass  # the disk may be full, and no other process waits for it
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -1,6 +1,6 @@
 """The tables of a SQLite store, and how a new one comes to be.
 
-A new database is built beside its place and renamed into it, under the write lock: whoever looks sees either
+A new database is built beside its place and renamed into it, under the write lock: a reader sees either
 no database or a complete one, and a process killed half-way leaves nothing that another would take for a store.
 """
 
