@@ -39,7 +39,7 @@ amounts = st.integers(1, 10**7)
 
 
 @given(amounts, st.sampled_from([1_000, 60_000, 3_600_000]), amounts, st.data())
-def test_v1_a_rate_is_exact_over_any_steps(amount: int, per_ms: int, burst: int, data: st.DataObject) -> None:
+def test_a_rate_is_exact_over_any_steps(amount: int, per_ms: int, burst: int, data: st.DataObject) -> None:
     rate, exact, now = Rate(amount, per_ms, burst, T0), Exact(amount, per_ms, burst), T0
     for _ in range(data.draw(st.integers(1, 12))):
         ms, wanted = data.draw(st.integers(0, 100_000)), data.draw(st.integers(0, 2 * burst))
@@ -54,7 +54,7 @@ def test_v1_a_rate_is_exact_over_any_steps(amount: int, per_ms: int, burst: int,
         assert rate.free(now) == exact.level // 1
 
 
-def test_v4_more_than_the_whole_bucket_fits_when_it_is_full_and_the_debt_is_paid_first() -> None:
+def test_more_than_the_whole_bucket_fits_when_it_is_full_and_the_debt_is_paid_first() -> None:
     rate = Rate(60, 60_000, 10, T0)
     rate.take(1, T0)
     assert rate.fits_at(100, T0) == T0 + 1_000
@@ -64,7 +64,7 @@ def test_v4_more_than_the_whole_bucket_fits_when_it_is_full_and_the_debt_is_paid
     assert rate.fits_at(1, T0 + 92_000) == T0 + 92_000
 
 
-def test_v3_what_a_refused_call_reserved_is_given_back_and_the_bucket_does_not_overflow() -> None:
+def test_what_a_refused_call_reserved_is_given_back_and_the_bucket_does_not_overflow() -> None:
     rate = Rate(60, 60_000, 10, T0)
     rate.take(4, T0)
     rate.take(-4, T0 + 10)
@@ -78,7 +78,7 @@ def test_a_rate_of_nothing_never_refills() -> None:
     assert rate.fits_at(0, T0) == T0
 
 
-def test_v6_the_providers_word_replaces_the_level() -> None:
+def test_the_providers_word_replaces_the_level() -> None:
     rate = Rate(60, 60_000, 60, T0)
     rate.set_free(5, T0)
     assert rate.free(T0 + 2_000) == 7
@@ -156,9 +156,7 @@ def unit_of(unit: str, moment: int, name: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", ZONES)
-def test_v1_a_window_ends_when_clocks_in_its_zone_show_the_next_unit(
-    unit: str, name: str, zones: dict[str, Zone]
-) -> None:
+def test_a_window_ends_when_clocks_in_its_zone_show_the_next_unit(unit: str, name: str, zones: dict[str, Zone]) -> None:
     start = int(datetime(2010, 2, 1, tzinfo=dt.UTC).timestamp() * 1000)
     for hours in range(0, 24 * 750, 41):
         now = start + hours * 3_600_000 + 1_234
@@ -181,7 +179,7 @@ def test_days_weeks_and_months_of_utc_agree_with_simple_counting(now: int) -> No
 # Windows.
 
 
-def test_v1_a_window_of_a_duration_starts_with_its_first_use() -> None:
+def test_a_window_of_a_duration_starts_with_its_first_use() -> None:
     window = Window(10, "", 5_000, UTC)
     assert window.fits_at(10, T0) == T0
     window.take(7, T0)
@@ -193,7 +191,7 @@ def test_v1_a_window_of_a_duration_starts_with_its_first_use() -> None:
     assert window.ends_at == T0 + 14_000
 
 
-def test_v1_a_window_of_the_calendar_ends_with_its_day() -> None:
+def test_a_window_of_the_calendar_ends_with_its_day() -> None:
     window = Window(10, "day", 0, Zone((0,), (3_600_000,)))
     window.take(10, T0)
     midnight = (T0 // DAY_MS + 1) * DAY_MS - 3_600_000
@@ -201,7 +199,7 @@ def test_v1_a_window_of_the_calendar_ends_with_its_day() -> None:
     assert window.fits_at(1, midnight) == midnight
 
 
-def test_v4_more_than_the_whole_amount_runs_in_an_unused_window() -> None:
+def test_more_than_the_whole_amount_runs_in_an_unused_window() -> None:
     window = Window(10, "", 5_000, UTC)
     assert window.fits_at(11, T0) == T0
     window.take(11, T0)
@@ -209,7 +207,7 @@ def test_v4_more_than_the_whole_amount_runs_in_an_unused_window() -> None:
     assert window.fits_at(11, T0) == T0 + 5_000
 
 
-def test_v3_what_is_given_back_belongs_to_the_window_in_which_it_was_taken() -> None:
+def test_what_is_given_back_belongs_to_the_window_in_which_it_was_taken() -> None:
     window = Window(10, "", 5_000, UTC)
     first = window.take(8, T0)
     window.give_back(6, first)
@@ -223,12 +221,12 @@ def test_v3_what_is_given_back_belongs_to_the_window_in_which_it_was_taken() -> 
     assert (window.free(T0 + 5_000), second) == (2, T0 + 10_000)
 
 
-def test_v7_a_window_that_is_reset_is_unused() -> None:
+def test_a_window_that_is_reset_is_unused() -> None:
     window = Window(10, "", 5_000, UTC)
     window.take(10, T0)
     window.reset()
     assert window.free(T0) == 10
 
 
-def test_u1_the_tokens_of_a_usage_are_all_kinds_together() -> None:
+def test_the_tokens_of_a_usage_are_all_kinds_together() -> None:
     assert Usage(input=1, cache_read=20, cache_write=300, output=4_000).tokens == 4_321

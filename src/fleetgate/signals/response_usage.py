@@ -88,14 +88,13 @@ class UsageReader:
 
     def _read_events(self, events: bytes, cut: bool) -> None:
         """Remember the events that report usage: the first one by its counts, the last one as it is."""
-        lines = events.split(b"\n")
-        for number, line in enumerate(lines):
-            if _WORD not in line or _OBJECT.search(line) is None:
+        for number, field in enumerate(events.split(b"\n")):
+            if _WORD not in field or _OBJECT.search(field) is None:
                 continue
             if cut and number == 0:
-                data = _object_at_end(line)
+                data = _object_at_end(field)
             else:
-                name, _, data = line.partition(b":")
+                name, _, data = field.partition(b":")
                 if name.strip() != b"data":
                     continue
             if not self._first:
