@@ -120,7 +120,7 @@ def test_a1_q2_a_failover_that_loses_the_last_commits_grants_no_slot_twice_and_n
     assert not [event for _, event in fleet.events_of(ev.Reclaimed) if event.silent]
     told = fleet.start([*FLEETGATE, "history"])
     assert told.wait() == 0
-    assert "nobody enters for a few seconds" in told.out
+    assert "no agents are admitted for a few seconds" in told.out
     assert "the store had lost its lease" in told.out
     fleet.until(fleet.is_empty, what="an empty gate")
     fleet.check_log()

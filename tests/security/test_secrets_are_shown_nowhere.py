@@ -13,7 +13,7 @@ import pytest
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Spec
 from fleetgate.gate.liveness import process_identity
-from fleetgate.jobs.blocking_api import BlockingJobs
+from fleetgate.jobs.blocking_api import JobService
 from fleetgate.present.json.jobs import JobFilter
 from tests.cli.command_line import Cli, opened
 
@@ -38,7 +38,7 @@ def test_a_job_shows_everything_but_the_secret(cli: Cli):
     told = looked_at(cli, ident)
     assert SECRET not in told
     assert "--api-key" in told
-    desk = BlockingJobs(lambda loaded: cli.gate, None)
+    desk = JobService(lambda loaded: cli.gate, None)
     assert SECRET not in repr(desk.one(ident))
     assert desk.page(JobFilter(name="S3cr3t"), 0, 10).total == 0  # nor can it be guessed by a filter
 

@@ -304,7 +304,7 @@ def test_x5_a_key_put_into_the_file_is_told_where_to_go() -> None:
 
 def test_c6_keys_of_a_provider_that_do_not_go_together_are_problems() -> None:
     both = problem("[providers.x]\nkey_env = 'A'\ncredential_file = '/a'")
-    assert "config.toml:3: providers.x.credential_file: key_env is there too; valid is one of the two" in both
+    assert "config.toml:3: providers.x.credential_file: key_env is set too; use one of the two" in both
     half = [str(one) for one in problems("[providers.x]\nusage_path = '/u'")]
     assert [one.partition("usage_path: ")[2] for one in half] == [
         "usage_path needs usage_field as well",

@@ -54,7 +54,7 @@ def test_t1_each_kind_of_event_is_told_in_a_sentence():
     ticket = Ticket("i", Spec(), "p", 0, 1, AT, AT, AT + 1, command="aider")
     full = Reason("concurrency_cap", "3 of 3 slots are taken")
     assert told(ev.Queued(ticket, full)) == [
-        ("queued", "i waits for a slot: 3 of 3 slots are taken [aider], position 3")
+        ("queued", "i is waiting for a slot: 3 of 3 slots are taken [aider], position 3")
     ]
     assert told(ev.Granted("i", OPUS, 1)) == [("started", f"i got {OPUS}")]
     assert told(ev.Expired("i", 86_400_000)) == [("expired", "i left the queue: expired after 1d")]
@@ -135,10 +135,10 @@ def test_t1_p4_of_a_learned_limit_only_what_people_should_know_is_told_once():
     assert happens(*refused("lag", 6, 6)) == []
     assert happens(*refused("exact", 7, 6)) == [], "told already"
     (sunk,) = happens(*refused("drop", 5, 3))
-    assert "has sunk" in sunk
+    assert "has dropped" in sunk
     assert happens(*refused("drop", 4, 2)) == [], "the same incident"
     assert happens(accepted(4)) == []
-    assert "5 at once" in happens(accepted(5))[0]
+    assert "5 concurrent calls confirmed" in happens(accepted(5))[0]
     assert happens(accepted(6)) == []
     (alone,) = happens(*refused("alone", 1, 1))
     assert "paused" in alone

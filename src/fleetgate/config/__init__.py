@@ -1,1 +1,2 @@
-"""Settings: environment over run time over file over built-in (SPEC C). Import from the modules, each costs little."""
+"""Settings: environment over run time over file over built-in (rules C1 to C7). Import from the modules, each costs
+little."""

@@ -38,7 +38,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
     for at, target in enumerate(targets):
         _check_target(target, ("notify", at), problems)
         if target.get("name") in [other.get("name", "") for other in targets[:at]]:
-            problems.append((("notify", at, "name"), f"{shown(target['name'])} is the name of another one, too"))
+            problems.append((("notify", at, "name"), f"{shown(target['name'])} is also the name of another target"))
     if host:
         _check_host(document["agents"]["host"], host, problems)
     return Settings(
@@ -119,7 +119,7 @@ def _map(value: dict[str, Any], shape: Map, path: Path, problems: Problems) -> d
             continue
         result = read_shape(item, shape.special.get(name, shape.value), (*path, name), problems)
         if known in said or (known != name and known in value):
-            problems.append(((*path, name), f"another name of {known}, which is there too; valid is one of the two"))
+            problems.append(((*path, name), f"another name of {known}, which is set too; use one of the two"))
         elif result is not None:
             said[known] = result
     return said
@@ -148,7 +148,7 @@ def _rule(kind: str, selector: str, options: dict[str, Any]) -> Rule:
 
 
 def _check_host(written: object, options: dict[str, Any], problems: Problems) -> None:
-    """The parameters of "auto" say nothing with another cap. (A cap that is wrong has been told.)"""
+    """The parameters of "auto" say nothing with another cap. (A wrong cap was reported already.)"""
     if options.get("cap") == "auto" or not isinstance(written, dict) or ("cap" in written and "cap" not in options):
         return
     for name in _AUTO_OPTIONS:
@@ -180,14 +180,14 @@ def _api(provider: str) -> str:
 def _check_provider(written: dict[str, Any], path: Path, problems: Problems) -> None:
     """What holds between the keys of one provider."""
     if "key_env" in written and "credential_file" in written:
-        problems.append(((*path, "credential_file"), "key_env is there too; valid is one of the two"))
+        problems.append(((*path, "credential_file"), "key_env is set too; use one of the two"))
     for one, other in (("usage_path", "usage_field"), ("usage_field", "usage_path"), ("usage_path", "base_url")):
         if one in written and other not in written:
             problems.append(((*path, one), f"{one} needs {other} as well"))
 
 
 def _check_target(target: dict[str, Any], path: Path, problems: Problems) -> None:
-    """A notification target has one way to send: a URL, its variable, or a command."""
+    """A target has exactly one of url, url_env and command."""
     ways = [name for name in ("url", "url_env", "command") if target.get(name)]
     if len(ways) != 1:
         problems.append((path, f"found {' and '.join(ways) or 'none'}; valid is one of url, url_env and command"))

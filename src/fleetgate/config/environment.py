@@ -1,7 +1,7 @@
-"""What the environment says (rule C3). It belongs to the requests of the process that has it.
+"""Settings from the environment (rule C3). They apply to the requests of this process only.
 
-`FLEETGATE_*` wins over what is understood for those who come from elsewhere (`AIDEVOPS_*`). An empty variable is
-an unset one. The token's value is never held, only whether there is one.
+`FLEETGATE_*` wins over the variables of the tools that Fleetgate replaces (`AIDEVOPS_*`). An empty variable counts as
+unset. The token's value is never kept, only whether there is one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is wrong with a configuration. All problems are reported together, each with its place, what was found and what
-is valid (rule C6). The edge maps `ConfigError` to exit 78 and `BadValue` to a usage error."""
+"""Problems of a configuration. All are reported together, each with its place, what was found and what is valid
+(rule C6). The edge maps `ConfigError` to exit 78 and `BadValue` to a usage error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the config file (rule C1, C6): all of it or nothing, and every problem at once.
+"""The config file, read and checked (rules C1, C6): all of it or nothing, and every problem at once.
 
 A file is known by the digest of its bytes: the gate takes in each content once, and only a newer one (rule C2).
 """

@@ -1,4 +1,4 @@
-"""Where Fleetgate keeps its state and looks for its file (rule C1, C3).
+"""The places of the state folder and of the config file (rules C1, C3).
 
 The answer depends on the environment alone, never on the current directory: two processes that see the same
 variables share one gate. Only a leading `~/` is expanded; `$NAME` in a value is left as it is.

@@ -1,4 +1,4 @@
-"""What a config file says, in the units that Fleetgate works with. The values here are the defaults.
+"""The settings of a config file, in the units that Fleetgate works with. The values here are the defaults.
 
 Caps are `Rule` structs of the engine, which fills in what they do not say (core/pools/effective_caps.py).
 """
@@ -49,13 +49,13 @@ class JobSettings(Struct, frozen=True):
     output_bytes: int = 64 * 1024**2  # of one job, in all its files
 
 
-# The events of notifications (rule T1). The first ones are sent unless a target says otherwise.
+# The kinds of notifications (rule T1). The first ones are sent unless a target chooses others.
 TOLD_BY_DEFAULT = ("held", "expired", "failed", "rate_limited", "auto_reduced", "recovered", "login")
 TOLD = (*TOLD_BY_DEFAULT, "queued", "started", "succeeded")
 
 
 class Notify(Struct, frozen=True):
-    """A notification target: a URL or a command."""
+    """A target of notifications: a URL or a command."""
 
     name: str = ""
     url: str = ""  # never shown: it may hold a secret

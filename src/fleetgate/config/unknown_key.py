@@ -1,5 +1,5 @@
 """The sentence about an unknown key: the nearest known one, where else it belongs, and what is valid here (rule C6).
-Needed only when something is wrong, so it may import what it likes."""
+Needed only when something is wrong, so it may import anything."""
 
 from __future__ import annotations
 

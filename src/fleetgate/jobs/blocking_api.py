@@ -26,7 +26,7 @@ from fleetgate.present.log_time import LogTimes
 _TAKEN_UP_S = 0.05  # others wait for the desk meanwhile
 
 
-class BlockingJobs:
+class JobService:
     """Opens its gate when it is first asked."""
 
     def __init__(self, open_gate: Callable[[Loaded | None], DirectGate], loaded: Loaded | None) -> None:

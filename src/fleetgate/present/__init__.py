@@ -1,1 +1,1 @@
-"""State and history as people and programs are told them (SPEC O): what the command line and the HTTP API share."""
+"""State and history as text and as JSON (rules O1 to O8): shared by the command line and the HTTP API."""

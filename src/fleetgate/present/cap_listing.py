@@ -1,4 +1,4 @@
-"""Which caps are in force and what they hide, as `fleetgate cap ls` and `fleetgate config show` list them (SPEC C2)."""
+"""The caps in effect and what they hide, for `fleetgate cap ls` and `fleetgate config show` (rule C2)."""
 
 from __future__ import annotations
 

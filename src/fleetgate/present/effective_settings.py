@@ -1,4 +1,4 @@
-"""Every value in force and where it comes from, for `fleetgate config show` (SPEC C2). No secret is ever among them."""
+"""Every setting in effect and its source, for `fleetgate config show` (rule C2). No secret is ever among them."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _providers(settings: Settings, said: dict[str, object]) -> list[Value]:
 
 
 def warnings(state: State, loaded: Loaded | None, found: list[CapRow]) -> list[str]:
-    """What may surprise whoever edits the file."""
+    """Warnings for the user who edits the file."""
     told = []
     for line in found:
         for hidden in line.hidden:

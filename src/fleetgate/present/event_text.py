@@ -1,4 +1,4 @@
-"""Events of the log as programs and people are told them (SPEC O7)."""
+"""Events of the log, as JSON and as sentences (rule O7)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES = {cls.__struct_config__.tag: cls for cls in get_args(ev.Event)}
 
 
 def event_json(seq: int, at: int, event: ev.Event, moments: LogTimes) -> Json:
-    """SPEC O7. A finished run also has its provider and account."""
+    """An event as JSON (rule O7). A finished run also has its provider and account."""
     document: Json = {"seq": seq, "at": moments.utc(at), "type": event.__struct_config__.tag}
     if isinstance(event, ev.Queued):
         document["id"] = event.ticket.id
@@ -47,7 +47,7 @@ def _account(model: str) -> tuple[str | None, str | None]:
 
 
 def _fields(record: Struct, moments: LogTimes) -> Json:
-    """A record's fields with times and processes as programs are told them; what is empty is null."""
+    """A record's fields with times and processes as in all JSON output; empty values are null."""
     document: dict[str, Any] = asdict(record)
     kinds = _kinds(type(record))
     for name in kinds.texts:
@@ -117,7 +117,7 @@ _PROCESSES = frozenset(("holder", "child", "bound"))
 
 
 def sentence(event: ev.Event, at: int) -> str:
-    """What an event says, for people."""
+    """An event as a sentence."""
     if isinstance(event, ev.Paused):
         return _paused(event, at)
     if isinstance(event, ev.BackedOff):
@@ -127,11 +127,11 @@ def sentence(event: ev.Event, at: int) -> str:
 
 def _queued(event: ev.Queued) -> str:
     models = ", ".join(event.ticket.spec.models) or "a slot"
-    return f"{event.ticket.id} waits for {models}: {_brief(event.reason)}{_quoted(event.ticket.command)}"
+    return f"{event.ticket.id} is waiting for {models}: {_brief(event.reason)}{_quoted(event.ticket.command)}"
 
 
 def _deferred(event: ev.Deferred) -> str:
-    return f"{event.id} was told no ({event.reason.code}): {_brief(event.reason)}{_quoted(event.command)}"
+    return f"{event.id} was refused: {_brief(event.reason)}{_quoted(event.command)}"
 
 
 def _granted(event: ev.Granted) -> str:
@@ -139,23 +139,23 @@ def _granted(event: ev.Granted) -> str:
     command = _quoted(event.ticket.command) if event.ticket is not None else ""
     if event.adopted:
         why = _ADOPTED.get(event.adopted, event.adopted)
-        return f"{event.id} runs already and is counted from now on ({why}){command}"
+        return f"{event.id} is already running and is counted from now on ({why}){command}"
     return f"{event.id} got {event.model or 'a slot'}{waited}{command}"
 
 
 _ADOPTED = {
     "log_lost": "the store had lost its lease",
     "failed_open": "it began while there was no store",
-    "cut_off": "its host was cut off for long, and its lease had been taken back",
+    "cut_off": "its host was cut off for too long, and its lease had been taken back",
 }
 
 
 def _claimed(event: ev.Claimed) -> str:
-    return f"{event.id} runs as {_process(event.child)}" if event.child else f"{event.id} took its slot"
+    return f"{event.id} is running as {_process(event.child)}" if event.child else f"{event.id} took its slot"
 
 
 def _renewed(event: ev.Renewed) -> str:
-    by = f", by way of {_process(event.holder)}" if event.holder else ""
+    by = f", through {_process(event.holder)}" if event.holder else ""
     return f"{event.id} was renewed by its client{by}"
 
 
@@ -176,18 +176,18 @@ def _reclaimed(event: ev.Reclaimed) -> str:
     causes = {
         "lost": "its process is gone",
         "forced": "by force",
-        "overstayed": "it held longer than its pool allows",
+        "overstayed": "it held its slot longer than its pool allows",
         "unrenewed": "its client did not renew it",
     }
     by = f" ({event.by})" if event.by else ""
     what = causes.get(event.cause, event.cause)
     if event.silent:
-        what = f"its host {event.silent} was not heard of for too long, where it may still run"
+        what = f"its host {event.silent} was silent for too long (it may still be running there)"
     return f"{event.id} was taken back, {what}{by}; held {event.model or 'a slot'} for {span(event.held_ms)}"
 
 
 def _dropped(event: ev.Dropped) -> str:
-    causes = {"unrenewed": "its client is gone", "silent": "its host was not heard of for too long"}
+    causes = {"unrenewed": "its client is gone", "silent": "its host was silent for too long"}
     return f"{event.id} left the queue: {causes.get(event.why, 'its process is gone')}"
 
 
@@ -206,7 +206,7 @@ def _bumped(event: ev.Bumped) -> str:
 
 def _reserved(event: ev.Reserved) -> str:
     pools = ", ".join(key.partition(" ")[2] for key in event.pools)
-    return f"what frees up in {pools} is kept for {event.id}"
+    return f"free slots of {pools} are kept for {event.id}"
 
 
 def _rule_set(event: ev.RuleSet) -> str:
@@ -214,7 +214,7 @@ def _rule_set(event: ev.RuleSet) -> str:
 
 
 def _said(rule: Rule) -> list[str]:
-    """What a rule says, in words."""
+    """The settings of a rule, in words."""
     said = []
     if rule.cap is not None or rule.auto:
         said.append(f"cap {'auto' if rule.auto else rule.cap}")
@@ -227,7 +227,7 @@ def _said(rule: Rule) -> list[str]:
     if rule.explore is not None:
         said.append(f"explore {'on' if rule.explore else 'off'}")
     if rule.max_hold_ms is not None:
-        said.append(f"longest hold {format_duration(rule.max_hold_ms)}")
+        said.append(f"maximum hold {format_duration(rule.max_hold_ms)}")
     if rule.name is not None:
         said.append(f"name {rule.name}")
     if rule.usage_gate is not None:
@@ -258,16 +258,16 @@ def _reduced(event: ev.Reduced) -> str:
 
 def _refused(event: ev.Refused) -> str:
     limit = f"the limit is {event.limit} (cap {event.cap})"
-    return f"{_of(event)} was refused at {event.level} at once, {_REFUSALS[event.why]}: {limit}"
+    return f"{_of(event)}: refused with {event.level} concurrent calls, {_REFUSALS[event.why]}; {limit}"
 
 
 # What a refusal was taken to mean (core/limits/adaptive.py).
 _REFUSALS = {
-    "exact": "one more than was proven",
-    "drop": "which had worked: the provider's limit has sunk",
-    "probe": "tried above the limit",
-    "lag": "since finished calls are counted for longer than we thought",
-    "alone": "though nothing else was in flight: it is not about how many",
+    "exact": "one more than was confirmed",
+    "drop": "which had worked: the provider's limit has dropped",
+    "probe": "a trial above the limit",
+    "lag": "because finished calls count for longer than assumed",
+    "alone": "though nothing else was in flight: concurrency is not the cause",
     "fit": "in the same incident",
 }
 
@@ -278,7 +278,7 @@ def _usage_answered(event: ev.UsageAnswered) -> str:
 
 
 def _bypassed(event: ev.Bypassed) -> str:
-    return f"{_process(event.holder)} ran without asking (FLEETGATE_BYPASS){_quoted(event.command)}"
+    return f"{_process(event.holder)} ran without a slot (FLEETGATE_BYPASS){_quoted(event.command)}"
 
 
 def _of(event: Any) -> str:
@@ -301,13 +301,13 @@ def _backoff_ended(event: ev.BackoffEnded) -> str:
 
 
 def _brief(reason: Reason) -> str:
-    """A reason without the advice behind it, which is for who waits now."""
+    """A reason without the advice at its end, which is for a waiting user."""
     return reason.text.partition("; ")[0]
 
 
 @lru_cache(4096)
 def _without_secrets(command: str) -> str:
-    """Older versions stored commands as they were; what is written now has no secrets any more."""
+    """Commands of older versions may have secrets in them; newer ones do not."""
     return redact_text(command)
 
 
@@ -323,14 +323,16 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Deferred: _deferred,
     ev.Granted: _granted,
     ev.Claimed: _claimed,
-    ev.Recovering: lambda event: f"nobody enters for a few seconds: {event.why or 'the store may have lost commits'}",
-    ev.Draining: lambda event: f"nobody new starts on {event.host}{f' (by {event.by})' if event.by else ''}",
-    ev.DrainEnded: lambda event: f"{event.host} takes new ones again{f' (by {event.by})' if event.by else ''}",
+    ev.Recovering: lambda event: (
+        f"no agents are admitted for a few seconds: {event.why or 'the store may have lost commits'}"
+    ),
+    ev.Draining: lambda event: f"no new agents start on {event.host}{f' (by {event.by})' if event.by else ''}",
+    ev.DrainEnded: lambda event: f"{event.host} accepts new agents again{f' (by {event.by})' if event.by else ''}",
     ev.Renewed: _renewed,
-    ev.Returned: lambda event: f"{event.id} did not take its slot: passed over until its process speaks",
-    ev.Asked: lambda event: f"{event.id} waits in the queue again",
-    ev.Offered: lambda event: f"{_process(event.holder)} would run {event.id}: it waits in the queue",
-    ev.Withdrawn: lambda event: f"nobody offers to run {event.id} any more: it keeps its place",
+    ev.Returned: lambda event: f"{event.id} did not take its slot: it is skipped until its process responds",
+    ev.Asked: lambda event: f"{event.id} is waiting in the queue again",
+    ev.Offered: lambda event: f"{_process(event.holder)} is ready to run {event.id}",
+    ev.Withdrawn: lambda event: f"no worker is ready to run {event.id}; it keeps its place",
     ev.Held: lambda event: f"{event.id} is held until it is approved{_quoted(event.command)}",
     ev.Approved: lambda event: f"{event.id} was approved{f' by {event.by}' if event.by else ''}",
     ev.JobEnded: _job_ended,
@@ -342,14 +344,14 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Bumped: _bumped,
     ev.Reserved: _reserved,
     ev.RuleSet: _rule_set,
-    ev.CapRemoved: lambda event: f"{_of(event)} has no cap any more",
-    ev.CapReset: lambda event: f"{_of(event)} is as the file says again",
-    ev.SelectorSeen: lambda event: f"{_of(event)} is counted from now on: somebody's environment caps it",
+    ev.CapRemoved: lambda event: f"{_of(event)} no longer has a cap",
+    ev.CapReset: lambda event: f"{_of(event)} follows the config file again",
+    ev.SelectorSeen: lambda event: f"{_of(event)} is counted from now on: the environment of a process caps it",
     ev.FileLoaded: _file_loaded,
     ev.Observed: _observed,
     ev.Resumed: lambda event: f"{_of(event)} is open again",
     ev.Reduced: _reduced,
-    ev.Accepted: lambda event: f"{_of(event)} took {event.level} at once: {event.id} was accepted",
+    ev.Accepted: lambda event: f"{_of(event)}: {event.level} concurrent calls confirmed ({event.id})",
     ev.Refused: _refused,
     ev.UsageAsked: lambda event: f"{_process(event.by)} asks the provider of {_of(event)} what is in flight",
     ev.UsageAnswered: _usage_answered,

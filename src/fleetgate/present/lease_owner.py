@@ -1,8 +1,8 @@
-"""Who may give a lease back without force: the agent that it belongs to, and what that agent has started.
+"""The processes that may release a lease without force: the agent that it belongs to, and its descendants.
 
-Anyone else would free the slot of an agent that still runs, and two would run where the cap allows one. A lease of
-`acquire` is a script's: the script that has it, what it started, and the process that called it may release it. A lease
-that an HTTP client renews is its client's, who is known by nothing but the lease's id.
+Anyone else would free the slot of an agent that is still running, and two would run where the cap allows one. A lease
+of `acquire` is a script's: the script that has it, what it started, and the process that called it may release it. A
+lease that an HTTP client renews belongs to that client, which is known only by the lease's id.
 """
 
 from __future__ import annotations

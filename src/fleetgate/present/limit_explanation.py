@@ -1,4 +1,4 @@
-"""What is believed of a provider's limit, for the command line and over HTTP."""
+"""What Fleetgate has learned about a provider's limit, for the command line and the HTTP API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of the log as people and programs are told them."""
+"""Times of the log as wall time, for text and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetgate.log.clock import steady
 from fleetgate.present.text import span
 from fleetgate.present.wall_time import utc
 
-FAR_MS = 10**11  # three years from now: a pause until somebody ends it
+FAR_MS = 10**11  # three years from now: a pause without an end
 
 Json = dict[str, object]
 
@@ -29,7 +29,7 @@ def offset_ms(gate: Timed) -> int:
 
 
 class LogTimes:
-    """Times of the log as people and programs are told them. Made anew for each answer."""
+    """Times of the log as wall time. Made for each answer."""
 
     def __init__(self, gate: Timed) -> None:
         self.now = gate.now()

@@ -1,4 +1,4 @@
-"""Which of several models to use now: neither backed off nor paused (SPEC B4, O5)."""
+"""The choice among several models: the first that is neither backed off nor paused (rules B4, O5)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def longest_hold(state: State, model: str, now: int) -> Hold:
 
 
 def unusable(state: State, model: str, missing: Mapping[str, str], moments: LogTimes) -> UnusableShape:
-    """SPEC O5. `missing` says which models have no credentials, and what is not there."""
+    """A choice (rule O5). `missing` lists the models without credentials, and what each lacks."""
     if model in missing:
         return UnusableShape(
             model, ReasonShape("no_credentials", missing[model], None, [], None, None, None, model, None)

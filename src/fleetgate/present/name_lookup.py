@@ -1,6 +1,6 @@
-"""What is meant by a name or an id that somebody gave, and what came of a command.
+"""Lookup of names and ids that a user gave, and the results of commands on them.
 
-Everything is looked up before anything is decided: what cannot be meant changes nothing (SPEC Q1).
+Everything is looked up before anything is decided: a name that is not found changes nothing (rule Q1).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def check_selector(text: str, state: State, settings: Settings) -> None:
 
 
 def kind_for(state: State, target: str, given: str | None = None, default: str = "requests") -> str:
-    """The kind that a selector or pool is of; `default` where nothing tells (SPEC N4)."""
+    """The kind that a selector or pool is of; `default` if nothing decides (rule N4)."""
     if given:
         if given not in KINDS:
             raise BadRequest(f"--kind {shown(given)}: valid are {' and '.join(KINDS)}")
@@ -98,7 +98,7 @@ def _has_pool(state: State, kind: str, target: str) -> bool:
 
 
 def _has_rule(state: State, kind: str, target: str) -> bool:
-    """A cap that was removed, a cooldown without a cap, or a cap of somebody's environment."""
+    """A cap that was removed, a cooldown without a cap, or a cap of a process's environment."""
     return (kind, target) in state.rules.caps
 
 

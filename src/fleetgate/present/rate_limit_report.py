@@ -1,4 +1,4 @@
-"""What a report of a rate limit is about, and what came of it (SPEC P1-P3)."""
+"""Reports of rate limits by scripts: their subject, and their result (rules P1 to P3)."""
 
 from __future__ import annotations
 

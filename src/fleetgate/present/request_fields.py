@@ -1,4 +1,4 @@
-"""What a request or a job asks for, as somebody said it: candidates, project, session key. Checked here for all."""
+"""The fields of a request or a job as the user gave them: candidates, project, session key. All are checked here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished runs summed up by model, from the history alone (SPEC O7)."""
+"""Statistics of finished runs by model, from the history alone (rule O7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations, numbers and lists as people say them."""
+"""Durations, numbers and lists as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times at the edge: wall time in, wall time out (SPEC O: RFC 3339 in UTC)."""
+"""Wall time, read and written: RFC 3339 in UTC."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class Taps:
 # --- where the output goes
 
 
-class _Output:
+class _Destination:
     """A file: takes everything at once."""
 
     __slots__ = ("fd",)
@@ -263,7 +263,7 @@ class _Output:
         pass  # it is the wrapper's own stdout or stderr
 
 
-class _Asked(_Output):
+class _Asked(_Destination):
     """Anything else: asked whether it has room, before each write of as much as the answer promises."""
 
     __slots__ = ("_room",)
@@ -280,7 +280,7 @@ class _Asked(_Output):
             return 0
 
 
-class _Pipe(_Output):
+class _Pipe(_Destination):
     """A pipe, opened again. It takes pieces whole or not at all, so that other writers do not split our lines."""
 
     __slots__ = ("tells_when_over",)
@@ -303,7 +303,7 @@ class _Pipe(_Output):
             self.fd = -1
 
 
-class _Socket(_Output):
+class _Socket(_Destination):
     """A stream socket, which can be told with each message not to wait."""
 
     __slots__ = ("_flags", "_socket")
@@ -327,10 +327,10 @@ class _Socket(_Output):
         self._socket.close()
 
 
-def _outlet(fd: int) -> _Output:
+def _outlet(fd: int) -> _Destination:
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
-        return _Output(fd)
+        return _Destination(fd)
     try:
         if stat.S_ISFIFO(mode):
             return _Pipe(fd)

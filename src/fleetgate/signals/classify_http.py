@@ -1,8 +1,8 @@
-"""What became of a call: the status, headers and body of a provider's response, or an error inside its stream (SPEC S).
+"""The outcome of a call, from the status, headers and body of a response, or from an error inside its stream (rule S1).
 
-Order matters more than any single rule. The status says who speaks, codes go before sentences, and what only a person
-can mend goes before what time mends: a spend limit that comes as a rate limit is a spend limit. A refusal that names
-nothing is judged by its status alone.
+Order matters more than any single rule. The status tells who answered, codes go before sentences, and what only a
+person can fix goes before what time fixes: a spend limit that comes as a rate limit is a spend limit. A refusal that
+names nothing is judged by its status alone.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _payment(reply: _Reply) -> Outcome:
 
 
 def _forbidden(reply: _Reply) -> Outcome:
-    """403: the provider's refusal of a key, or of this request, or something on the way that is in nobody's account."""
+    """403: the provider refused a key or this request, or a gateway on the way refused it."""
     body, message = reply.body, say.unquoted(reply.body.message)
     if body.shape in ("html", "empty"):
         return _outcome(reply, SERVER_ERROR, body.shape)

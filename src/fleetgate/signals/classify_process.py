@@ -1,4 +1,4 @@
-"""What became of a process: its output as it passed by, and how it ended, to an outcome (SPEC R4, S).
+"""The outcome of a process, from its output and the way it ended (rules R4, S1).
 
 The exit code and the agent's own errors together decide:
 
@@ -12,9 +12,9 @@ The exit code and the agent's own errors together decide:
 | a signal | it had said that it was refused, and not that it went on | what it said |
 | a signal | else | local_error |
 
-Which records are errors, activity or a good end, and which lines are last words, the agents know (`agents/base.py`).
-Until the first activity every record is looked at, as it comes; after that only the end of the output, when somebody
-asks. So reading costs the same for 100 KB and for 100 MB.
+Which records are errors, activity or a good end, and which lines are last words, the agents know (`agents/agent.py`).
+Until the first activity every record is looked at, as it comes; after that only the end of the output, on
+request. So reading costs the same for 100 KB and for 100 MB.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ class Reader:
 
     @property
     def session(self) -> str:
-        """The id of the agent's session, for the next run to resume (SPEC R9); empty where it is not known."""
+        """The id of the agent's session, for the next run to resume (rule R9); empty if it is not known."""
         start = self._start.decode("utf-8", "replace")
         return self._told_so_far().session or self.agent.session_in(start)
 
     @property
     def limited(self) -> Outcome | None:
-        """A rate limit or a used-up window that records told of, with no activity after it (SPEC R5)."""
+        """A rate limit or a used-up window in the records, with no activity after it (rule R5)."""
         said = self._told_so_far().said
         if said is None and self.mode and not self.activity:
             said = self.agent.notice(_lines_of(self._err.whole_lines()), self._context)
@@ -229,7 +229,7 @@ class Reader:
 
 
 def judge_by_exit_only(agent: Agent, exit_code: int | None, signal: int | None) -> Outcome:
-    """What became of a process on a terminal, which is never read (SPEC R2)."""
+    """The outcome of a process on a terminal, which is never read (rule R2)."""
     if exit_code == 0:
         return OK
     return (agent.by_exit(exit_code) if exit_code is not None else None) or _failed(agent, exit_code, signal)

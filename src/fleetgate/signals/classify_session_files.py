@@ -1,4 +1,4 @@
-"""What an agent wrote down about its own end, for one that ran on a terminal, which is never read (SPEC R2, R4).
+"""The outcome of an agent on a terminal, from the session files that it keeps (rules R2, R4).
 
 Claude Code and Codex keep a file for each session, one record a line, with the refusals that they gave up on. Where and
 how, the agents know (`Agent.session_files`, `Agent.kept`). What others write says too little: see docs/signals.md.

@@ -1,9 +1,9 @@
-"""When is "4:20pm (Asia/Tbilisi)"? A time on a clock or a calendar, as a person writes it, to epoch milliseconds.
+"""Times on a clock or a calendar, as people write them ("4:20pm (Asia/Tbilisi)"), in epoch milliseconds.
 
 The rules: a time of day that has passed means tomorrow; a date without a year means the year nearest to now; a time
-that a clock skips or shows twice (DST) means the later of its two readings, since who comes too early is refused again.
-A zone that nobody knows leaves the local one; so does any zone on a machine without time-zone data (minimal containers:
-`pip install tzdata`).
+that a clock skips or shows twice (DST) means the later of its two readings, since a call that comes too early is
+refused again. For an unknown zone the local one is used; so it is on a machine without time-zone data (minimal
+containers: `pip install tzdata`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Content encodings: a bounded copy of what is compressed, to be looked at. What is passed on stays as it came.
+"""Content encodings: a bounded, decoded copy of compressed data, for classification. The data that is passed on stays
+unchanged.
 
 gzip and deflate are always understood, br and zstd where their packages are installed. No copy becomes larger than
 its reader wants: decoding stops there.

@@ -1,8 +1,8 @@
-"""The body of an error response, in one form for all providers: its codes, its message, its other telling fields.
+"""The body of an error response, in one form for all providers: its codes, its message, its other useful fields.
 
-Bodies come as JSON in a dozen shapes, as JSON cut off or wrapped into the message of another, as HTML of something on
+Bodies come as JSON in a dozen shapes, as JSON cut off or wrapped into the message of another, as HTML of a gateway on
 the way, as text, compressed, or not at all. Only the parts that a provider writes about the error are looked into, and
-never what it quotes of the request (SPEC S2); only the first 64 KB; and no body makes this raise.
+never what it quotes of the request (rule S2); only the first 64 KB; and no body makes this raise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whom a rate limit is about, where the provider says so: one model, the models of a family, or the whole account.
+"""The subject of a rate limit, if the provider names it: one model, the models of a family, or the whole account.
 
 A refusal that says nothing of the kind, or that speaks of calls at once, names no model: then the gate decides by
-what it knows of its own pools.
+its own pools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What became of a call or of a process: one of eight outcomes, how far it reaches, and on what evidence.
+"""The outcome of a call or of a process: one of eight kinds, its scope, and its evidence.
 
 The rule kept here: no outcome carries a secret, and no evidence is longer than a line. `outcome()` is the way to make
-one: it puts in the scope that goes with the kind and cleans what was seen. Nobody else calls `Outcome(...)` with text
+one: it puts in the scope that goes with the kind and cleans what was seen. No other code calls `Outcome(...)` with text
 from outside.
 """
 
@@ -23,7 +23,7 @@ LOCAL_ERROR = "local_error"
 LIMITS = (RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH)  # the provider refused, and it is not the agent's fault
 KINDS = ("ok", RATE_LIMITED, USAGE_WINDOW, QUOTA, OVERLOADED, AUTH, SERVER_ERROR, LOCAL_ERROR)
 
-# What a kind benches when nothing more precise is known (SPEC B1).
+# The scope of a backoff of this kind, when nothing more precise is known (rule B1).
 DEFAULT_SCOPES = {
     "ok": "",
     RATE_LIMITED: "model",

@@ -1,8 +1,8 @@
 """Output as it comes, in pieces of any size: cut into lines, or only its end kept. Bounded in memory, always.
 
-What a run says about its own failure is at its end, and whether it has begun to work is told near its start. So a
-stream is read line by line only as long as somebody needs every line (`Lines`), and after that its last part is kept
-and read when somebody asks (`OutputEnd`). Passing 100 MB through costs next to nothing.
+A run reports its failure at its end, and its first activity near its start. So a stream is read line by line only
+while every line is needed (`Lines`); after that its last part is kept and read on request (`OutputEnd`). Passing 100
+MB through costs next to nothing.
 
 The rule: how the output was cut into pieces never changes what is read from it.
 """

@@ -1,4 +1,4 @@
-"""The words of the providers: how they name a refusal, in codes and in sentences, and whom it concerns.
+"""The words of the providers: how they name a refusal, in codes and in sentences, and what it applies to.
 
 A code is what the provider's API documents. A sentence is believed only where codes do not tell cases apart (a spend
 limit comes as a `rate_limit_error`), and only in the provider's own message. Gateways pass on the errors of others, so
@@ -119,7 +119,7 @@ BAD_KEY = re.compile(
     r"|(?:account|organi[sz]ation) has been (?:disabled|deactivated|suspended|restricted)",
     re.IGNORECASE,
 )
-# Somebody on the way to the provider speaks.
+# A gateway on the way to the provider answered.
 GATEWAY = re.compile(
     r"gateway|\bproxy|cloudflare|cloudfront|akamai|fastly|nginx|zscaler|netskope|fortinet|forcepoint|squid|firewall"
     r"|\bwaf\b|captive portal|load balancer",

@@ -25,7 +25,7 @@ _HEADERS = 200  # looked at in one response
 
 
 class PoolHint(Struct, frozen=True):
-    """A window that a provider says is used up: let nobody in for so long (SPEC X6)."""
+    """A window that a provider reports as used up: no call is admitted for `wait_ms` (rule X6)."""
 
     what: str  # "requests", "tokens", or "usage" for the window of a plan
     remaining: int
@@ -66,7 +66,7 @@ def lowered(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def retry_wait(headers: Mapping[str, str], now_wall_ms: int) -> int | None:
-    """What the retry headers ask for, the finest first (SPEC S3)."""
+    """The wait that the retry headers ask for, the finest first (rule S3)."""
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         wait_ms = wait_from_seconds(_value(headers, name), unit_ms=1)
         if wait_ms is not None:

@@ -1,8 +1,8 @@
-"""Waits in headers and in words (SPEC S3): every way in which a provider or an agent says "not before then".
+"""Waits in headers and in words (rule S3): every way in which a provider or an agent says "not before then".
 
 Each function gives a wait in milliseconds from now, or None when the text names none, and none of them raises, whatever
 the text. A moment that has just passed is a wait of 0. One that passed long ago says nothing about the future, and a
-wait of more than 35 days is nonsense: None. Clocks and calendars in words are in `moments`.
+wait of more than 35 days is nonsense: None. Clocks and calendars in words are in `clock_times`.
 """
 
 from __future__ import annotations

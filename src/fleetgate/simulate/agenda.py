@@ -1,4 +1,4 @@
-"""What will happen, in the order of time; at the same time in the order in which it was planned.
+"""The planned steps, in the order of time; steps at the same time in the order in which they were planned.
 
 A heap would compare for every step that is taken out. Here a step waits in the slot of its second, and a slot is sorted
 once, when its turn comes.

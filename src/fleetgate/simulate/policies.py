@@ -19,7 +19,7 @@ class Plan(Struct, forbid_unknown_fields=True):
     cap: str = "given"
     usage_gate: bool = False
     explore: bool = False
-    client_retries: bool = False  # a refused call waits as client libraries do, and asks anew
+    client_retries: bool = False  # a refused call waits as client libraries do, and asks again
     sees_lag: bool = False  # a slot is free when the provider stops counting it, and not before
     strict_priority: bool = False
 

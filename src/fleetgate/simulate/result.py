@@ -1,4 +1,4 @@
-"""What came of one run, and of several."""
+"""The result of one run, and the mean of several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried: a provider, a workload and our cap, as data (`scenarios/*.toml`)."""
+"""A scenario: a provider, a workload and our cap, as data (`scenarios/*.toml`)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every policy meets the same work for a seed: how long each agent thinks and its calls take is drawn from a stream of
 its own. The engine is the one of production, driven by commands as the library does: `Acquire`, `Active` when the
-answer to a call begins and somebody wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines
+answer to a call begins and the engine wants to know, `Release`, `Tick` at its deadlines, and `SetRule` for baselines
 that move the cap.
 """
 
@@ -193,7 +193,7 @@ class World:
         self.agenda.push(now + _NETWORK[agent.network(BITS)], self._arrive, agent)
         line = agent.line
         line.pop(agent.ident, None)
-        for other in line.values():  # the first of those who still wait
+        for other in line.values():  # the first that is still waiting
             passed_ms = agent.asked_at - other.asked_at
             if passed_ms > self.overtaken:
                 self.overtaken = passed_ms
@@ -227,7 +227,7 @@ class World:
             self.now = self.end
 
     def _ask_usage(self) -> None:
-        """After a decision: is there a question that somebody should ask?"""
+        """After a decision: is a usage question wanted?"""
         if self.engine.questions(self.now):
             self.handle(cmd.AskUsage("requests", "sim", ME))
             self.agenda.push(self.now + _NETWORK[self.net(BITS)], self._question)

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to, in whole milliseconds, and never backwards."""
+"""A clock that moves only when a test moves it, in whole milliseconds, and never backwards."""
 
 from __future__ import annotations
 

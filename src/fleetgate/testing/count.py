@@ -8,11 +8,11 @@ from __future__ import annotations
 
 
 class CallCount:
-    """The count of one provider account. `limit=None` refuses nobody."""
+    """The count of one provider account. `limit=None` refuses no call."""
 
     def __init__(self, limit: int | None = None, others: int = 0) -> None:
         self.limit = limit
-        self.others = others  # calls of neighbours on the same account, who are not seen here
+        self.others = others  # calls of neighbours on the same account, which are not seen here
         self.calls = 0
         self.refused = 0
         self.live = 0
@@ -43,7 +43,7 @@ class CallCount:
         self.calls += 1
 
     def leave(self, now_ms: int, lag_ms: int) -> None:
-        """An accepted call ended, by whatever door."""
+        """An accepted call ended, in any way."""
         self.live -= 1
         still = (until for until in (*self._lagging_until_ms, now_ms + lag_ms) if until > now_ms)
         self._lagging_until_ms = tuple(still)

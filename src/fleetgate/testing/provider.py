@@ -1,4 +1,4 @@
-"""A provider of models that is not one: it counts calls as real ones do, and refuses at a limit it does not tell.
+"""A fake provider of models: it counts calls as real ones do, and refuses at a limit that it does not publish.
 
 In a test: `async with FakeProvider(limit=4, lag_s=0.4) as provider: … provider.url …` (or a plain `with`, which serves
 from a thread). As a process: `python -m fleetgate.testing.provider --limit 4 --lag 0.4` prints its URL and serves.
@@ -251,7 +251,7 @@ class FakeProvider:
             await send_fault(reply, shape, call.id, fault, fields)
 
     async def _accepted(self, shape: Shape, call: ModelCall, fault: Fault, reply: Reply, fields: Fields) -> None:
-        """Answer a call that counts; it leaves the count once, by whichever door it ends."""
+        """Answer a call that counts; it leaves the count once, in whichever way it ends."""
         reply.before_end = self._leave
         try:
             await nap(fault.delay_s + self._draw(self.latency_s))

@@ -1,4 +1,4 @@
-"""What a test may make the fake provider do: faults for its next answers, and changes of its limit.
+"""Scripts of the fake provider: faults for its next answers, and changes of its limit.
 
 The rule: a script is checked as a whole before any of it is taken, so a bad one changes nothing.
 """

@@ -1,4 +1,4 @@
-"""The fake provider as a process: options in, its URL on the first line of stdout, until it is told to end.
+"""The fake provider as a process: options in, its URL on the first line of stdout, until a signal ends it.
 
 The rule: it ends on SIGTERM or SIGINT, and with `--with-parent` as soon as its stdin is closed, so that a parent that
 was killed leaves no provider behind.

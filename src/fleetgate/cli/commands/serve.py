@@ -14,7 +14,7 @@ from fleetgate.config.install_hint import install_command
 from fleetgate.config.paths import store_url
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.slots.direct_gate import DirectGate
-from fleetgate.jobs.blocking_api import BlockingJobs
+from fleetgate.jobs.blocking_api import JobService
 from fleetgate.jobs.job_owner import uid_of
 from fleetgate.log import open_log
 from fleetgate.log.store_url import local_folder
@@ -74,7 +74,7 @@ def command(host: str, port: int, workers: int, users: tuple[str, ...], new_toke
                 trusts=access.trusts,
                 folder=folder,
             ),
-            BlockingJobs(_gate_of_jobs, loaded),
+            JobService(_gate_of_jobs, loaded),
             crew.start if crew is not None else None,
             switch_store,
             crew.trouble if crew is not None else str,

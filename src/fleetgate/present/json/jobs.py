@@ -1,6 +1,6 @@
-"""Jobs as programs are told them (SPEC O8). What does not apply is null; keys are only ever added.
+"""The JSON of jobs (rule O8). Values that do not apply are null; keys are only ever added.
 
-Only shapes: what is in them is told by jobs/, and shown by cli/ and api/.
+Only shapes: jobs/ fills them, cli/ and api/ show them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fleetgate.present.json.state import Range, ReasonShape, Time
 
 
 class SubmittedShape(Struct):
-    """SPEC O8: `fleetgate submit --json`."""
+    """A submitted job, as in `fleetgate submit --json` (rule O8)."""
 
     id: str
     state: str
@@ -24,7 +24,7 @@ class SubmittedShape(Struct):
 
 
 class JobShape(Struct):
-    """SPEC O8. `env` has names only, and secrets in `command` are cut. `user`: only workers of this user run it."""
+    """A job (rule O8). `env` has names only; secrets in `command` are cut. Only workers of `user` run it."""
 
     id: str
     name: str | None

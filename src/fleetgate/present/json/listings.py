@@ -18,7 +18,7 @@ from fleetgate.present.log_time import LogTimes
 
 
 def status(state: State, moments: LogTimes, host: str) -> StatusShape:
-    """SPEC O1."""
+    """Rule O1."""
     return StatusShape(
         pools=[pool_json(view, moments) for view in pool_views(state, moments.now, host)],
         backoffs=backoffs(state, moments),
@@ -35,10 +35,10 @@ def backoffs(state: State, moments: LogTimes) -> list[BackoffShape]:
 
 
 def tickets(state: State, moments: LogTimes) -> list[TicketShape]:
-    """SPEC O2."""
+    """Rule O2."""
     return [ticket_json(view, moments) for view in ticket_views(state, moments.now)]
 
 
 def leases(state: State, moments: LogTimes) -> list[LeaseShape]:
-    """SPEC O3."""
+    """Rule O3."""
     return [lease_json(view, moments) for view in lease_views(state, moments.now)]

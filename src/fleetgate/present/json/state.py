@@ -1,4 +1,4 @@
-"""The state as programs are told it (SPEC O1-O5). What does not apply is null; keys are only ever added."""
+"""The JSON of the state (rules O1 to O5). Values that do not apply are null; keys are only ever added."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UpstreamShape(Struct):
 
 
 class PoolShape(Struct):
-    """SPEC O1. A pause without an end has no `paused_until`: hence `paused`."""
+    """A pool (rule O1). A pause without an end has no `paused_until`: hence `paused`."""
 
     pool: str
     kind: str
@@ -76,7 +76,7 @@ class PoolShape(Struct):
 
 
 class BackoffShape(Struct):
-    """SPEC O1."""
+    """A backoff (rule O1)."""
 
     key: str
     scope: str
@@ -91,7 +91,7 @@ class BackoffShape(Struct):
 
 
 class StatusShape(Struct):
-    """SPEC O1: `fleetgate status --json`."""
+    """The answer of `fleetgate status --json` (rule O1)."""
 
     pools: list[PoolShape]
     backoffs: list[BackoffShape]
@@ -99,11 +99,11 @@ class StatusShape(Struct):
     waiting: int
     at: Time | None
     seq: int
-    draining: list[str]  # hosts on which nobody new starts
+    draining: list[str]  # hosts on which no new agents start
 
 
 class TicketShape(Struct):
-    """SPEC O2."""
+    """A waiting request (rule O2)."""
 
     id: str
     position: int
@@ -129,7 +129,7 @@ class TicketShape(Struct):
 
 
 class LeaseShape(Struct):
-    """SPEC O3. A lease with a `client` lives by its renewals, the others as long as `lives_with`."""
+    """A lease (rule O3). One with a `client` lives by its renewals, the others as long as `lives_with`."""
 
     id: str
     model: str | None
@@ -154,7 +154,7 @@ class LeaseShape(Struct):
 
 
 class CapacityShape(Struct):
-    """SPEC O4. `free` is null where nothing is capped."""
+    """The free capacity (rule O4). `free` is null if there is no cap."""
 
     level: str
     free: int | None
@@ -215,7 +215,7 @@ def backoff_json(backoff: Backoff, moments: LogTimes) -> BackoffShape:
 
 
 def watches_credential(backoff: Backoff) -> bool:
-    """Whether it ends as soon as another credential is seen (SPEC B3)."""
+    """Whether it ends as soon as another credential is seen (rule B3)."""
     return backoff.reason == "auth" and bool(backoff.credential)
 
 

@@ -1,17 +1,17 @@
-"""The agents that Fleetgate knows: how each is started, and what its own words mean (SPEC R1, R4, R9, S2).
+"""The agents that Fleetgate knows: how each is started, and what its output means (rules R1, R4, R9, S2).
 
 | file | what is in it |
 | --- | --- |
 | `claude.py`, `opencode.py`, `codex.py`, `aider.py`, `gemini.py` | one agent each |
 | `generic.py` | any other command; and `none`, which is not read at all |
-| `base.py` | what all of them have in common, and the few words in which they report to `signals.process` |
-| `naming.py` | which agent a command line starts, through whatever wrapper |
-| `models.py` | the names of models, as agents say them and as caps name them |
-| `files.py` | the files in which agents keep their settings |
+| `agent.py` | the base class, and the reports that agents give to `signals.classify_process` |
+| `detect.py` | which agent a command line starts, through whatever wrapper |
+| `model_aliases.py` | the names of models, as agents say them and as caps name them |
+| `settings_files.py` | the files in which agents keep their settings |
 
 Which agent it is, and which model its own flag names, is asked before any child runs, on the way of every `fleetgate
-run`. So these modules import next to nothing: what judges output (`outcome`, `times`, `http`) is imported where it is
-used, and patterns are compiled when there is something to match.
+run`. So these modules import next to nothing: what judges output (`outcome`, `wait_times`, `classify_http`) is
+imported where it is used, and patterns are compiled when there is something to match.
 """
 
 from __future__ import annotations

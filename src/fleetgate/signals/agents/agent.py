@@ -1,9 +1,9 @@
-"""What all agents have in common: the questions that can be asked about one, and the words in which it answers.
+"""The base class of all agents: the questions that can be asked about one, and the reports that it answers with.
 
-`signals.process` feeds an agent's output line by line and asks. In record mode every line of stdout is a record; what
-it tells is one of five things:
+`signals.classify_process` feeds an agent's output line by line and asks. In record mode every line of stdout is a
+record; what it reports is one of five things:
 
-| told | meaning | it stands |
+| report | meaning | it stands |
 | --- | --- | --- |
 | ACTIVITY | the model answered or a tool ran | for good |
 | REMAINS | a tool failed, or was broken off by an error before it: activity, but no going on | for good |
@@ -11,7 +11,7 @@ it tells is one of five things:
 | ERROR | a call or the whole run failed | until the run goes on to a good end; of two, the last |
 | DONE | the agent says that it is done, and well | for good |
 
-The rule (SPEC S2): an agent speaks for itself only through its error records, or, where it prints text, through whole
+The rule (S2): an agent speaks for itself only through its error records, or, where it prints text, through whole
 lines of a shape that is its own, in the place where it prints them. What tools, files and models say is never looked
 into: a record of another type is not decoded further than its type.
 """
@@ -47,7 +47,7 @@ _SESSION_CHARS = 128
 
 
 class AgentReport(Struct, frozen=True):
-    """What one record tells."""
+    """The report of one record."""
 
     what: str = ""  # ACTIVITY, REMAINS, RETRY, ERROR, DONE or nothing
     outcome: Outcome | None = None  # of RETRY and ERROR
@@ -84,7 +84,7 @@ class AgentEnd(Struct):
 
 
 class Agent:
-    """One agent: the base class is one that says nothing."""
+    """One agent. The base class reports nothing."""
 
     name = ""
     model_flags: tuple[str, ...] = ()

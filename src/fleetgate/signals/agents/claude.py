@@ -333,8 +333,8 @@ class Claude(Agent):
 
 
 def _own_most_ms(attempt: object) -> float:
-    """The longest that it waits before this attempt if nobody asks for more: half a second, doubling. Twice that, to be
-    on the safe side when it changes."""
+    """Its longest wait before this attempt, unless the provider asks for more: half a second, doubling. Twice that,
+    in case it changes."""
     if not isinstance(attempt, int) or not 1 <= attempt <= 15:
         return LONG_MS
     return min(max(1250.0 * (1 << (attempt - 1)), 5000.0), LONG_MS)

@@ -1,7 +1,7 @@
 """opencode: `opencode run -m provider/model --format json …`.
 
 Every record has `type`, `timestamp` and `sessionID`. An `error` record has the provider's own response in it, which is
-judged like any response. Nothing is printed while it tries again by itself, unless `--print-logs` sends its log to
+judged like any response. Nothing is printed while it retries, unless `--print-logs` sends its log to
 stderr: there each refused call is a line with the provider's message, though without the status. Without `--format
 json` the answer goes to stdout, and everything else, tool output included, to stderr: there only a last line that is an
 error counts, and only when the exit code says so too.
