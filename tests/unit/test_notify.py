@@ -142,7 +142,7 @@ def test_t1_p4_of_a_learned_limit_only_what_people_should_know_is_told_once():
     assert happens(accepted(6)) == []
     (alone,) = happens(*refused("alone", 1, 1))
     assert "paused" in alone
-    assert "20 at once" in happens(accepted(20))[0], "the cap is reached again"
+    assert "20 concurrent calls confirmed" in happens(accepted(20))[0], "the cap is reached again"
     assert len(happens(*refused("exact", 7, 6))) == 1, "a new incident"
     assert happens(ev.CapRemoved("requests", "umans")) == []
     assert len(happens(*refused("exact", 7, 6))) == 1, "under other rules it is told anew"
