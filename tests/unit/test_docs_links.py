@@ -38,6 +38,19 @@ def test_every_link_leads_somewhere():
     assert not [link for page in PAGES for link in _broken(page)]
 
 
+def test_every_page_that_the_sources_name_exists():
+    missing = []
+    for folder in ("src", "tests", "benchmarks", "tools"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            pages = re.findall(r"\bdocs/[\w/-]+\.md\b", text) if path != Path(__file__) else []
+            decisions = re.findall(r"\bdocs/decisions/(\d{4})\b", text)
+            missing += [f"{path.relative_to(ROOT)}: {page}" for page in pages if not (ROOT / page).exists()]
+            found = {number for number in decisions if not list((ROOT / "docs" / "decisions").glob(f"{number}-*.md"))}
+            missing += [f"{path.relative_to(ROOT)}: decision {number}" for number in found]
+    assert not missing
+
+
 def test_every_page_is_reached_from_the_readme():
     seen, left = set(), [ROOT / "README.md"]
     while left:

@@ -1,4 +1,4 @@
-"""The constants of the adaptive limit. docs/controller.md has the measurements behind them."""
+"""The constants of the adaptive limit. docs/adaptive-limits.md has the measurements behind them."""
 
 from __future__ import annotations
 
