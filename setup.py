@@ -1,10 +1,10 @@
-"""Everything about the package is in pyproject.toml; this is about compiling a part of it to C (docs/decisions/0018).
+"""Compiles a part of the package to C (docs/decisions/0018). Everything else about the package is in pyproject.toml.
 
-What every decision goes through, and the simulator, is compiled by mypyc wherever a wheel is built, as `pip install`
-does: the same code in half the time. Where there is no C compiler, or it fails, the wheel has only Python in it, and
-all works as well. An editable installation is never compiled: there the sources are what runs.
+The modules that every decision goes through, and the simulator, are compiled by mypyc when a wheel is built, as
+`pip install` does: the same code in half the time. Without a C compiler, or if it fails, the wheel has only Python in
+it, and everything still works. An editable installation is never compiled: it runs the sources.
 
-FLEETGATE_COMPILE=0 leaves it, FLEETGATE_COMPILE=1 fails where it cannot be done.
+FLEETGATE_COMPILE=0 skips this; FLEETGATE_COMPILE=1 fails if it cannot be done.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
-# What has no msgspec.Struct in it, which mypyc cannot compile, and is on the way of most decisions.
+# Modules that most decisions go through. mypyc cannot compile a module that defines a msgspec.Struct.
 COMPILED = (
     "core/deadlines.py",
     "core/engine.py",
@@ -49,7 +49,7 @@ COMPILED = (
     "simulate/world.py",
 )
 
-# `make check` is where types are checked. Here only those of the core are wanted, in a sixth of the time.
+# `make check` checks types everywhere; here only the types of the core are needed, in a sixth of the time.
 MYPY = """
 [mypy]
 follow_imports = silent
@@ -62,7 +62,7 @@ wish = os.environ.get("FLEETGATE_COMPILE", "")
 
 
 def modules():
-    """What is to be compiled; nothing where it cannot be, or where no wheel is made."""
+    """The modules to compile; none if that is impossible or no wheel is built."""
     if wish == "0" or "bdist_wheel" not in sys.argv:
         return []
     try:
@@ -72,7 +72,7 @@ def modules():
             config = Path(folder) / "mypy.ini"
             config.write_text(MYPY)
             paths = [f"src/fleetgate/{path}" for path in COMPILED]
-            # More than the least of optimising takes twice as long, and gains nothing.
+            # A higher optimisation level takes twice as long and gains nothing.
             return mypycify([f"--config-file={config}", *paths], opt_level="1", debug_level="0", group_name="fleetgate")
     except (Exception, SystemExit) as error:
         go_on_without(error)
@@ -86,7 +86,7 @@ def go_on_without(error):
 
 
 class Compile(build_ext):
-    """All of it or nothing: one compiled module needs the others."""
+    """Compile all modules or none: a compiled module needs the others."""
 
     def run(self):
         try:

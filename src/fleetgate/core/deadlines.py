@@ -63,21 +63,21 @@ class Deadlines:
         self.heap: list[Timer] = []  # always the same list: the caller of an engine may look at its first
         self._far: list[Timer] = []  # heap; its first is in the other one as well
         self._reviews: dict[str, tuple[Queue, int]] = {}  # the queue, and its parking, of a timer to reserve
-        self._standing: tuple[
+        self._is_current: tuple[
             Callable[[int, str], bool], ...
         ] = (  # whether a deadline still means something, by what it is for
-            self._pool_stands,
-            self._usage_stands,
-            self._backoff_stands,
-            self._probe_stands,
-            self._verdict_stands,
-            self._acceptance_stands,
-            self._opening_stands,
-            self._review_stands,
-            self._claim_stands,
-            self._hold_stands,
-            self._renewal_stands,
-            self._expiry_stands,
+            self._pool_is_current,
+            self._usage_is_current,
+            self._backoff_is_current,
+            self._probe_is_current,
+            self._verdict_is_current,
+            self._acceptance_is_current,
+            self._opening_is_current,
+            self._review_is_current,
+            self._claim_is_current,
+            self._hold_is_current,
+            self._renewal_is_current,
+            self._expiry_is_current,
         )
         self.arming: dict[type, Callable[[Any, int], None]] = {  # what sets the timers that follow from an event
             ev.Queued: self._queued,
@@ -103,7 +103,7 @@ class Deadlines:
             at, what, name = timer
             if at > now:
                 break
-            if self._standing[what](at, name):
+            if self._is_current[what](at, name):
                 return timer
             self.pop()
         return None
@@ -217,33 +217,33 @@ class Deadlines:
 
     # Whether a deadline still means something: what it was set for may be gone.
 
-    def _pool_stands(self, at: int, name: str) -> bool:
+    def _pool_is_current(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
         return pool is not None and pool.parking.timer_at == at
 
-    def _usage_stands(self, at: int, name: str) -> bool:
+    def _usage_is_current(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
         return pool is not None and pool.usage_gate.timer_at == at
 
-    def _backoff_stands(self, at: int, name: str) -> bool:
+    def _backoff_is_current(self, at: int, name: str) -> bool:
         backoff = self._state.backoffs.get(name)
         return backoff is not None and backoff.ends_at == at
 
-    def _probe_stands(self, at: int, name: str) -> bool:
+    def _probe_is_current(self, at: int, name: str) -> bool:
         backoff = self._state.backoffs.get(name)
         return backoff is not None and backoff.probe_at == at
 
-    def _verdict_stands(self, at: int, name: str) -> bool:
+    def _verdict_is_current(self, at: int, name: str) -> bool:
         return any(backoff.probing == name for backoff in self._state.backoffs.values())
 
-    def _acceptance_stands(self, at: int, name: str) -> bool:
+    def _acceptance_is_current(self, at: int, name: str) -> bool:
         pool = self._state.pools.get(name)
         return pool is not None and pool.limiter.adaptive is not None and pool.limiter.adaptive.accepted_at == at
 
-    def _opening_stands(self, at: int, name: str) -> bool:
+    def _opening_is_current(self, at: int, name: str) -> bool:
         return self._state.recovers_until == at
 
-    def _review_stands(self, at: int, name: str) -> bool:
+    def _review_is_current(self, at: int, name: str) -> bool:
         queue, parking = self._reviews.get(name, (None, 0))
         if queue is None or queue.parking_id != parking or not queue.waiting:
             self._reviews.pop(name, None)
@@ -253,20 +253,20 @@ class Deadlines:
             self.await_review(queue)  # it has another head by now
         return queue.review_at == at
 
-    def _claim_stands(self, at: int, name: str) -> bool:
+    def _claim_is_current(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)
         return lease is not None and not lease.claimed and lease.granted_at + CLAIM_MS == at
 
-    def _hold_stands(self, at: int, name: str) -> bool:
+    def _hold_is_current(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)  # the runner ends a child process, whose lease is then lost
         return lease is not None and lease.ends_at == at and not lease.child
 
-    def _renewal_stands(self, at: int, name: str) -> bool:
+    def _renewal_is_current(self, at: int, name: str) -> bool:
         lease = self._state.leases.get(name)
         kept = lease.ticket if lease is not None else self._state.tickets.get(name)
         return kept is not None and kept.renew_by == at
 
-    def _expiry_stands(self, at: int, name: str) -> bool:
+    def _expiry_is_current(self, at: int, name: str) -> bool:
         ticket = self._state.tickets.get(name)
         return ticket is not None and ticket.expires_at == at and not ticket.stalled_at
 
@@ -310,7 +310,7 @@ class Deadlines:
         many = max(_MANY, 4 * (len(self._state.leases) + len(self._state.tickets)))
         if len(self._far) > many:
             near = [each for each in self.heap if each[1] < _FAR]
-            self._fill(near, [each for each in self._far if self._standing[each[1]](each[0], each[2])])
+            self._fill(near, [each for each in self._far if self._is_current[each[1]](each[0], each[2])])
 
     def _returned(self, event: ev.Returned, at: int) -> None:
         self._push_far(self._state.tickets[event.id].expires_at, EXPIRY, event.id)

@@ -103,7 +103,7 @@ def _listed(pool: Pool) -> bool:
     if not pool.cap.capped:
         return False
     shadowed = pool.cap.source == "built-in" and pool.cap.selector.scope == "model" and not pool.used
-    return not shadowed or bool(pool.paused_until) or any(share.waiting for share in pool.shares.projects.values())
+    return not shadowed or bool(pool.paused_until) or pool.shares.waiting > 0
 
 
 def _pool_view(pool: Pool, now: int) -> PoolView:
@@ -120,7 +120,7 @@ def _pool_view(pool: Pool, now: int) -> PoolView:
         in_flight=pool.used,
         cooling=pool.cooldown.slots,
         foreign=pool.foreign,
-        queued=sum(share.waiting for share in pool.shares.projects.values()),
+        queued=pool.shares.waiting,
         paused_until=pool.paused_until if pool.paused_until > now else None,
         pause_cause=pool.pause_cause if pool.paused_until > now else "",
         cooldown_ms=pool.cooldown_ms,
