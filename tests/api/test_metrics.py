@@ -44,7 +44,7 @@ def test_h4_the_numbers_follow_what_happens(fresh: Served):
     fresh.ok("PUT", "/v1/backoffs", {"key": "openai", "reason": "auth"})
     fresh.ok("POST", f"/v1/leases/{held}/release", {"outcome": "rate_limited", "retry_after_s": 600})
     fresh.ok("POST", "/v1/leases/holder-0002/release", {"force": True})
-    umans = '{pool="umans",kind="requests"}'
+    umans = '{kind="requests",pool="umans"}'
     expected = {
         f"fleetgate_in_flight{umans}": 0,
         f"fleetgate_limit{umans}": 1,
