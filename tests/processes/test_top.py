@@ -73,7 +73,7 @@ def test_a9_a_new_ticket_appears_and_is_cancelled_with_the_keys(fleet: Fleet):
         before = mode(terminal)
         terminal.line(TOP)
         terminal.wait(ENTER)
-        terminal.wait("nobody waits")
+        terminal.wait("nothing is waiting")
         ticket(fleet, "firstinline", "fix \x1b[2Jthe \x07tests")
         terminal.wait("firstinline.*fix  ?.2Jthe  tests")
         terminal.type("\t")
@@ -82,7 +82,7 @@ def test_a9_a_new_ticket_appears_and_is_cancelled_with_the_keys(fleet: Fleet):
         terminal.wait(r"cancel firstinline .*\? y/n")
         assert fleet.in_queue() == 1
         terminal.type("y")
-        terminal.wait("nobody waits")
+        terminal.wait("nothing is waiting")
         terminal.wait("cancelled firstinline")
         assert fleet.in_queue() == 0
         terminal.type("q")
@@ -108,7 +108,7 @@ def test_whatever_ends_it_gives_the_terminal_back(fleet: Fleet, number: signal.S
     with Terminal(fleet) as terminal:
         before = mode(terminal)
         terminal.line(f"{TOP}; echo code=$?")
-        terminal.wait("nobody waits")
+        terminal.wait("nothing is waiting")
         if number == signal.SIGINT:
             terminal.type(CTRL_C)
         else:
@@ -122,7 +122,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_draws_everything_again(fleet: Fle
     with Terminal(fleet) as terminal:
         before = mode(terminal)
         terminal.line(TOP)
-        terminal.wait("nobody waits")
+        terminal.wait("nothing is waiting")
         terminal.type(CTRL_Z)
         terminal.wait(f"{LEAVE}(?s:.*)Stopped")
         terminal.wait(terminal.PROMPT)
@@ -140,14 +140,14 @@ def test_a_process_that_was_stopped_from_elsewhere_takes_the_terminal_again(flee
     with Terminal(fleet) as terminal:
         before = mode(terminal)
         terminal.line(TOP)
-        terminal.wait("nobody waits")
+        terminal.wait("nothing is waiting")
         pid = pid_of_top(fleet)
         os.kill(pid, signal.SIGSTOP)
         terminal.wait("Stopped")
         terminal.wait(terminal.PROMPT)
         fleet.until(lambda: state_of(pid) == "T")
         terminal.line("fg")
-        terminal.wait(f"{ENTER}(?s:.*)nobody waits")
+        terminal.wait(f"{ENTER}(?s:.*)nothing is waiting")
         terminal.type("q")
         terminal.wait(LEAVE)
         terminal.wait(terminal.PROMPT)
@@ -194,7 +194,7 @@ def test_when_nothing_happens_hardly_anything_is_drawn(fleet: Fleet):
     fleet.occupy()
     with Terminal(fleet) as terminal:
         terminal.line(TOP)
-        terminal.wait("nobody waits")
+        terminal.wait("nothing is waiting")
         first = len(terminal.all)
         for _ in range(3):
             terminal.wait(r"\d\d:\d\d:\d\d")  # the clock, once a second
