@@ -99,7 +99,7 @@ def test_q2_a_run_that_cannot_reach_the_new_store_says_what_to_do(fleet: Fleet) 
     fleet.occupy("p/m")
     waits = fleet.waiting("-m", "p/m", "--", "true")
     worker = fleet.start([*FLEETGATE, "worker", "-n", "1"])
-    fleet.until(lambda: "worker with" in worker.err, what="a worker")
+    fleet.until(lambda: "running up to" in worker.err, what="a worker")
     nowhere = parse("postgresql://me:secret@127.0.0.1:1/x?sslmode=prefer&namespace=blue").usable
     close_for_good(str(fleet.home), nowhere)
     assert waits.wait(60) == 69, waits
@@ -109,7 +109,7 @@ def test_q2_a_run_that_cannot_reach_the_new_store_says_what_to_do(fleet: Fleet) 
     assert "secret" not in waits.err
     assert worker.wait(60) == 69, worker
     assert worker.err.count("was moved to") == 1, worker.err
-    assert "start the worker anew" in worker.err
+    assert "start the worker again" in worker.err
     assert service.wait(60) == 69, service
     assert "start this again" in service.err
     new = fleet.done("-m", "p/m", "--", "true")

@@ -53,8 +53,8 @@ def test_an_agent_gives_its_own_slot_back(fleet: Fleet):
     run = fleet.done("--", "sh", "-c", script)
     assert run.code == 0, run
     (given, *_) = [event for _, event in fleet.events_of(ev.Released)]
-    assert "given back by" in given.evidence
-    assert "while it ran" in given.evidence
+    assert "released by" in given.evidence
+    assert "while it was running" in given.evidence
 
 
 def test_the_slot_of_a_running_job_is_not_given_back_for_it(fleet: Fleet):

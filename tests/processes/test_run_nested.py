@@ -29,7 +29,7 @@ def test_an_inner_run_that_could_never_enter_is_refused_at_once_with_what_works(
     run = fleet.done("--", *inner("--", "true"))
     assert run.code == 75
     assert "the enclosing run" in run.err
-    assert "start the outer one with --supervisor, or say --share-slot here" in run.err
+    assert "start the outer run with --supervisor, or use --share-slot here" in run.err
     told = json.loads(fleet.done("--", *inner("--no-wait", "--json", "--", "true")).out)
     assert told["reason"]["code"] == "nested"
     three_deep = join([*FLEETGATE, "run", "--supervisor", "--", "sh", "-c", join([*FLEETGATE, "run", "--", "true"])])
