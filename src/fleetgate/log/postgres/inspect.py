@@ -35,7 +35,7 @@ _LOOK = """SELECT current_setting('server_version'),
     current_setting('synchronous_commit'), current_setting('fsync')"""
 
 
-class Look(Struct):
+class StoreFacts(Struct):
     """A store as it is."""
 
     server: str
@@ -53,7 +53,7 @@ class Look(Struct):
     listens: bool
 
 
-def look(address: Address) -> Look:
+def look(address: Address) -> StoreFacts:
     """Look at a store; StoreError when this program cannot work with it."""
     link = ServerConnection(address, lambda: None)
     try:
@@ -70,7 +70,7 @@ def look(address: Address) -> Look:
     finally:
         link.close()
     words = [(found.get_value(0, column) or b"").decode() for column in range(10)]
-    return Look(
+    return StoreFacts(
         server=words[0],
         version=int(words[1]),
         oldest=int(words[2]),
