@@ -73,7 +73,7 @@ def new_ticket(state: State, command: cmd.Acquire, queue: Queue, now: int) -> Ti
     """The ticket of a request that arrives now."""
     since = now if command.since is None or command.since > now else command.since
     renew_by = now + keep_ms(command.renew_ms) if command.renew_ms else 0
-    return Ticket(  # by position: keywords cost twenty times as much (a test compares the order with the struct)
+    return Ticket(  # by position, in the order of the struct: keywords cost twenty times as much
         command.id,
         command.spec,
         command.holder,
