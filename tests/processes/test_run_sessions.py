@@ -211,7 +211,7 @@ def test_r9_one_live_run_per_key_while_it_waits_and_while_it_runs(agents: Agents
     fleet.until(lambda: agents.calls())
     third = fleet.done("--session", "issue-7", "--", "touch", "ran")
     assert third.code == 75, third
-    assert "session_taken" in third.err
+    assert "the session 'issue-7' is running" in third.err
     assert not agents.file("ran").exists()
     agents.file("stay").unlink()
     assert first.wait() == 0
