@@ -182,7 +182,8 @@ def test_days_weeks_and_months_of_utc_agree_with_simple_counting(now: int) -> No
 def test_a_window_of_a_duration_starts_with_its_first_use() -> None:
     window = Window(10, "", 5_000, UTC)
     assert window.fits_at(10, T0) == T0
-    window.take(7, T0)
+    window.take(5, T0)
+    window.take(2, T0 + 4_000)
     assert window.free(T0 + 4_999) == 3
     assert window.fits_at(3, T0 + 1) == T0 + 1
     assert window.fits_at(4, T0 + 1) == T0 + 5_000
