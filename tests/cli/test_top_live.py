@@ -75,7 +75,7 @@ def test_q2_a_store_that_cannot_be_read_for_a_while_is_said_and_survived(
 
     with monkeypatch.context() as broken:
         display = Recorder(
-            (has("nobody waits"), lambda: broken.setattr(cli.gate.log, "read", fail)),
+            (has("nothing is waiting"), lambda: broken.setattr(cli.gate.log, "read", fail)),
             (has("showing the last known state: the disk is gone", "0 running"), heal),
             (
                 lambda drawn: "1 running" in drawn and "showing the last known state" not in drawn,
@@ -102,13 +102,13 @@ def test_what_others_do_is_seen_and_a_failed_action_is_said(cli: Cli) -> None:
 
 
 def test_a_terminal_that_is_gone_ends_it(cli: Cli) -> None:
-    display = Recorder((has("nobody waits"), lambda: display.hang_up()))
+    display = Recorder((has("nothing is waiting"), lambda: display.hang_up()))
     assert Live(cli.gate, display).run() == 0
 
 
 def test_an_escape_alone_ends_the_filter(cli: Cli) -> None:
     display = Recorder(
-        (has("nobody waits"), lambda: display.type(b"/nosuch\r")),
+        (has("nothing is waiting"), lambda: display.type(b"/nosuch\r")),
         (has("filter: nosuch", "none of 1"), lambda: display.type(b"\x1b")),
         (lambda drawn: "none of 1" not in drawn, lambda: display.type(b"q")),
     )
