@@ -194,7 +194,7 @@ def test_doctor_says_of_each_provider_whether_a_credential_is_found(cli: Cli) ->
     assert [level for level, _, _ in checks(cli, "providers")] == ["ok", "ok", "ok"]
     (cli.folder / "auth.json").unlink()
     (cli.folder / "auth.json").mkdir()
-    assert "is not a file, so Fleetgate cannot see when its credential changes" in checks(cli, "providers")[0][1]
+    assert "is not a file, so Fleetgate cannot notice a new credential" in checks(cli, "providers")[0][1]
     cli.configure("")
     assert checks(cli, "providers")[0][0] == "ok"
 
@@ -213,7 +213,7 @@ def test_doctor_says_who_is_backed_off_why_until_when_and_how_to_clear_it(cli: C
     ]
     assert "anthropic is not used: auth; ends in 59m, or new login. Log in again, which ends it, or:" in told[0][1]
     assert "Pay the bill or raise the quota, then:" in told[1][1]
-    assert "groq/fast-* is not used: overloaded (set by hand); ends in 9m. To use it before:" in told[2][1]
+    assert "groq/fast-* is not used: overloaded (set by hand); ends in 9m. To use it sooner:" in told[2][1]
 
 
 def test_status_and_queue_show_evidence_and_how_to_clear(cli: Cli) -> None:
