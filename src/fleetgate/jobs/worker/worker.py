@@ -17,6 +17,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from time import monotonic, time_ns
 from typing import NamedTuple
 
@@ -99,11 +100,13 @@ class Worker:
         before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _nothing)
         old_fd = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        gate = self._open_gate()
         try:
-            gate.replica.catch_up()
-            self._begins = gate.replica.position
-            self._stay(gate, wake_read)
+            with closing(self._open_gate()) as gate:
+                gate.replica.catch_up()
+                self._begins = gate.replica.position
+                self._stay(gate, wake_read)
+        except StoreMoved as moved:
+            self._end_with(moved)
         finally:
             if self._aside:
                 _signal_group(self._aside, signal.SIGTERM)
@@ -113,7 +116,6 @@ class Worker:
             for fd in (*self._life, wake_read, wake_write):
                 if fd >= 0:
                     os.close(fd)
-            gate.close()
         return _UNAVAILABLE if self._moved else 0
 
     def _stay(self, gate: DirectGate, wake_fd: int) -> None:
