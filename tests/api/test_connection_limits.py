@@ -30,7 +30,7 @@ class Lowered(Served):
 
     def number(self, metric: str) -> int:
         lines = self.get("/metrics").body.decode().splitlines()
-        return int(next(line for line in lines if line.startswith(f"{metric} ")).split()[1])
+        return int(float(next(line for line in lines if line.startswith(f"{metric} ")).split()[1]))
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ def test_h2_many_listen_at_once(fresh: Served):
         readers = (one, two, three)
         for reader in readers:
             reader.next()
-        fresh.wait_until(lambda: b"fleetgate_streams 3\n" in fresh.get("/metrics").body, "all three are counted")
+        fresh.wait_until(lambda: b"fleetgate_streams 3.0\n" in fresh.get("/metrics").body, "all three are counted")
         fresh.cap("umans", 1)
         assert {reader.next().data["seq"] for reader in readers} == {fresh.get("/v1/status").json["seq"]}
-    fresh.wait_until(lambda: b"fleetgate_streams 0\n" in fresh.get("/metrics").body, "all have left")
+    fresh.wait_until(lambda: b"fleetgate_streams 0.0\n" in fresh.get("/metrics").body, "all have left")

@@ -109,7 +109,7 @@ def test_env_prints_what_a_shell_takes(gate: Proxied) -> None:
     ran = gate.cli("env", "claude", "--project", "blue")
     assert f"export ANTHROPIC_BASE_URL={gate.url}/p/blue/anthropic\n" in ran.stdout
     assert json.loads(gate.cli("env", "--json").stdout)["env"]["OPENAI_BASE_URL"] == f"{gate.url}/openai/v1"
-    assert "# and call it so: codex -c" in gate.cli("env", "codex").stdout
+    assert "# start it with: codex -c" in gate.cli("env", "codex").stdout
     unknown = gate.cli("env", "nobody")
     assert unknown.returncode == 64
     assert "claude, opencode, codex" in unknown.stderr

@@ -229,7 +229,7 @@ def test_the_model_of_a_sealed_job_is_one_that_it_was_submitted_with(shared: Dir
     Attempt(shared, lease, job, lambda text: None).run(None, lambda: None)
     view = job_store.view(shared, ident)
     assert view.state == "failed"
-    assert "none of the models" in view.job.why
+    assert "was not submitted with the model" in view.job.why
     hand.close()
 
 

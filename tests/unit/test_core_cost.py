@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -93,11 +94,13 @@ def counted(work: Callable[[], None]) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    gc.disable()  # other libraries have callbacks for each collection, which would be counted
     sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 
