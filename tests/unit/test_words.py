@@ -41,16 +41,6 @@ EXEMPT = {
     ("src/fleetgate/core/state/snapshot_format.py", "lent"),
 }
 
-# Where old words are left, at most how many. What is not listed has none.
-LEFT = {
-    "docs/commands": 35,
-}
-
-
-def _folder(path: Path) -> str:
-    parts = path.relative_to(ROOT).parts
-    return "/".join(parts[:3]) if parts[0] == "src" and len(parts) > 3 else "/".join(parts[:2])
-
 
 def _files() -> list[Path]:
     found = [path for folder in (PACKAGE, ROOT / "docs") for path in folder.rglob("*") if path.suffix in TEXT]
@@ -85,11 +75,8 @@ def _old_words(path: Path) -> list[str]:
 
 
 def test_old_words_are_gone():
-    found: dict[str, list[str]] = {}
-    for path in _files():
-        found.setdefault(_folder(path), []).extend(_old_words(path))
-    wrong = [lines for folder, lines in found.items() if len(lines) > LEFT.get(folder, 0)]
-    assert not wrong, "\n" + "\n".join(line for lines in wrong for line in lines)
+    wrong = [found for path in _files() for found in _old_words(path)]
+    assert not wrong, "\n" + "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
