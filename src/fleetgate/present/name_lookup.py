@@ -126,7 +126,7 @@ def _no_pool(state: State, kind: str, target: str, host: str) -> str:
         )
     other = next(each for each in KINDS if each != kind)
     if _has_cap(state, other, target) or _has_pool(state, other, target):
-        return f"no cap makes a pool {shown(target)} of kind {kind}; there is one with --kind {other}"
+        return f"no pool {shown(target)} of kind {kind}; there is one with --kind {other}"
     found = [f"{pool} ({each})" for each in (kind, other) for pool in _pools_of_model(state, each, target, host)]
     if found:
         return f"{target} is a model, not a pool; it takes slots of: {', '.join(found)}"
@@ -134,8 +134,8 @@ def _no_pool(state: State, kind: str, target: str, host: str) -> str:
     if meant:
         return meant
     known = [f"{view.pool} ({view.kind})" for view in pool_views(state, state.at, host)]
-    listed = f"; valid are: {some(known)}" if known else ""
-    return f"no cap makes a pool {shown(target)}{listed}; `fleetgate cap set` sets one"
+    listed = f"; pools: {some(known)}" if known else ""
+    return f"no pool {shown(target)}{listed}; `fleetgate cap set` makes one"
 
 
 def _pools_of_model(state: State, kind: str, target: str, host: str) -> list[str]:

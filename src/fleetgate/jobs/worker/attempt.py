@@ -300,7 +300,8 @@ class Attempt:
         gate.decide([release, *commands], durable=True, side=rows)
         lost = f"; {self._output.lost} bytes of output could not be kept" if self._output.lost else ""
         self._output.note(f"attempt {job.attempt}: {job.why or job.state}{lost}")
-        self._say(f"job {self.id} is {job.state}{f': {job.why}' if job.why else ''}{lost}")
+        became = "is queued again" if job.state == state_machine.QUEUED else job.state
+        self._say(f"job {self.id} {became}{f' ({job.why})' if job.why else ''}{lost}")
 
 
 class _JobRun(AgentRun):

@@ -216,8 +216,8 @@ class Worker:
         if monotonic() - self._told_at < _TELL_AGAIN_S:
             return
         if not self._told_at and self._hands:
-            hint = "" if self._now else "; once more (Ctrl-C or SIGTERM) to hand them back"
-            self._say(f"stopping: {'jobs are handed back' if self._now else 'jobs that run are finished'}{hint}")
+            finish = "finishing running jobs, then stopping; Ctrl-C or SIGTERM again requeues them"
+            self._say("requeueing running jobs, then stopping" if self._now else finish)
             os.close(self._life[1])
             self._life = (self._life[0], -1)
         self._told_at = monotonic()
