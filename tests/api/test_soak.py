@@ -38,7 +38,7 @@ def cpu_s(pid: int) -> float:
 
 def total(served: Served, metric: str) -> int:
     lines = served.get("/metrics").body.decode().splitlines()
-    return sum(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{metric}{{"))
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith(f"{metric}{{"))
 
 
 class Sample(NamedTuple):

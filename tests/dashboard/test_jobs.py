@@ -94,7 +94,8 @@ def test_D1_a_job_that_runs_is_ended_after_a_question_and_run_anew(server: Serve
     page = open_page()
     row = _row(page, "endless")
     with jobs.worker(server):
-        expect(row).to_contain_text("running")
+        wait_until("it is running", lambda: _state(server, ident) == "running")
+        expect(row).not_to_contain_text("queued")
         page.get_by_role("button", name="Cancel the job: endless").click()
         page.get_by_role("button", name="Keep it").click()
         assert _state(server, ident) == "running"

@@ -168,7 +168,7 @@ def test_l2_a_host_cut_off_for_longer_keeps_its_agents_and_is_counted_again_when
     told = world.history()
     assert "its host a was silent for too long (it may still be running there)" in told
     assert "left the queue: its host was silent for too long" in told
-    assert "its host was cut off for long, and its lease had been taken back" in told
+    assert "its host was cut off for too long, and its lease had been taken back" in told
     world.end(first)
     if SOAK:
         print(told)

@@ -56,7 +56,9 @@ def test_so_is_one_whose_settings_say_it(name: str, place: str, tmp_path: Path) 
 def test_a_provider_of_opencode_that_the_proxy_does_not_stand_before_is_refused(
     command: list[str], models: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with pytest.raises(BadRequest, match=r"past the proxy, which stands before anthropic, .* without --proxied"):
+    with pytest.raises(
+        BadRequest, match=r"would bypass the proxy for .*; the proxy serves anthropic, .* without --proxied"
+    ):
         check_agent(command, models, Settings(), {}, str(tmp_path))
 
 
