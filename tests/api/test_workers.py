@@ -77,7 +77,7 @@ def test_h6_told_twice_it_hands_back_what_runs(working: Served, tmp_path: Path):
     working.wait_until(lambda: not (working.home / "serve.json").exists(), "it has closed")
     err = process.stderr
     assert err is not None
-    while "once more" not in err.readline():  # the worker has heard the first
+    while "again requeues them" not in err.readline():  # the worker has heard the first
         pass
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0

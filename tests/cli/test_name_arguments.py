@@ -95,7 +95,7 @@ def test_n3_a_selector_means_all_its_pools_once_there_are_any(cli: Cli):
 
 
 def test_q1_a_pool_that_no_cap_makes_is_answered_with_those_that_are_there(cli: Cli):
-    with pytest.raises(NotFound, match=r"'nope'; valid are: .*umans \(requests\)"):
+    with pytest.raises(NotFound, match=r"'nope'; pools: .*umans \(requests\)"):
         pool_target(cli.state, "requests", "nope", "box")
     with pytest.raises(NotFound, match="there is one with --kind requests"):
         pool_target(cli.state, "agents", "umans", "box")
