@@ -18,7 +18,7 @@ def cli(served: Served, *argv: str) -> Any:
 
 
 def fill(served: Served) -> Served:
-    """One pool that is full, somebody in the queue, a backoff."""
+    """One pool that is full, one waiting agent, a backoff."""
     served.cap("umans", 1)
     served.lease(id="holder-0001", renew_within_s=600, command="agent one")
     stand(served)

@@ -1,4 +1,4 @@
-"""H6, J2: `fleetgate serve --workers N` runs jobs beside the service: started anew, stopped with it, not in its way."""
+"""H6, J2: `fleetgate serve --workers N` runs jobs beside the service: restarted, stopped with it, not in its way."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_status_and_queue_show_evidence_and_how_to_clear(cli: Cli) -> None:
     assert "backed off 9m: overloaded" in line
     assert "set by hand" in line
     assert f"(to use it sooner: fleetgate backoff clear {OPUS})" in line
-    assert "groq/fast" not in line, "nobody in the queue waits for that"
+    assert "groq/fast" not in line, "no waiting request needs that"
     assert [each["key"] for each in cli.json("queue")["backoffs"]] == [OPUS, "groq/fast"]
     assert "(to use it sooner: fleetgate backoff clear KEY)" in cli.ok("status")
 

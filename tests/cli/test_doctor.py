@@ -258,12 +258,12 @@ def test_q2_a_stopped_holder_is_named(cli: Cli):
 
 def test_a_broken_invariant_is_bad(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     def broken(state: object) -> None:
-        raise InternalError("invariant broken: host: counted 2, lent 1")
+        raise InternalError("invariant broken: host: counted 2, granted 1")
 
     monkeypatch.setattr("fleetgate.cli.doctor.check_gate.check_invariants", broken)
     ((level, text, _),) = found(cli, "counts", code=69)
     assert level == "bad"
-    assert "counted 2, lent 1: a bug in Fleetgate, please report it" in text
+    assert "counted 2, granted 1: a bug in Fleetgate, please report it" in text
 
 
 def test_a_check_that_fails_itself_is_a_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch):

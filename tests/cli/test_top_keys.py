@@ -156,7 +156,7 @@ def test_a_key_of_another_pane_says_where_it_belongs(cli: Cli) -> None:
     typed(ui, cli, "3", "c")
     assert f"fleetgate release {lease} --force" in ui.message
     typed(ui, cli, "2", "b")
-    assert "QUEUE" in ui.message, "and there is nobody in the queue"
+    assert "QUEUE" in ui.message, "and the queue is empty"
     typed(ui, cli, "Z")
     assert "? lists the keys" in ui.message
 

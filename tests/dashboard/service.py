@@ -126,7 +126,7 @@ class Server:
         self.gate.decide([cmd.SetRule(rule) for rule in rules], durable=True)
 
     def ask(self, model: str, command: str = "", count: int = 1, **more: Any) -> list[str]:
-        """Ask for slots; some are lent at once, others wait in the queue. Their ids, in order."""
+        """Acquire slots; some are granted at once, others wait in the queue. Their ids, in order."""
         kind = more.pop("kind", "requests")
         project = more.pop("project", "default")
         holder = more.pop("holder", process_identity.this_process())
@@ -142,7 +142,7 @@ class Server:
         return [each.id for each in asked]
 
     def release(self, ident: str, **more: Any) -> None:
-        """Give back; whoever is let in by that takes the slot."""
+        """Release; the request that is admitted by that takes the slot."""
         self.tell(cmd.Release(ident, **more))
 
     def tell(self, *commands: cmd.Command) -> None:
@@ -154,7 +154,7 @@ class Server:
                 self.gate.decide([cmd.Claim(ident) for ident in granted])
 
     def wipe(self) -> None:
-        """Nothing set, nobody in the queue, nothing lent, nothing cooling: as in the beginning but for the history."""
+        """No caps, an empty queue, nothing granted, nothing cooling: as in the beginning but for the history."""
         if self._process is None or self._process.poll() is not None:
             self.start()
         state = self.gate.read()

@@ -1,4 +1,4 @@
-"""Jobs on the page (rule D1, J): listed with why they wait, followed as they print, cancelled, run anew, approved."""
+"""Jobs on the page (rule D1, J): listed with why they wait, followed as they print, cancelled, run again, approved."""
 
 from __future__ import annotations
 

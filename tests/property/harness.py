@@ -134,7 +134,7 @@ class Bench:
 
     def fate(self, ident: str) -> str:
         if ident in self.state.leases:
-            return "lent" if self.state.leases[ident].claimed else "offered"
+            return "granted" if self.state.leases[ident].claimed else "offered"
         if ident in self.state.tickets:
             return "away" if self.state.tickets[ident].away else "waits"
         ends = (ev.Released, ev.Reclaimed, ev.Cancelled, ev.Expired, ev.Dropped, ev.Deferred)

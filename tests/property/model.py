@@ -243,7 +243,7 @@ class Book:
     # Counting.
 
     def taken(self, kind: str, pool: str, selector: str) -> int:
-        """Slots that cannot be lent in a pool: of leases that the selector is about, cooling, of foreign agents."""
+        """Slots that cannot be granted in a pool: of leases that the selector is about, cooling, of foreign agents."""
         slots = sum(held.ticket.spec.slots for held in self.leases.values() if self._counts(selector, pool, held, kind))
         slots += sum(slots for until, slots in self.cooling.get((kind, pool), []) if until > self.now)
         if kind == "agents" and selector != "project":
@@ -324,7 +324,7 @@ class Book:
         return ""
 
     def gated(self, kind: str, spec: Spec, model: str, pool: str) -> bool:
-        """G1, G3: whether those in the queue for a pool wait for what its provider says: somebody there can ask it."""
+        """G1, G3: whether those in the queue for a pool wait for what its provider says: a process there can ask it."""
         if not any(rule.usage_gate for rule in [*self.file.values(), *self.runtime.values()]):
             return False
         group = self.groups(replace(spec, caps=(), kind=kind), model).get(pool, [])
@@ -348,7 +348,7 @@ class Book:
         return ident in self.tickets or self._holds_someone(spec.kind, pool, perhaps)
 
     def _holds_someone(self, kind: str, pool: str, perhaps: bool) -> bool:
-        """G5: whether somebody in the queue has everything but the answer, or perhaps has."""
+        """G5: whether a waiting request has everything but the answer, or perhaps has."""
         return any(
             not ticket.away
             and ticket.spec.kind == kind

@@ -86,7 +86,7 @@ class Proxied(Served):
 
     def check_nothing_is_held(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            self.wait_until(lambda: not self.leases() and not self.tickets(), "every slot is free, nobody waits")
+            self.wait_until(lambda: not self.leases() and not self.tickets(), "every slot is free, nothing waits")
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)

@@ -99,7 +99,7 @@ def test_x2_what_is_ahead_is_in_the_queue_at_once_and_goes_on_from_there(tmp_pat
                 assert proxy.ahead(scope, BODY)
             await asyncio.sleep(0)
             assert await held(gate) == (1, 1)
-            for scope in scopes:  # nobody listens there: each is told so, and leaves its slot
+            for scope in scopes:  # no process listens there: each gets that error, and leaves its slot
                 cycle = Cycle(disconnected=False)
                 await asyncio.wait_for(proxy(scope, cycle.receive, cycle.send), 30)
                 assert cycle.sent[0]["status"] == 502

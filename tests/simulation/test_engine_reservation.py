@@ -55,10 +55,10 @@ def go_on(bench: Bench, *streams: Stream, ms: int = SECOND) -> None:
 
 
 def entered_after_ms(bench: Bench, ident: str, *streams: Stream, most_ms: int, step_ms: int = SECOND) -> int:
-    """Let the streams project until a ticket is lent its slots."""
+    """Let the streams run until a ticket is granted its slots."""
     began = bench.now
     while bench.now - began <= most_ms:
-        if bench.fate(ident) in ("offered", "lent"):
+        if bench.fate(ident) in ("offered", "granted"):
             return bench.now - began
         go_on(bench, *streams, ms=step_ms)
     raise AssertionError(f"{ident} still waits after {most_ms} ms, behind {bench.of(ev.Granted)[-3:]}")
@@ -154,7 +154,7 @@ def test_nobody_is_held_back_in_a_pool_that_is_only_counted_for_them():
             break
         go_on(bench, others)
     assert bench.state.reserved == {"plain": ("agents */claude-opus-*:anthropic",)}
-    assert bench.agent("own", OPUS, caps=(("anthropic", 20),)) == "lent"
+    assert bench.agent("own", OPUS, caps=(("anthropic", 20),)) == "granted"
 
 
 def test_one_with_the_ordinary_limit_does_not_starve_behind_those_who_may_take_more():
@@ -396,6 +396,6 @@ def test_two_who_need_the_same_pools_are_kept_for_one_after_the_other():
         assert len(bench.state.reserved) <= 1
         check_settled(bench.state, bench.now)
         for ident in ("three", "four"):
-            if bench.fate(ident) == "lent":
+            if bench.fate(ident) == "granted":
                 bench.release(ident)
     assert (bench.fate("three"), bench.fate("four")) == ("released", "released")

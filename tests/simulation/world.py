@@ -252,7 +252,7 @@ class World:
         self.decide(last, [cmd.Bypass(last.name) for _ in range(SNAPSHOT_EVERY + 1)])
         assert last.replica.maintain(keep_ms=0)
         self.read_on()
-        assert self.observer.side_items(TICKET_NEWS) == [], "rows for waiters that nobody will read"
+        assert self.observer.side_items(TICKET_NEWS) == [], "rows for waiters that no process will read"
         self.check()
 
     # What processes do.
@@ -327,7 +327,7 @@ class World:
         )
 
     def known(self) -> str:
-        """An id that is in the queue or lent; or one that was asked for lately, and may be gone; or that never was."""
+        """An id that waits or is granted, one that was asked for lately and may be gone, or one that never was."""
         current = [*self.books.tickets, *self.books.leases]
         if current and self.random.random() < 0.7:
             return self.random.choice(current)
@@ -406,7 +406,7 @@ class World:
 def picture(state: State, now: int) -> Snapshot:
     """All that matters of a state, at this moment.
 
-    Slots that have cooled down are forgotten when somebody looks, and a project that waits for nothing starts with what
+    Slots that have cooled down are forgotten at the next look, and a project that waits for nothing starts with what
     all have reached by then: of both, replicas remember more or less, to the same effect.
     """
     for pool in state.pools.values():

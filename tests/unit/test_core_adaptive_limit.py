@@ -135,7 +135,7 @@ class Calls:
         return next(event for event in events if isinstance(event, ev.Refused))
 
     def recycle(self, calls: list[str], times: int) -> None:
-        """Slots are given back and lent again at the edge, and nothing is refused."""
+        """Slots are released and granted again at the edge, and nothing is refused."""
         for _ in range(times):
             self.wait(3_000)
             self.end(calls.pop(0))
@@ -619,7 +619,7 @@ def test_p4_what_is_said_twice_or_of_nobody_is_heard_once() -> None:
 
 
 def test_p4_a_lot_that_nobody_stands_in_sets_no_timer() -> None:
-    """Whoever needed two slots has left: only the one who needs one is waited for."""
+    """The request for two slots has left: only the request for one is waited for."""
     calls = Calls(cap=2)
     one, other = calls.prove(2)
     calls.do(cmd.Acquire("two", Spec(models=("umans/coder",), kind="requests", slots=2), "p"))

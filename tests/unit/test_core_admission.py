@@ -18,9 +18,9 @@ from tests.property.harness import CODER, HOUR, MINUTE, OPUS, SECOND, SONNET, ST
 def test_a1_no_more_slots_are_lent_than_the_limit():
     bench = Bench(agents={"host": 3})
     fates = [bench.agent(f"a{n}", SONNET) for n in range(5)]
-    assert fates == ["lent", "lent", "lent", "waits", "waits"]
+    assert fates == ["granted", "granted", "granted", "waits", "waits"]
     bench.release("a1")
-    assert [bench.fate(f"a{n}") for n in range(5)] == ["lent", "released", "lent", "offered", "waits"]
+    assert [bench.fate(f"a{n}") for n in range(5)] == ["granted", "released", "granted", "offered", "waits"]
 
 
 def test_a1_a_limit_lowered_below_what_is_lent_lets_nobody_in_until_it_fits():
@@ -49,7 +49,7 @@ def test_a2_all_pools_are_decided_together():
 
 def test_a2_slots_are_given_together():
     bench = Bench(agents={"host": 3})
-    assert bench.agent("two", SONNET, slots=2) == "lent"
+    assert bench.agent("two", SONNET, slots=2) == "granted"
     assert bench.agent("also two", SONNET, slots=2) == "waits"
     assert bench.used("host:h1") == 2
 
@@ -58,27 +58,27 @@ def test_a3_full_opus_pool_does_not_hold_back_sonnet():
     bench = Bench(agents={"host": 50, "anthropic/claude-opus-*": 1})
     bench.agent("a", OPUS)
     assert bench.agent("b", OPUS) == "waits"
-    assert bench.agent("c", SONNET) == "lent"
+    assert bench.agent("c", SONNET) == "granted"
 
 
 def test_a3_other_kinds_hosts_and_projects_are_not_held_back():
     bench = Bench(agents={"host": 1, "project": 1}, requests={"anthropic": 1})
     bench.agent("a", SONNET, project="x")
     assert bench.agent("b", SONNET, project="x") == "waits"
-    assert bench.agent("c", SONNET, project="y", host="h2") == "lent"
-    assert bench.call("d", SONNET) == "lent"
+    assert bench.agent("c", SONNET, project="y", host="h2") == "granted"
+    assert bench.call("d", SONNET) == "granted"
 
 
 def test_r8_a_supervisor_takes_no_host_slot():
     bench = Bench(agents={"host": 1})
     bench.agent("a", SONNET)
-    assert bench.agent("boss", SONNET, supervisor=True) == "lent"
+    assert bench.agent("boss", SONNET, supervisor=True) == "granted"
     assert bench.used("host:h1") == 1
 
 
 def test_c4_what_nothing_caps_is_admitted_at_once_and_is_still_listed():
     bench = Bench()
-    assert [bench.call(f"c{n}", CODER) for n in range(20)] == ["lent"] * 20
+    assert [bench.call(f"c{n}", CODER) for n in range(20)] == ["granted"] * 20
     assert len(bench.running()) == 20
 
 
@@ -207,7 +207,7 @@ def test_b5_without_any_only_the_first_candidate_is_used():
 def test_b5_with_any_the_next_candidate_is_used_when_pools_are_full():
     bench = Bench(agents={"host": 50, "anthropic": 1, "umans": 1})
     bench.agent("a", SONNET)
-    assert bench.agent("b", SONNET, CODER, any_candidate=True) == "lent"
+    assert bench.agent("b", SONNET, CODER, any_candidate=True) == "granted"
     assert bench.lease("b").model == CODER
     assert bench.agent("c", SONNET, CODER, any_candidate=True) == "waits"
     bench.release("b")
@@ -216,7 +216,7 @@ def test_b5_with_any_the_next_candidate_is_used_when_pools_are_full():
 
 def test_b5_with_any_the_preferred_candidate_is_used_when_it_is_free():
     bench = Bench(agents={"host": 50, "anthropic": 1, "umans": 1})
-    assert bench.agent("a", SONNET, CODER, any_candidate=True) == "lent"
+    assert bench.agent("a", SONNET, CODER, any_candidate=True) == "granted"
     assert bench.lease("a").model == SONNET
 
 
@@ -230,7 +230,7 @@ def test_b5_with_any_both_candidates_may_wait_for_the_same_pool():
 
 def test_n1_the_default_account_may_be_written():
     bench = Bench(agents={"umans": 1, "host": 9})
-    assert bench.agent("a", "umans@default/coder") == "lent"
+    assert bench.agent("a", "umans@default/coder") == "granted"
     assert bench.lease("a").model == CODER
     assert bench.agent("b", CODER) == "waits"
 
@@ -501,7 +501,7 @@ def test_a10_a_key_is_free_again_when_its_request_has_ended(way):
         if way == "expire":
             bench.wait(MINUTE)
     assert bench.state.keys == {}
-    assert bench.agent("b", SONNET, key="k") in ("lent", "waits")
+    assert bench.agent("b", SONNET, key="k") in ("granted", "waits")
 
 
 def test_r9_a_session_is_taken_on_its_host_while_its_run_is_queued_or_running():
@@ -513,7 +513,7 @@ def test_r9_a_session_is_taken_on_its_host_while_its_run_is_queued_or_running():
     bench.agent("c", SONNET, session="issue-8")
     assert bench.agent("d", SONNET, session="issue-8", wait=False) == "deferred"
     assert "in the queue as c" in bench.reason("d").text
-    assert bench.agent("e", SONNET, host="h2", session="issue-7") == "lent", "another host has sessions of its own"
+    assert bench.agent("e", SONNET, host="h2", session="issue-7") == "granted", "another host has sessions of its own"
     assert bench.agent("f", SONNET, key="issue-7") == "waits", "a session is no key"
 
 
@@ -531,7 +531,7 @@ def test_r9_a_session_is_free_again_when_its_run_has_ended(way):
     }
     bench.do(ends[way])
     assert bench.state.sessions == {}
-    assert bench.agent("b", SONNET, session="s") in ("lent", "waits")
+    assert bench.agent("b", SONNET, session="s") in ("granted", "waits")
 
 
 def test_r9_a_session_survives_a_snapshot():
@@ -624,12 +624,12 @@ def test_q1_more_slots_than_a_cap_has_are_refused_with_the_reason():
 
 def test_q1_a_request_that_some_candidate_can_have_is_not_refused():
     bench = Bench(agents={"host": 50, "anthropic": 2})
-    assert bench.agent("a", SONNET, CODER, slots=3, any_candidate=True) == "lent"
+    assert bench.agent("a", SONNET, CODER, slots=3, any_candidate=True) == "granted"
 
 
 def test_q1_a_newcomer_is_refused_when_the_cap_was_lowered_meanwhile():
     bench = Bench(agents={"host": 3})
-    assert bench.agent("a", SONNET, slots=3) == "lent"
+    assert bench.agent("a", SONNET, slots=3) == "granted"
     bench.cap("agents", "host", 2)
     with pytest.raises(BadRequest):
         bench.agent("b", SONNET, slots=3)

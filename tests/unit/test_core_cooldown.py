@@ -101,11 +101,11 @@ def test_k2_a_lowered_cap_counts_cooling_slots():
 def test_k3_a_cooldown_without_a_cap_imposes_none_and_applies_when_one_is_set():
     bench = Bench()
     bench.do(cmd.SetRule(Rule("requests", "umans", cooldown_ms=5_000)))
-    assert [bench.call(f"c{n}", CODER) for n in range(5)] == ["lent"] * 5
+    assert [bench.call(f"c{n}", CODER) for n in range(5)] == ["granted"] * 5
     for n in range(5):
         bench.release(f"c{n}")
     bench.cap("requests", "umans", 1)
-    assert bench.call("a", CODER) == "lent"
+    assert bench.call("a", CODER) == "granted"
     bench.release("a")
     assert bench.call("b", CODER) == "waits"
     bench.wait(5_000)

@@ -117,7 +117,7 @@ def test_c2_cap_rm_of_a_built_in_cap_means_unlimited():
     bench = Bench()
     bench.do(cmd.RemoveCap("agents", "*/claude-opus-*"))
     bench.do(cmd.RemoveCap("agents", "host"))
-    assert [bench.agent(f"a{n}", OPUS) for n in range(9)] == ["lent"] * 9
+    assert [bench.agent(f"a{n}", OPUS) for n in range(9)] == ["granted"] * 9
 
 
 def test_c2_a_file_enters_once_per_content_and_only_when_it_is_newer():
@@ -150,9 +150,9 @@ def test_c3_an_environment_cap_on_an_uncapped_selector_counts_everybody():
     bench = Bench()
     bench.call("a", CODER)
     assert bench.call("b", CODER, caps=(("umans", 1),)) == "waits", "a is there"
-    assert bench.call("c", CODER) == "lent", "and has no cap of its own"
+    assert bench.call("c", CODER) == "granted", "and has no cap of its own"
     assert len(bench.of(ev.SelectorSeen)) == 1
-    assert bench.call("d", CODER, caps=(("umans", 9),)) == "lent"
+    assert bench.call("d", CODER, caps=(("umans", 9),)) == "granted"
     assert len(bench.of(ev.SelectorSeen)) == 1, "it is counted already"
     bench.release("d")
     bench.release("a")
@@ -171,8 +171,8 @@ def test_c3_an_environment_cap_keeps_counting_when_the_file_drops_the_cap():
 
 def test_c3_what_somebody_else_caps_for_one_account_leaves_the_general_cap_in_force():
     bench = Bench(requests={"umans": 1})
-    assert bench.call("a", "umans@work/coder") == "lent"
-    assert bench.call("b", "umans@work/coder", caps=(("umans@work", 9),)) == "lent"
+    assert bench.call("a", "umans@work/coder") == "granted"
+    assert bench.call("b", "umans@work/coder", caps=(("umans@work", 9),)) == "granted"
     assert bench.call("c", "umans@work/coder") == "waits"
 
 
@@ -204,7 +204,7 @@ def test_c3_aidevops_opus_cap_lets_the_fifth_and_sixth_enter_over_a_file_that_sa
     bench = Bench(agents={"host": 50, "anthropic/claude-opus-*": 4})
     six = (("opus", 6),)
     fates = [bench.agent(f"a{n}", OPUS, family_caps=six, wait=False) for n in range(7)]
-    assert fates == ["lent"] * 6 + ["deferred"]
+    assert fates == ["granted"] * 6 + ["deferred"]
     assert bench.reason("a6").limit == 6
     assert bench.agent("plain", OPUS, wait=False) == "deferred", "for others the file holds"
 
@@ -227,25 +227,25 @@ def test_c3_a_selector_of_the_environment_goes_before_the_family():
 
 def test_n3_a_cap_without_an_account_is_one_pool_for_each_account():
     bench = Bench(requests={"umans": 1})
-    assert bench.call("a", CODER) == "lent"
-    assert bench.call("b", "umans@work/coder") == "lent"
+    assert bench.call("a", CODER) == "granted"
+    assert bench.call("b", "umans@work/coder") == "granted"
     assert bench.call("c", CODER) == "waits"
 
 
 def test_n3_a_glob_of_accounts_is_one_pool_for_all_of_them():
     bench = Bench(requests={"umans@*": 1})
-    assert bench.call("a", CODER) == "lent"
+    assert bench.call("a", CODER) == "granted"
     assert bench.call("b", "umans@work/coder") == "waits"
     assert bench.state.pools["requests umans@*"].account == "umans@*"
 
 
 def test_n3_host_is_one_pool_for_each_machine_and_project_one_for_each_project():
     bench = Bench(agents={"host": 1, "project": 2})
-    assert bench.agent("a", SONNET, host="h1", project="x") == "lent"
-    assert bench.agent("b", SONNET, host="h2", project="x") == "lent"
+    assert bench.agent("a", SONNET, host="h1", project="x") == "granted"
+    assert bench.agent("b", SONNET, host="h2", project="x") == "granted"
     assert bench.agent("c", SONNET, host="h3", project="x") == "waits"
     assert bench.agent("d", SONNET, host="h1", project="y") == "waits"
-    assert bench.agent("e", SONNET, host="h4", project="y") == "lent"
+    assert bench.agent("e", SONNET, host="h4", project="y") == "granted"
 
 
 def test_n3_the_cap_that_names_the_account_is_meant_and_the_other_holds_for_the_rest():

@@ -19,7 +19,7 @@ AUTO = Rule("agents", "host", auto=True)
 def test_c7_an_automatic_host_has_what_is_lent_plus_the_room_in_memory():
     bench = Bench(rules=(AUTO,))
     bench.do(cmd.Observe("h1", room=2))
-    assert [bench.agent(f"a{n}", SONNET) for n in range(3)] == ["lent", "lent", "waits"]
+    assert [bench.agent(f"a{n}", SONNET) for n in range(3)] == ["granted", "granted", "waits"]
     bench.do(cmd.Observe("h1", room=1))
     assert bench.limit("host:h1") == 3
     assert bench.fate("a2") == "offered"
@@ -29,7 +29,7 @@ def test_c7_an_automatic_host_has_what_is_lent_plus_the_room_in_memory():
 
 def test_c7_it_is_never_less_than_one_nor_more_than_max():
     bench = Bench(rules=(AUTO,))
-    assert bench.agent("a", SONNET) == "lent", "one before anything was seen"
+    assert bench.agent("a", SONNET) == "granted", "one before anything was seen"
     bench.do(cmd.Observe("h1", room=-99))
     assert bench.limit("host:h1") == 1
     bench.do(cmd.Observe("h1", room=99))
@@ -86,7 +86,7 @@ def test_a13_foreign_agents_count_in_every_pool_they_match():
     bench.do(cmd.Observe("h1", ((OPUS, 6), ("", 2))))
     assert bench.agent("a", OPUS, wait=False) == "deferred"
     assert (bench.reason("a").code, bench.reason("a").in_flight) == ("opus_concurrency_cap", 6)
-    assert bench.agent("b", SONNET) == "lent"
+    assert bench.agent("b", SONNET) == "granted"
     assert bench.state.pools["agents host:h1"].foreign == 8
 
 
@@ -106,16 +106,16 @@ def test_a13_they_count_on_their_host_and_with_their_account():
     bench = Bench(agents={"host": 1, "umans": 1})
     bench.do(cmd.Observe("h1", (("umans@work/coder", 1),)))
     assert bench.agent("a", SONNET, host="h1") == "waits"
-    assert bench.agent("b", CODER, host="h2") == "lent"
+    assert bench.agent("b", CODER, host="h2") == "granted"
     assert bench.agent("c", "umans@work/coder", host="h3") == "waits"
 
 
 def test_a13_they_take_no_requests_slots_and_belong_to_no_project():
     bench = Bench(agents={"project": 1, "host": 9}, requests={"umans": 1})
     bench.do(cmd.Observe("h1", ((CODER, 5),)))
-    assert bench.agent("a", CODER, project="default") == "lent"
-    assert bench.agent("b", CODER, project="") == "lent"
-    assert bench.call("c", CODER) == "lent"
+    assert bench.agent("a", CODER, project="default") == "granted"
+    assert bench.agent("b", CODER, project="") == "granted"
+    assert bench.call("c", CODER) == "granted"
 
 
 def test_a13_they_count_in_pools_that_rules_make_later():

@@ -287,7 +287,7 @@ def test_a3_no_slot_is_kept_for_one_on_a_drained_host():
     bench.wait(5 * MINUTE)
     assert not bench.state.reserved
     bench.release("y")
-    assert bench.agent("late", SONNET) == "lent"
+    assert bench.agent("late", SONNET) == "granted"
 
 
 def test_a1_nothing_is_kept_for_anybody_while_the_log_recovers():

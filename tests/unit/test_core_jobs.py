@@ -46,7 +46,7 @@ def test_j2_a_job_asks_for_nothing_until_a_worker_offers_to_run_it():
     submit(bench, "job")
     assert bench.fate("job") == "away"
     assert code(bench, "job") == "no_worker"
-    assert bench.agent("run") == "lent"
+    assert bench.agent("run") == "granted"
     assert bench.state.queues[bench.spec()].waiting == 0
 
 
@@ -222,7 +222,7 @@ def test_a11_a_job_that_no_worker_offers_to_run_is_counted_and_bars_nobody():
     assert (found.level, found.free, found.queued, found.wait_ms) == ("yellow", 4, 1, (0, 0))
     assert found.reason is not None
     assert found.reason.text == "1 job waits for a worker"
-    assert bench.agent("run") == "lent"
+    assert bench.agent("run") == "granted"
 
 
 def test_j5_a_job_to_be_confirmed_is_held_when_its_turn_comes_and_takes_no_slot():
@@ -234,7 +234,7 @@ def test_j5_a_job_to_be_confirmed_is_held_when_its_turn_comes_and_takes_no_slot(
     assert [event.id for event in events if isinstance(event, ev.Held)] == ["job"]
     assert (bench.fate("job"), code(bench, "job"), heads(bench)) == ("away", "held", [])
     assert bench.do(cmd.Offer("job", HAND, "h1")) == []
-    assert bench.agent("run") == "lent"
+    assert bench.agent("run") == "granted"
     bench.release("run")
     bench.do(cmd.Approve("job", "me"))
     assert heads(bench) == ["job"]
@@ -298,7 +298,7 @@ def test_a10_a_second_job_with_the_same_key_is_told_which_one_has_it():
 def test_r9_a_session_that_runs_on_the_workers_host_keeps_the_job_waiting():
     bench = Bench()
     submit(bench, "job", host="", session="issue-1")
-    assert bench.agent("run", host="h2", session="issue-1") == "lent"
+    assert bench.agent("run", host="h2", session="issue-1") == "granted"
     assert bench.do(cmd.Offer("job", HAND, "h2")) == []
     bench.release("run")
     assert offer(bench, "job", host="h2") == "offered"
@@ -330,4 +330,4 @@ def test_j6_a_job_that_will_not_wait_is_lent_to_its_holder_or_deferred():
     spec = bench.spec()
     bench.do(cmd.Acquire("a", spec, HAND, wait=False, job=True))
     bench.do(cmd.Acquire("b", spec, HAND, wait=False, job=True))
-    assert (bench.fate("a"), bench.fate("b")) == ("lent", "deferred")
+    assert (bench.fate("a"), bench.fate("b")) == ("granted", "deferred")

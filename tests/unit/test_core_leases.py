@@ -1,4 +1,4 @@
-"""L1, L2, L5, and grants: what becomes of slots that were lent."""
+"""L1, L2, L5, and grants: what becomes of granted slots."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_l5_a_request_that_overstays_is_taken_back_once():
     bench = Bench(requests={"umans": 1})
     bench.call("a", CODER)
     bench.wait(30 * MINUTE - 1)
-    assert bench.fate("a") == "lent"
+    assert bench.fate("a") == "granted"
     bench.wait(10 * MINUTE)
     assert bench.fate("a") == "reclaimed"
     assert bench.of(ev.Reclaimed) == [ev.Reclaimed("a", "overstayed", CODER, 30 * MINUTE, kind="requests")]
@@ -92,7 +92,7 @@ def test_l5_a_lease_with_a_child_is_left_to_its_runner():
     bench.agent("a", SONNET)
     bench.do(cmd.Claim("a", child="c"))
     assert bench.wait(5 * MINUTE) == []
-    assert bench.fate("a") == "lent"
+    assert bench.fate("a") == "granted"
 
 
 def test_l5_survives_a_restart():
@@ -138,7 +138,7 @@ def test_one_that_was_passed_over_asks_for_nothing_though_slots_are_free():
     bench.release("a")
     bench.wait(10 * SECOND)
     assert bench.fate("stopped") == "away"
-    assert bench.agent("newcomer", SONNET) == "lent"
+    assert bench.agent("newcomer", SONNET) == "granted"
     bench.release("newcomer")
     bench.do(cmd.Ask("stopped"))
     assert bench.fate("stopped") == "offered"
@@ -180,7 +180,7 @@ def test_a_claim_in_time_keeps_the_grant_and_ties_it_to_the_child():
     bench.do(cmd.Claim("b", child="c"))
     assert bench.do(cmd.Claim("b", child="c")) == []
     bench.wait(MINUTE)
-    assert bench.fate("b") == "lent"
+    assert bench.fate("b") == "granted"
     assert bench.lease("b").lives_with == "c"
 
 
@@ -198,7 +198,7 @@ def test_grants_to_whoever_decides_are_claimed_at_once():
     bench.agent("a", SONNET)
     bench.agent("b", SONNET, holder="me")
     bench.release("a")
-    assert bench.fate("b") == "lent"
+    assert bench.fate("b") == "granted"
 
 
 def test_but_not_when_they_are_woken_elsewhere():

@@ -384,7 +384,7 @@ def test_the_first_to_act_is_the_one_whom_the_next_deadline_is_about():
     assert first is not None
     assert first.id == "d", "a grant is about to go back, and d is the head"
     bench.do(cmd.Cancel("d"))
-    assert bench.engine.first_to_act() is None, "nobody is in the queue to see to it"
+    assert bench.engine.first_to_act() is None, "no waiting process could see to it"
 
 
 def test_a_pool_whose_line_has_gone_has_nobody_to_act():

@@ -132,7 +132,7 @@ def test_p1_only_the_account_that_was_limited_is_paused():
     bench = Bench(requests={"umans": 2})
     bench.call("a", WORK)
     bench.do(cmd.Report("a"))
-    assert bench.call("b", CODER) == "lent"
+    assert bench.call("b", CODER) == "granted"
     assert bench.call("c", WORK) == "waits"
 
 
@@ -158,7 +158,7 @@ def test_p1_a_negative_retry_after_is_none_at_all():
     bench.call("a", CODER)
     bench.release("a", "rate_limited", -5)
     assert bench.fate("a") == "released"
-    assert bench.call("b", CODER) == "lent"
+    assert bench.call("b", CODER) == "granted"
 
 
 def test_p1_a_pause_ends_some_day_however_long_the_hint():
@@ -335,7 +335,7 @@ def test_a_pool_can_be_paused_before_any_traffic():
     bench = Bench(requests={"umans": 2})
     bench.do(cmd.Pause("requests", "umans@work"))
     assert bench.call("a", WORK) == "waits"
-    assert bench.call("b", CODER) == "lent"
+    assert bench.call("b", CODER) == "granted"
 
 
 def test_what_is_not_capped_cannot_be_paused_and_the_message_lists_what_is():

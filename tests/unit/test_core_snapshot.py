@@ -202,7 +202,7 @@ def test_b2_a_probe_is_waited_for_after_the_rules_have_changed():
     bench = Bench()
     bench.do(cmd.BackOff("umans", "overloaded", 24 * HOUR))
     bench.wait(6 * HOUR)
-    assert bench.call("probe", CODER) == "lent"
+    assert bench.call("probe", CODER) == "granted"
     assert bench.call("other", CODER) == "waits"
     bench.cap("requests", "anthropic", 5)
     bench.wait(MINUTE)
