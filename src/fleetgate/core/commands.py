@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fleetgate.core.entities import Rule, Spec, Ticket
+from fleetgate.core.budgets.calendar import UTC, Zone
+from fleetgate.core.entities import BudgetRule, Rule, Spec, Ticket
+from fleetgate.core.usage import Reading, Size, Usage
 
 
 class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
@@ -33,6 +35,9 @@ class Acquire(Struct, tag="acquire", omit_defaults=True, gc=False):
     any_host: bool = False
     confirm: bool = False
     not_before: int = 0  # log time
+    estimate: Usage | None = None  # what it is expected to use, where the caller knows
+    size: Size | None = None  # of a call: what the engine estimates that from
+    run: str = ""  # of a call: the lease of the run that makes it
 
 
 class Offer(Struct, tag="offer", omit_defaults=True):
@@ -141,6 +146,16 @@ class Release(Struct, tag="release", omit_defaults=True, gc=False):
     identity: str = ""  # whose account it names, see Credential
     keeps: bool = False
     named: bool = False  # the provider itself says that its rate limit is about `scope`
+    usage: Usage | None = None  # what it used; None: not known, and what was reserved counts as used
+    readings: tuple[Reading, ...] = ()  # the provider's rates, by the headers of its response
+    refused_rate: str = ""  # of a rate limit: the unit of the rate that it means (rule V8)
+
+
+class Settle(Struct, tag="settle"):
+    """A lease has used this much, beside what was settled before; it goes on (rule V2)."""
+
+    id: str
+    usage: Usage
 
 
 class Reclaim(Struct, tag="reclaim", omit_defaults=True):
@@ -213,6 +228,43 @@ class LoadFile(Struct, tag="load_file", omit_defaults=True):
     rules: tuple[Rule, ...]
     seniority_ms: int | None = None
     force: bool = False
+    budgets: tuple[BudgetRule, ...] = ()
+    zone: Zone = UTC  # in which days, weeks and months begin
+
+
+class SetBudget(Struct, tag="set_budget"):
+    """Set a rate or budget at run time; it replaces one of the same selector, unit and period."""
+
+    rule: BudgetRule
+
+
+class RemoveBudget(Struct, tag="remove_budget"):
+    """No such budget, whatever the file says."""
+
+    selector: str
+    unit: str
+    per: str
+
+
+class ResetBudget(Struct, tag="reset_budget"):
+    """Nothing of a budget is used. `budget` is the name of one, as `budget ls` shows it."""
+
+    budget: str
+
+
+class AddBudget(Struct, tag="add_budget", omit_defaults=True):
+    """A budget has this much more until then: in its current window, or for a while (rule V7)."""
+
+    budget: str
+    amount: int
+    until: int = 0  # log time; 0: until the window ends
+
+
+class ObserveRates(Struct, tag="observe_rates"):
+    """The provider's rates, by the headers of the response to this lease's call (rule V6)."""
+
+    id: str
+    readings: tuple[Reading, ...]
 
 
 class Pause(Struct, tag="pause", omit_defaults=True):
@@ -333,6 +385,7 @@ Command = (
     | Drain
     | Renew
     | Release
+    | Settle
     | Reclaim
     | Cancel
     | Bump
@@ -342,6 +395,11 @@ Command = (
     | RemoveCap
     | ResetCap
     | LoadFile
+    | SetBudget
+    | RemoveBudget
+    | ResetBudget
+    | AddBudget
+    | ObserveRates
     | Pause
     | UseUp
     | Resume

@@ -8,6 +8,7 @@ same host, whether that very process is still alive (see gate/liveness/process_i
 from msgspec import Struct, field
 
 from fleetgate.core.ticket_states import HELD, PASSED_OVER, STALLED, UNASSIGNED, WAITING
+from fleetgate.core.usage import Usage
 
 
 class Spec(Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
@@ -56,6 +57,8 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     confirm: bool = False  # of a job: when its turn comes it is held until a person approves it (rule J5)
     held: bool = False  # its turn came, and it is not approved yet
     not_before: int = 0  # of a job that failed: no worker may offer to run it earlier
+    estimate: Usage | None = None  # what it is expected to use; reserved in its budgets when it enters (rule V2)
+    run: str = ""  # of a call: the lease of the run that makes it
 
     @property
     def state(self) -> str:
@@ -79,6 +82,7 @@ class Lease(Struct, omit_defaults=True, gc=False):
     charge_ms: int = 0  # what the project was charged for the slot, corrected at release
     ends_at: int = 0  # longest hold; 0 is none
     waited_ms: int = 0
+    spent: Usage | None = None  # what was settled so far; of a run, what its calls used
 
     @property
     def id(self) -> str:
@@ -108,6 +112,19 @@ class Rule(Struct, frozen=True, omit_defaults=True):
     unlimited: bool = False  # `cap rm`: no cap, whatever lower sources set
 
 
+class BudgetRule(Struct, frozen=True, omit_defaults=True):
+    """A rate or a budget: an amount of one unit per period, for the requests of a selector (rule V1)."""
+
+    selector: str  # that of a cap, or project:NAME
+    unit: str  # one of usage.UNITS
+    amount: int  # usd: millionths of a dollar
+    per: str  # day, week, month, or a duration as people write it: 1m, 5h
+    per_ms: int = 0  # that duration; 0 for day, week and month
+    burst: int = 0  # the most that a rate can save up; 0: its amount
+    when_empty: str = "hold"  # hold, stop, fallback, warn (rule V7)
+    estimate: str = "expected"  # or max: reserve the most that a call can use (rule V2)
+
+
 class Reason(Struct, omit_defaults=True, gc=False):
     """Why a request is waiting or refused (rule A6). `code` is for programs, `text` for people."""
 
@@ -120,3 +137,5 @@ class Reason(Struct, omit_defaults=True, gc=False):
     limit: int | None = None
     model: str = ""
     cause: str = ""  # of a backoff
+    budget: str = ""  # the budget that has too little left, by name
+    left: int | None = None  # of that budget, in its unit (usd: millionths of a dollar)

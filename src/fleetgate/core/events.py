@@ -6,7 +6,9 @@ for readers of `fleetgate history`; a test fails when one is missing there.
 
 from msgspec import Struct
 
-from fleetgate.core.entities import Reason, Rule, Spec, Ticket
+from fleetgate.core.budgets.calendar import UTC, Zone
+from fleetgate.core.entities import BudgetRule, Reason, Rule, Spec, Ticket
+from fleetgate.core.usage import Reading, Usage, UsageRow
 
 
 class Queued(Struct, tag="queued", omit_defaults=True, gc=False):
@@ -147,6 +149,23 @@ class Released(Struct, tag="released", omit_defaults=True, gc=False):
     session: str = ""
     evidence: str = ""
     job: bool = False
+    usage: Usage | None = None  # what it used, as far as that was not settled before
+    total: Usage | None = None  # of a run whose calls were counted, or of a lease that was settled before: all it used
+    run: str = ""  # of a call: the lease of the run that made it
+
+
+class Settled(Struct, tag="settled"):
+    """A lease that goes on has used this much, beside what was settled before."""
+
+    id: str
+    usage: Usage
+
+
+class HourClosed(Struct, tag="hour_closed"):
+    """An hour is over: what was used in it is now a row beside the log, and no longer part of the state."""
+
+    hour: int  # hours since 1970, by the clock of the log
+    rows: tuple[UsageRow, ...]
 
 
 class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
@@ -161,6 +180,9 @@ class Reclaimed(Struct, tag="reclaimed", omit_defaults=True):
     project: str = "default"
     job: bool = False
     silent: str = ""  # of a lost one: its host, when that gave no sign for too long; it may still be running there
+    usage: Usage | None = None  # what was reserved for it and not settled: it counts as used (rule V3)
+    total: Usage | None = None
+    run: str = ""
 
 
 class Cancelled(Struct, tag="cancelled", omit_defaults=True):
@@ -243,6 +265,58 @@ class FileLoaded(Struct, tag="file_loaded", omit_defaults=True):
     modified: int
     rules: tuple[Rule, ...]
     seniority_ms: int | None = None
+    budgets: tuple[BudgetRule, ...] = ()
+    zone: Zone = UTC
+
+
+class BudgetSet(Struct, tag="budget_set"):
+    """A rate or budget was set at run time."""
+
+    rule: BudgetRule
+
+
+class BudgetRemoved(Struct, tag="budget_removed"):
+    """There is no such budget, whatever the file says."""
+
+    selector: str
+    unit: str
+    per: str
+
+
+class BudgetReset(Struct, tag="budget_reset"):
+    """A person reset a budget: nothing of it is used."""
+
+    budget: str
+
+
+class BudgetAdded(Struct, tag="budget_added"):
+    """A person gave a budget more, until then."""
+
+    budget: str
+    amount: int
+    until: int
+
+
+class BudgetReached(Struct, tag="budget_reached"):
+    """A budget is used up to this percentage of its amount: 50, 80 or 100."""
+
+    budget: str
+    percent: int
+    used: int
+    amount: int
+    resets_at: int
+    when_empty: str
+
+
+class RatesObserved(Struct, tag="rates_observed", omit_defaults=True):
+    """The rates of a model, as its provider reports them; written where that changes decisions.
+
+    What is set is what is free from now on: `readings` are corrected for what was sent since.
+    """
+
+    model: str
+    readings: tuple[Reading, ...]
+    refused: str = ""  # the unit of the rate for which a call was refused
 
 
 class Observed(Struct, tag="observed", omit_defaults=True):
@@ -377,6 +451,8 @@ Event = (
     | Approved
     | JobEnded
     | Released
+    | Settled
+    | HourClosed
     | Reclaimed
     | Cancelled
     | Expired
@@ -388,6 +464,12 @@ Event = (
     | CapReset
     | SelectorSeen
     | FileLoaded
+    | BudgetSet
+    | BudgetRemoved
+    | BudgetReset
+    | BudgetAdded
+    | BudgetReached
+    | RatesObserved
     | Observed
     | Paused
     | Resumed
