@@ -58,6 +58,8 @@ class Ticket(Struct, frozen=True, omit_defaults=True, gc=False):
     held: bool = False  # its turn came, and it is not approved yet
     not_before: int = 0  # of a job that failed: no worker may offer to run it earlier
     estimate: Usage | None = None  # what it is expected to use; reserved in its budgets when it enters (rule V2)
+    most: Usage | None = None  # the most that it can use, where a budget reserves that
+    body_bytes: int = 0  # of a call
     run: str = ""  # of a call: the lease of the run that makes it
 
     @property

@@ -72,6 +72,8 @@ class Size(Struct, frozen=True, omit_defaults=True, gc=False):
     body_bytes: int = 0
     max_tokens: int = 0  # what the request allows for its output; 0: it does not say
     input_price: int = 0
+    cache_read_price: int = 0
+    cache_write_price: int = 0
     output_price: int = 0
 
 
