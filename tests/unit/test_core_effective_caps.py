@@ -123,8 +123,8 @@ def test_c2_cap_rm_of_a_built_in_cap_means_unlimited():
 def test_c2_a_file_enters_once_per_content_and_only_when_it_is_newer():
     bench = Bench()
 
-    def load(digest: str, modified: int, cap: int, **said: bool) -> list[ev.Event]:
-        return bench.do(cmd.LoadFile("f", digest, modified, (Rule("agents", "host", cap=cap),), **said))
+    def load(digest: str, modified: int, cap: int, force: bool = False) -> list[ev.Event]:
+        return bench.do(cmd.LoadFile("f", digest, modified, (Rule("agents", "host", cap=cap),), force=force))
 
     assert load("one", 10, 5) != []
     assert load("one", 20, 5) == [], "the same content"
