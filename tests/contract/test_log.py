@@ -313,6 +313,34 @@ def test_side_writes_replace_and_delete_in_the_order_given(log: Log, commit: Com
     assert log.side_items("jobs") == [("a", b"new"), ("c", b"again")]
 
 
+def test_side_items_of_a_range_are_those_from_its_beginning_to_before_its_end(log: Log, commit: Commits) -> None:
+    keys = ["400001", "400002", "400003", "400010", "5"]
+    commit(log, [], side=[*(SideWrite("usage", key, key.encode()) for key in keys), SideWrite("a", "400002", b"other")])
+
+    def found(low: str, high: str = "") -> list[str]:
+        return [key for key, value in log.side_items("usage", low, high) if value == key.encode()]
+
+    assert found("400002", "400010") == ["400002", "400003"]
+    assert found("400004") == ["400010", "5"]
+    assert found("", "400002") == ["400001"]
+    assert found("400003", "400003") == []
+    assert found("6", "7") == []
+
+
+def test_side_items_before_a_key_are_forgotten_a_part_at_a_time(store: Store, log: Log, commit: Commits) -> None:
+    keys = [str(100_000 + n) for n in range(4_100)]
+    commit(log, [], side=[*(SideWrite("usage", key, b"x") for key in keys), SideWrite("other", "100000", b"kept")])
+    calls = 1
+    while log.forget_side_items("usage", "104090"):
+        calls += 1
+    assert calls < 10
+    other = store.open()
+    assert [key for key, _ in other.side_items("usage")] == keys[4_090:]
+    assert other.side_items("other") == [("100000", b"kept")]
+    assert not log.forget_side_items("usage", "104090")
+    commit(log, [Returned(id="a")])  # the lock is free
+
+
 # The write lock.
 
 

@@ -122,9 +122,9 @@ class FaultyLog:
         self.step("side")
         return self.inner.side_value(table, key)
 
-    def side_items(self, table: str) -> list[tuple[str, bytes]]:
+    def side_items(self, table: str, low: str = "", high: str = "") -> list[tuple[str, bytes]]:
         self.step("side items")
-        return self.inner.side_items(table)
+        return self.inner.side_items(table, low, high)
 
     def seems_replaced(self) -> bool:
         return self.inner.seems_replaced()
@@ -194,6 +194,10 @@ class FaultyLog:
         more = self.inner.maintain(keep_ms, most_bytes)
         self.step("maintained")
         return more
+
+    def forget_side_items(self, table: str, before: str) -> bool:
+        self.step("forget side items")
+        return self.inner.forget_side_items(table, before)
 
     def close(self) -> None:
         self.step("close")

@@ -355,12 +355,12 @@ def test_L2_rows_for_waiters_are_swept_but_never_one_that_was_written_meanwhile(
     class Slow(FaultyLog):
         """While it looks at the rows, somebody grants."""
 
-        def side_items(self, table: str) -> list[tuple[str, bytes]]:
+        def side_items(self, table: str, low: str = "", high: str = "") -> list[tuple[str, bytes]]:
             holder.replica.decide([cmd.Release("held"), cmd.Bypass("x")])
             waiter.replica.decide([cmd.Claim("next")])
             waiter.replica.decide([ask(waiter, "last")])
             holder.replica.decide([cmd.Release("next")])
-            return super().side_items(table)
+            return super().side_items(table, low, high)
 
     sweeper = Process("sweeper", Slow(store.open()))
     cast.all.append(sweeper)

@@ -155,9 +155,10 @@ class MemoryLog:
         with self.store.mutex:
             return self.store.tables.get(table, {}).get(key)
 
-    def side_items(self, table: str) -> list[tuple[str, bytes]]:
+    def side_items(self, table: str, low: str = "", high: str = "") -> list[tuple[str, bytes]]:
         with self.store.mutex:
-            return sorted(self.store.tables.get(table, {}).items())
+            items = sorted(self.store.tables.get(table, {}).items())
+        return [item for item in items if item[0] >= low and (not high or item[0] < high)]
 
     def seems_replaced(self) -> bool:
         return False  # a store in memory is not restored before its first use
@@ -275,6 +276,13 @@ class MemoryLog:
             del store.rows[:old]
             store.first += old
             return False
+
+    def forget_side_items(self, table: str, before: str) -> bool:
+        with self.store.mutex:
+            values = self.store.tables.get(table, {})
+            for key in [key for key in values if key < before]:
+                del values[key]
+        return False
 
     def close(self) -> None:
         """Also the end of a killed process: its transaction never happened, and its lock is free."""

@@ -162,8 +162,11 @@ class Log(Protocol):
     def side_value(self, table: str, key: str) -> bytes | None:
         """A value beside the log."""
 
-    def side_items(self, table: str) -> list[tuple[str, bytes]]:
-        """All values of a table beside the log, by key."""
+    def side_items(self, table: str, low: str = "", high: str = "") -> list[tuple[str, bytes]]:
+        """The values of a table beside the log, in the order of their keys: from `low` on and, if given, before `high`.
+
+        Keys compare by their characters.
+        """
 
     def seems_replaced(self) -> bool:
         """Whether commits may be missing that a process here has seen, though this log has never been read before.
@@ -225,6 +228,12 @@ class Log(Protocol):
 
         Commits are pruned that are older than `keep_ms`, and the oldest while all take more than about `most_bytes`;
         never what the two snapshots that are kept need. Cheap when there is nothing to do, and short otherwise.
+        """
+
+    def forget_side_items(self, table: str, before: str) -> bool:
+        """Delete some values of a table whose keys are before this one; whether there is more to do at once.
+
+        It is part of no commit: only for values that are no longer kept.
         """
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ from fleetgate.log.postgres.connection import (
     Tries,
     explain,
 )
-from fleetgate.log.postgres.row_codec import bytes_of, rows_of, side_statements, text_of
+from fleetgate.log.postgres.row_codec import bytes_of, rows_of, side_items_of, side_statements
 from fleetgate.log.postgres.session import Session
 from fleetgate.log.postgres.url import Address, parse
 from fleetgate.log.protocol import (
@@ -203,9 +203,12 @@ class PostgresLog:
         found = self._ask(sql.SIDE.format(ns=self._ns, table=literal(table), key=literal(key)))[0]
         return bytes_of(found.get_value(0, 0)) if found.ntuples else None
 
-    def side_items(self, table: str) -> list[tuple[str, bytes]]:
-        found = self._ask(sql.SIDE_ITEMS.format(ns=self._ns, table=self._link.literal(table)))[0]
-        return [(text_of(found.get_value(row, 0)), bytes_of(found.get_value(row, 1))) for row in range(found.ntuples)]
+    def side_items(self, table: str, low: str = "", high: str = "") -> list[tuple[str, bytes]]:
+        return side_items_of(self._ask(self._side_items_statement(table, low, high))[0])
+
+    def _side_items_statement(self, table: str, low: str = "", high: str = "") -> str:
+        literal = self._link.literal
+        return sql.SIDE_ITEMS.format(ns=self._ns, table=literal(table), low=literal(low), high=literal(high))
 
     # Whether it is still the server that it was.
 
@@ -236,11 +239,9 @@ class PostgresLog:
         return beating.silences(self._beats(), self.now(), gap_ms)
 
     def _beats(self) -> dict[str, int]:
-        items = sql.SIDE_ITEMS.format(ns=self._ns, table=self._link.literal(beating.TABLE))
-        found, clock = self._ask(f"{items}; {sql.CLOCK}")
+        found, clock = self._ask(f"{self._side_items_statement(beating.TABLE)}; {sql.CLOCK}")
         self.session.set_clock(clock)
-        rows = range(found.ntuples)
-        return {text_of(found.get_value(row, 0)): beating.read(bytes_of(found.get_value(row, 1))) for row in rows}
+        return {site: beating.read(value) for site, value in side_items_of(found)}
 
     # Writing.
 
@@ -443,6 +444,9 @@ class PostgresLog:
 
     def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
         return upkeep.prune(self.session, self.now() - keep_ms, most_bytes)
+
+    def forget_side_items(self, table: str, before: str) -> bool:
+        return upkeep.forget_side_items(self.session, table, before)
 
     def close(self) -> None:
         self._stage = Stage.FREE

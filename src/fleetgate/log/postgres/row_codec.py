@@ -39,6 +39,12 @@ def bytes_of(value: bytes | None) -> bytes:
     return bytes.fromhex(text_of(value))
 
 
+def side_items_of(found: PGresult) -> list[tuple[str, bytes]]:
+    """Keys and values beside the log."""
+    value = found.get_value
+    return [(text_of(value(row, 0)), bytes_of(value(row, 1))) for row in range(found.ntuples)]
+
+
 def side_statements(ns: int, side: Sequence[SideWrite], literal: Callable[[str], str]) -> str:
     """The statements that write these; of two writes to one key the last counts."""
     last = {(write.table, write.key): write.value for write in side}

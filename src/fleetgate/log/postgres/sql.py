@@ -44,8 +44,12 @@ INCARNATION = """SELECT system_identifier || '-' || substr(pg_walfile_name(pg_cu
     FROM pg_control_system()"""
 SIDE = "SELECT encode(value, 'hex') FROM fleetgate.side WHERE namespace = {ns} AND tbl = {table} AND key = {key}"
 SIDE_ITEMS = (
-    "SELECT key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {ns} AND tbl = {table} ORDER BY key"
+    "SELECT key, encode(value, 'hex') FROM fleetgate.side WHERE namespace = {ns} AND tbl = {table} AND key >= {low} "
+    "AND ({high} = '' OR key < {high}) ORDER BY key"
 )
+FORGET_SIDE_ITEMS = """DELETE FROM fleetgate.side WHERE namespace = {ns} AND tbl = {table} AND key IN (
+    SELECT key FROM fleetgate.side WHERE namespace = {ns} AND tbl = {table} AND key < {before} ORDER BY key LIMIT {most}
+) RETURNING 1"""
 # By halves, since commits are dense and sorted; in one round trip.
 COMMIT_AFTER = """WITH RECURSIVE part (low, high) AS (
     SELECT min(number), max(number) + 1 FROM fleetgate.log WHERE namespace = {ns}

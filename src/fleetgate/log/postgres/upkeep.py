@@ -66,3 +66,12 @@ def prune(session: Session, horizon: int, most_bytes: int) -> bool:
     if old > number:
         session.ask(sql.PRUNE.format(ns=ns, end=old))
     return old > number
+
+
+def forget_side_items(session: Session, table: str, before: str) -> bool:
+    """Delete some values beside the log whose keys are before this one; whether there may be more."""
+    literal = session.connection.literal
+    forget = sql.FORGET_SIDE_ITEMS.format(
+        ns=session.namespace, table=literal(table), before=literal(before), most=PRUNE_COMMITS
+    )
+    return session.ask(forget)[0].ntuples == PRUNE_COMMITS

@@ -34,7 +34,8 @@ ADD = "INSERT INTO log (number, id, at, seq, due, events) VALUES (?, ?, ?, ?, ?,
 SEQ_OF = "SELECT seq FROM log WHERE number = ?"
 
 SIDE = "SELECT key, value, checksum FROM side WHERE tbl = ? AND key = ?"
-SIDE_ITEMS = "SELECT key, value, checksum FROM side WHERE tbl = ? ORDER BY key"
+SIDE_ITEMS = "SELECT key, value, checksum FROM side WHERE tbl = ? AND key >= ? ORDER BY key"
+SIDE_RANGE = "SELECT key, value, checksum FROM side WHERE tbl = ? AND key >= ? AND key < ? ORDER BY key"
 SET_SIDE = "INSERT OR REPLACE INTO side (tbl, key, value, checksum) VALUES (?, ?, ?, ?)"
 DELETE_SIDE = "DELETE FROM side WHERE tbl = ? AND key = ?"
 
@@ -100,8 +101,10 @@ class SqliteLog:
             return value
         return None
 
-    def side_items(self, table: str) -> list[tuple[str, bytes]]:
-        return self._values(table, SIDE_ITEMS, (table,))
+    def side_items(self, table: str, low: str = "", high: str = "") -> list[tuple[str, bytes]]:
+        if high:
+            return self._values(table, SIDE_RANGE, (table, low, high))
+        return self._values(table, SIDE_ITEMS, (table, low))
 
     def _values(self, table: str, sql: str, values: Sequence[object]) -> list[tuple[str, bytes]]:
         """Values beside the log; those that an older release wrote have no checksum."""
@@ -234,6 +237,9 @@ class SqliteLog:
 
     def maintain(self, keep_ms: int, most_bytes: int = KEEP_BYTES) -> bool:
         return self._upkeep.maintain(self.now() - keep_ms, most_bytes)
+
+    def forget_side_items(self, table: str, before: str) -> bool:
+        return self._upkeep.forget_side_items(table, before)
 
     def close(self) -> None:
         self.rollback()

@@ -30,6 +30,8 @@ FIRST = "SELECT number, at FROM log ORDER BY number LIMIT 1"
 KNOWN = "SELECT 1 FROM log WHERE number = ? AND id = ? AND seq = ?"
 KEPT_SINCE = "SELECT number FROM log WHERE number >= ? AND number < ? AND at >= ? ORDER BY number LIMIT 1"
 PRUNE = "DELETE FROM log WHERE number < ?"
+OLD_SIDE_ITEMS = "SELECT key FROM side WHERE tbl = ? AND key < ? ORDER BY key LIMIT ?"
+FORGET_SIDE_ITEMS = "DELETE FROM side WHERE tbl = ? AND key <= ?"
 
 # A pointer counts only if the log still has its commit.
 SNAPSHOTS = "SELECT number, id, seq, checksum FROM snapshots JOIN log USING (number, id, seq) ORDER BY number DESC"
@@ -146,6 +148,14 @@ class Upkeep:
                 self._db.conn.execute(PRUNE, (end,))
                 self._db.conn.execute("COMMIT")
         return end is not None
+
+    def forget_side_items(self, table: str, before: str) -> bool:
+        """Delete some values beside the log whose keys are before this one; whether there are more."""
+        old = self._db.rows(OLD_SIDE_ITEMS, (table, before, PRUNE_COMMITS))
+        if old:
+            with self._locked():
+                self._db.rows(FORGET_SIDE_ITEMS, (table, old[-1][0]))
+        return len(old) == PRUNE_COMMITS
 
     def _prunable(self, horizon: int, most_bytes: int) -> int | None:
         """The commit before which all may go now: the older snapshot's, or the first that is young and fits."""
