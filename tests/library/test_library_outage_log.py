@@ -23,7 +23,7 @@ from fleetgate.gate.library.gate import Gate
 from fleetgate.gate.library.gate_core import GateCore
 from fleetgate.gate.node import node as node_module
 from fleetgate.gate.node.node import Node
-from fleetgate.gate.outage_log import OutageLog, logger
+from fleetgate.gate.outage_log import OutageLog, Trouble, logger
 from fleetgate.gate.serving import client_renewals
 from fleetgate.gate.serving.client_renewals import ClientRenewals
 from fleetgate.gate.serving.service_gate import ServiceGate
@@ -167,6 +167,35 @@ def test_a_node_writes_json_on_request(tmp_path: Path) -> None:
 def test_the_verbose_option_is_of_every_command(tmp_path: Path) -> None:
     done = fleetgate(tmp_path, "-v", "status")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_verbose_option_shows_the_steps_of_a_run(tmp_path: Path) -> None:
+    done = fleetgate(tmp_path, "-v", "run", "-m", "umans/coder", "--", "sh", "-c", "exit 3")
+    steps = [line.split(": ", 2)[2] for line in done.stderr.splitlines()]
+    assert done.returncode == 3
+    assert steps[0] == "requested a slot for umans/coder"
+    assert steps[1].startswith("granted umans/coder after 0.")
+    assert steps[2].startswith("started process ")
+    assert steps[2].endswith(": sh -c exit 3")
+    assert steps[3:] == ["ended with exit code 3"]
+    ids = {line.split(": ", 2)[1] for line in done.stderr.splitlines()}
+    assert len(ids) == 1
+
+
+def test_a_run_without_the_verbose_option_shows_no_steps(tmp_path: Path) -> None:
+    done = fleetgate(tmp_path, "run", "-m", "umans/coder", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_loop_that_tries_again_says_each_problem_once_until_it_works_again() -> None:
+    said: list[str] = []
+    trouble = Trouble(said.append)
+    for error in ("disk full", "disk full", "locked", "disk full"):
+        trouble.failed(StoreError(error))
+    assert said == ["disk full (still trying)", "locked (still trying)"]
+    trouble.worked()
+    trouble.failed(StoreError("disk full"))
+    assert said[2:] == ["disk full (still trying)"]
 
 
 def test_run_starts_without_logging() -> None:

@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
     no_args_is_help=True,
 )
 @click.version_option(package_name="fleetgate", prog_name="fleetgate")
-@click.option("-v", "--verbose", is_flag=True, help="Show warnings about the store and the node on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Show warnings about the store, and the steps of a run, on stderr.")
 def group(verbose: bool) -> None:
     """Admission control for fleets of AI agents: caps, one visible queue, slots that cannot leak.
 

@@ -8,6 +8,7 @@ logger `fleetgate`, which a program shows or hides like any other. `logging` is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,22 @@ def logger() -> logging.Logger:
     if not found.handlers:
         found.addHandler(logging.NullHandler())
     return found
+
+
+class Trouble:
+    """A problem of a loop that tries again: each message is said once, until the loop works again."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said: set[str] = set()
+
+    def failed(self, error: BaseException) -> None:
+        if str(error) not in self._said:
+            self._said.add(str(error))
+            self._say(f"{error} (still trying)")
+
+    def worked(self) -> None:
+        self._said.clear()
 
 
 class OutageLog:

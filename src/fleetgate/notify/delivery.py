@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from fleetgate.config.settings import Notify
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.views.pool_and_lease_views import ticket_view
+from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import Commit, LogReplaced, Position, StoreError
 from fleetgate.log.store_files import make_file
@@ -100,14 +101,16 @@ class Notifier:
         else:
             return
         self.open(begins)
+        trouble = Trouble(self._say)
         while not until():
             try:
                 if self._current() != tuple(target.config for target in self.targets):
                     self.open()
                 self._upkeep()
                 busy = self.step(time())
+                trouble.worked()
             except (StoreError, LogReplaced, OSError) as error:
-                self._say(f"{error} (still trying)")
+                trouble.failed(error)
                 busy = False
             if not busy:
                 sleep(POLL_S)

@@ -10,7 +10,6 @@ from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, tell, whoami
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import note, say_json
-from fleetgate.core.entities import Reason
 from fleetgate.core.errors import BadRequest
 from fleetgate.gate.liveness import process_identity
 from fleetgate.jobs import dispatch
@@ -74,21 +73,12 @@ def _read(reading: SpecParser, path: str) -> list[JobSpec]:
 def _text(spec: JobSpec, answer: DispatchAnswer, *, dry: bool) -> str:
     called = f" name={spec.name}" if spec.name else ""
     if answer.error:
-        return f"refused {answer.error}{called}"
+        return f"refused{called}: {answer.error}"
     if answer.reason is None:
         ident = "" if dry else f" {answer.id}"
         return f"{'would start' if dry else 'started'}{ident} model={answer.model or '-'}{called}"
-    return f"deferred {_deferred(answer.reason, spec)}{called}"
-
-
-def _deferred(reason: Reason, spec: JobSpec) -> str:
-    words = [reason.code]
-    if reason.in_flight is not None:
-        words.append(f"inflight={reason.in_flight}")
-    if reason.limit is not None:
-        words.append(f"cap={reason.limit}")
-    words.append(f"model={reason.model or next(iter(spec.models), '-')}")
-    return " ".join(words)
+    model = answer.reason.model or next(iter(spec.models), "-")
+    return f"deferred model={model}{called}: {answer.reason.text}"
 
 
 def _json(spec: JobSpec, answer: DispatchAnswer, moments: LogTimes) -> dict[str, object]:

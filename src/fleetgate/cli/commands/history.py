@@ -22,6 +22,7 @@ from fleetgate.cli.read_only_gate import json_text, note, opened, whole_number
 from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
+from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.log.protocol import LogReplaced, Position, StoreError
 from fleetgate.present.event_text import TYPES, event_json, sentence
@@ -137,18 +138,17 @@ def _follow(gate: DirectGate, printer: _EventPrinter, since: int) -> None:
     log = gate.log
     position = gate.replica.position
     looked_at = gate.now()
-    trouble = ""
+    trouble = Trouble(note)
     while not _reader_left():
         try:
             commits = log.read(position)  # one row when there is nothing new
-            looked_at, trouble = log.now(), ""
+            looked_at = log.now()
+            trouble.worked()
         except LogReplaced:
             position = _replaced(gate, printer, looked_at)
             continue
         except StoreError as error:
-            if str(error) != trouble:
-                trouble = str(error)
-                note(f"{trouble} (still trying)")
+            trouble.failed(error)
             continue
         for commit in commits:
             position = commit.position

@@ -10,6 +10,7 @@ from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, read_duration_ms
 from fleetgate.cli.completion_values import complete_project
 from fleetgate.cli.output.pages import limit_option, offset_option, read_part, screen_rest
+from fleetgate.cli.output.short_reason import short_reason
 from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.core.errors import BadRequest
@@ -127,5 +128,4 @@ def why(view: JobView, moments: LogTimes) -> str:
     """Why it is waiting, or how it ended."""
     if view.reason is None:
         return view.job.why
-    left = moments.left(view.reason.until) if view.reason.until is not None else None
-    return f"{view.reason.code}{f' {left}' if left else ''}"
+    return short_reason(view.reason, moments)

@@ -6,9 +6,9 @@ import click
 
 from fleetgate.cli.commands.backoff import clear_hint, draw_backoffs
 from fleetgate.cli.output.pages import Part, limit_option, offset_option, read_part, screen_rest
+from fleetgate.cli.output.short_reason import short_reason
 from fleetgate.cli.output.table import Cell, Column, Screen
 from fleetgate.cli.read_only_gate import current, models_shown, opened, pid_shown, say_json
-from fleetgate.core.entities import Reason
 from fleetgate.core.model_names import parse_model
 from fleetgate.core.pools.backoff import Backoff, concerns
 from fleetgate.core.queue.positions import QueueView
@@ -104,7 +104,7 @@ def _row(view: TicketView, moments: LogTimes, host: str) -> list[str | Cell]:
         view.pool,
         ticket.id,
         models_shown(ticket.spec.models),
-        Cell("gone", "red") if gone else Cell(why_shown(view.reason, moments), "yellow"),
+        Cell("gone", "red") if gone else Cell(short_reason(view.reason, moments), "yellow"),
         moments.ago(ticket.since),
         f"in {spans(*view.estimate_ms)}" if view.estimate_ms is not None else "-",
         "" if ticket.spec.project == "default" else ticket.spec.project,
@@ -112,17 +112,3 @@ def _row(view: TicketView, moments: LogTimes, host: str) -> list[str | Cell]:
         ticket.client if ticket.renew_ms else "" if there == host else there,
         "-" if ticket.renew_ms else pid_shown(ticket.holder),
     ]
-
-
-def why_shown(reason: Reason, moments: LogTimes) -> str:
-    """The reason in a few words; the whole sentence is below the table."""
-    left = moments.left(reason.until) if reason.until is not None else None
-    if reason.code.endswith("concurrency_cap"):
-        return f"full {reason.in_flight}/{reason.limit}: {reason.pool}"
-    if reason.code == "paused":
-        return f"paused {left}: {reason.pool}" if left else f"paused: {reason.pool}"
-    if reason.code == "cooling":
-        return f"cooling: {reason.pool}"
-    if reason.code == "backoff":
-        return f"backed off {left}: {reason.cause}" if left else f"backed off: {reason.cause}"
-    return reason.code.replace("_", " ")

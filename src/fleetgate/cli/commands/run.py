@@ -16,6 +16,7 @@ from fleetgate.cli.open_gate import follow, load_config, open_gate, open_patient
 from fleetgate.cli.run.acquire_slot import AcquireResult, Request, acquire_slot, read_request
 from fleetgate.cli.run.run_options import RunOptions
 from fleetgate.cli.run.status_file import Status
+from fleetgate.cli.run.step_log import log_step
 from fleetgate.cli.run.wait_progress import say
 from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded
@@ -234,6 +235,7 @@ def _under_lease(
             return None
         credential = gate.credentials.used_for(lease.model)
         child.start()
+        log_step(lease.id, f"started process {child.pid}: {lease.ticket.command}")
     except BaseException as error:
         if child is not None and not isinstance(error, CannotRun):
             child.abandon()
@@ -268,6 +270,7 @@ def _under_lease(
         on_end=watch.ended,
     )
     watch.ended(end)
+    log_step(lease.id, f"ended with {f'signal {end.signal}' if end.signal else f'exit code {end.code}'}")
     return end, watch
 
 

@@ -14,6 +14,7 @@ import msgspec
 from fleetgate.cli.open_gate import follow
 from fleetgate.cli.run.leave_on_signal import LeaveOnSignal, Stopped
 from fleetgate.cli.run.run_options import RunOptions
+from fleetgate.cli.run.step_log import log_step
 from fleetgate.cli.run.wait_progress import Progress, say
 from fleetgate.cli.store_outage import Outage
 from fleetgate.config.environment import Environment
@@ -244,11 +245,17 @@ def _outcome(
     while True:
         gate = result.gate
         try:
-            got = gate.acquire(command)
+            log_step(command.id, f"requested a slot for {', '.join(request.models) or 'no model'}")
+            got: Outcome | None = gate.acquire(command)
             if gate.unapplied and gate.loaded is not None and not (result.warned or request.quiet):
                 result.warned = True
                 say(unapplied_text(gate.loaded.path, gate.unapplied))
-            return got or _wait(gate, request, command.id, mailbox, signals, result)
+            if got is None:
+                log_step(command.id, "queued")
+                got = _wait(gate, request, command.id, mailbox, signals, result)
+            if isinstance(got, Lease):
+                log_step(command.id, f"granted {got.model or 'a slot'} after {monotonic() - result.began:.3f} s")
+            return got
         except StoreAway as error:
             if not outage.retries_after(error, known=True, wakeup_fd=signals.fd):
                 raise

@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 
 from fleetgate.cli.commands.backoff import ends_text
 from fleetgate.cli.commands.ps import lease_state
-from fleetgate.cli.commands.queue import why_shown
 from fleetgate.cli.commands.status import pool_notes
+from fleetgate.cli.output.short_reason import short_reason
 from fleetgate.cli.output.table import Cell, Column
 from fleetgate.cli.read_only_gate import models_shown, pid_shown
 from fleetgate.cli.top.snapshot import Snapshot
@@ -130,7 +130,7 @@ class Tickets(Pane[TicketView]):
     def row(self, item: TicketView, shot: Snapshot, bar: int) -> Row:
         ticket = item.ticket
         gone = process_identity.is_gone(ticket.holder)
-        why = Cell("gone", "red") if gone else Cell(printable(why_shown(item.reason, shot.moments)), "yellow")
+        why = Cell("gone", "red") if gone else Cell(printable(short_reason(item.reason, shot.moments)), "yellow")
         return [
             Cell(f"{item.position}/{item.of}" if item.of else "-", "bold"),
             ticket.id,

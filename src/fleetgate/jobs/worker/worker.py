@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from fleetgate.core.errors import FleetgateError
 from fleetgate.gate.liveness import process_identity
+from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import actions, unattended_ends
@@ -120,6 +121,7 @@ class Worker:
 
     def _stay(self, gate: DirectGate, wake_fd: int) -> None:
         look_at = clean_at = upkeep_at = 0.0
+        trouble = Trouble(self._say)
         while self._hands or not self._signals:
             self._reap()
             if not self._signals:
@@ -132,6 +134,7 @@ class Worker:
                 if now >= look_at:
                     look_at = now + LOOK_S
                     self._look_after(gate)
+                    trouble.worked()
                 if now >= upkeep_at:
                     upkeep_at = now + UPKEEP_S
                     gate.maintain()
@@ -141,7 +144,7 @@ class Worker:
             except StoreMoved as moved:
                 self._end_with(moved)
             except (FleetgateError, LogReplaced, OSError) as error:
-                self._say(f"{error} (still trying)")
+                trouble.failed(error)
             if self._hands or not self._signals:
                 self._rest(wake_fd)
 

@@ -19,6 +19,7 @@ from fleetgate.core.entities import Lease, Spec, Ticket
 from fleetgate.core.errors import FleetgateError
 from fleetgate.core.model_names import glob
 from fleetgate.core.state.state import State
+from fleetgate.gate.outage_log import Trouble
 from fleetgate.gate.slots.direct_gate import DirectGate
 from fleetgate.gate.wakeup import mailbox
 from fleetgate.jobs import job_store, state_machine, unattended_ends
@@ -74,15 +75,17 @@ class WorkerProcess:
 
     def work(self) -> None:
         """Run jobs until the worker stops, or the one wanted job has finished."""
+        trouble = Trouble(self._say)
         while not self.finishing:
             try:
                 lease = self.next_lease()
+                trouble.worked()
                 if lease is not None:
                     self.run(lease)
             except StoreMoved:
                 self.finishing = True  # the worker says so
             except (FleetgateError, LogReplaced) as error:
-                self._say(f"{error} (still trying)")
+                trouble.failed(error)
                 self._rest(_TROUBLE_S)
             if self._wants.only and self._is_over():
                 break
