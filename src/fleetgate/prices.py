@@ -8,7 +8,6 @@ a second to import: a service starts that in a thread (`load_in_background`).
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any, Final
 
@@ -74,6 +73,8 @@ def price_of(model: str, configured: Sequence[ConfiguredPrice] = ()) -> Price | 
 
 def load_in_background() -> None:
     """Import the package in a thread, so that the first call of a service does not wait for it."""
+    import threading
+
     threading.Thread(target=_package, name="fleetgate-prices", daemon=True).start()
 
 

@@ -12,9 +12,10 @@ import pytest
 from fleetgate.config.docs_page import EXAMPLE, render
 from fleetgate.config.document import Problems, read_shape
 from fleetgate.config.file import check
-from fleetgate.config.schema import SCHEMA, Array, Key, Map, Shape, Short, Table
+from fleetgate.config.schema.keys import SCHEMA
+from fleetgate.config.schema.shapes import Array, Key, Map, Shape, Short, Table
+from fleetgate.config.schema.unknown_key import places
 from fleetgate.config.settings import HostAuto, Provider, Settings
-from fleetgate.config.unknown_key import places
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 

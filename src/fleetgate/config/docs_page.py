@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fleetgate.config.schema import HOST_CAP, MODEL_CAP, PLAIN_CAP, SCHEMA, Array, Key, Map, Table
+from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP
+from fleetgate.config.schema.keys import SCHEMA
+from fleetgate.config.schema.shapes import Array, Key, Map, Table
 
 INTRO = """\
 # Configuration
 
-<!-- Made from src/fleetgate/config/schema.py by tools/gen_config_docs.py: change that, not this. -->
+<!-- Made from src/fleetgate/config/schema by tools/gen_config_docs.py: change that, not this. -->
 
 Fleetgate works without a config file. With one, it is `config.toml` in the platform's config folder
 (`~/.config/fleetgate/` on Linux, `~/Library/Application Support/fleetgate/` on macOS), or the file that

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fleetgate.config.errors import BadValue, Path
-from fleetgate.config.schema import SCHEMA, Array, Map, Scalar, Shape, Short, Table
+from fleetgate.config.schema.keys import SCHEMA
+from fleetgate.config.schema.shapes import Array, Map, Scalar, Shape, Short, Table
 from fleetgate.config.settings import HostAuto, JobSettings, Notify, Provider, Serve, Settings
 from fleetgate.config.units import found
 from fleetgate.config.value_types import APIS
@@ -96,7 +97,7 @@ def _table(value: dict[str, Any], table: Table, path: Path, problems: Problems) 
     said = {}
     for name, item in value.items():
         if name not in keys:
-            from fleetgate.config.unknown_key import unknown_key
+            from fleetgate.config.schema.unknown_key import unknown_key
 
             problems.append(((*path, name), unknown_key(name, table)))
             continue

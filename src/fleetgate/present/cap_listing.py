@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fleetgate.config.environment import OPUS_CAP, Environment
-from fleetgate.config.schema import read_cap_selector
+from fleetgate.config.schema.cap_keys import read_cap_selector
 from fleetgate.config.units import format_duration
 from fleetgate.core.entities import Rule
 from fleetgate.core.limits.adaptive_tuning import LAG_MS

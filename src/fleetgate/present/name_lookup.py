@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fleetgate.config.errors import BadValue
 from fleetgate.config.model_families import not_a_provider
-from fleetgate.config.schema import read_cap_selector
+from fleetgate.config.schema.cap_keys import read_cap_selector
 from fleetgate.config.settings import Settings
 from fleetgate.core import events as ev
 from fleetgate.core.entities import Lease, Spec, Ticket

@@ -6,196 +6,14 @@ Defaults are not repeated: they are taken from Settings and from the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
-
-from msgspec import Struct, field
-
 from fleetgate.config import value_types as v
-from fleetgate.config.errors import BadValue
-from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, HostAuto, JobSettings, Notify, Provider, Settings
-from fleetgate.config.units import format_duration, format_size, parse_duration_ms, parse_size
-from fleetgate.core.model_names import KINDS, shown
-from fleetgate.core.pools.effective_caps import BUILT_IN, COOLDOWN_MS, MAX_HOLD_MS, ON_429
-
-
-class Scalar(Struct, frozen=True):
-    """One value. `read` returns it in Fleetgate's unit or raises BadValue or BadName."""
-
-    what: str
-    read: Callable[[object], Any]
-
-
-class Array(Struct, frozen=True):
-    """Values of one shape."""
-
-    what: str
-    item: Shape
-
-
-class Table(Struct, frozen=True):
-    """Named keys."""
-
-    what: str
-    keys: tuple[Key, ...]
-
-
-class Short(Struct, frozen=True):
-    """A table that may be shortened to the value of its key `key`: `host = 3` for `host = { cap = 3 }`."""
-
-    what: str
-    key: str
-    table: Table
-
-
-class Map(Struct, frozen=True):
-    """A table whose keys the user names. `special` names have another shape than the rest."""
-
-    what: str
-    placeholder: str
-    read_name: Callable[[str], str]
-    value: Shape
-    special: dict[str, Shape] = field(default_factory=dict)
-
-
-Shape = Scalar | Array | Table | Short | Map
-
-
-class Key(Struct, frozen=True):
-    """One key: its doc is a sentence, its example TOML, its default as the page shows it ("" is none)."""
-
-    name: str
-    shape: Shape
-    doc: str
-    example: str
-    default: str = ""
-    required: bool = False
-    tried: tuple[str, ...] = ()  # other names that people try
-
-
-def read_cap_selector(text: str, providers: Collection[str] = ()) -> str:
-    """A selector, where an option that has slipped out of its table is no provider: see `read_selector`."""
-    if text in CAP_OPTIONS:
-        raise BadValue(f"{shown(text)} is an option of a cap, not a selector: write SELECTOR = {{ {text} = … }}")
-    return v.read_selector(text, providers)
-
-
-def _by_kind(defaults: dict[str, str]) -> str:
-    if len(defaults) == 1:
-        return next(iter(defaults.values()))
-    return "; ".join(f"{default} in `[{kind}]`" for kind, default in defaults.items())
-
-
-def _built_in(kind: str) -> str:
-    return ", ".join(f'`"{rule.selector}" = {rule.cap}`' for rule in BUILT_IN if rule.kind == kind)
-
+from fleetgate.config.schema.cap_keys import HOST_CAP, MODEL_CAP, PLAIN_CAP, built_in_caps, read_cap_selector
+from fleetgate.config.schema.shapes import Array, Key, Map, Scalar, Table
+from fleetgate.config.settings import TOLD, TOLD_BY_DEFAULT, JobSettings, Notify, Provider, Settings
+from fleetgate.config.units import format_duration, format_size, parse_duration_ms
 
 _DURATION = Scalar("duration", parse_duration_ms)
 _SOME_SIZE = Scalar("size", v.read_some_size)
-
-_CAP = Key(
-    "cap",
-    Scalar("whole number from 1", v.read_cap),
-    "The maximum number of slots in use.",
-    "4",
-    tried=("limit", "slots", "concurrency", "max_concurrency"),
-)
-_HOST_CAP = Key(
-    "cap",
-    Scalar('whole number from 1, or "auto"', v.read_host_cap),
-    'The maximum number of agents on one machine, or `"auto"`: as many as free memory allows.',
-    '"auto"',
-    tried=("limit", "slots", "concurrency", "max_concurrency"),
-)
-
-
-def _common(*kinds: str, family: bool = False) -> tuple[Key, ...]:
-    """The options of every cap, with the defaults of the kinds that it is for."""
-    return (
-        Key(
-            "cooldown",
-            _DURATION,
-            "How long a released slot still counts as used. "
-            'With `on_429 = "adapt"` it is learned unless you set it here. '
-            "Without `cap` it is remembered, and applies once you set a cap.",
-            '"350ms"',
-            _by_kind({kind: format_duration(COOLDOWN_MS[kind]) for kind in kinds}),
-        ),
-        Key(
-            "max_hold",
-            _DURATION,
-            "How long a slot may be held before it is reclaimed; `0` means no limit.",
-            '"2h"',
-            _by_kind({kind: format_duration(MAX_HOLD_MS[kind]) if MAX_HOLD_MS[kind] else "no limit" for kind in kinds}),
-            tried=("timeout", "ttl"),
-        ),
-        Key(
-            "name",
-            Scalar("name", v.read_cap_name),
-            "The name in the reason when this cap is reached: `NAME_concurrency_cap`.",
-            '"opus"',
-            "the claude family's (`opus`, `sonnet` or `haiku`), else none" if family else "",
-        ),
-    )
-
-
-_FOR_MODELS = (
-    Key(
-        "on_429",
-        Scalar('"adapt", "step", "pause" or "fixed"', v.read_on_429),
-        'What a rate limit does. `"adapt"` (only in `[requests]`): it pauses the pool briefly, and Fleetgate finds and '
-        'follows the limit, up to the cap. `"step"`: it pauses the pool and lowers its limit by 1 until a person '
-        'sets the cap again. `"pause"`: it only pauses the pool. `"fixed"`: nothing.',
-        '"step"',
-        _by_kind({kind: f'`"{rule}"`' for kind, rule in ON_429.items()}),
-    ),
-    Key(
-        "explore",
-        Scalar("true or false", v.read_flag),
-        'With `on_429 = "adapt"`: whether the limit may grow above the cap, one proven call at a time.',
-        "true",
-        "false",
-    ),
-    Key(
-        "usage_gate",
-        Scalar("true or false", v.read_flag),
-        "Ask the provider for its own count before a waiting request starts.",
-        "true",
-        "false",
-    ),
-)
-_FOR_HOST = (
-    Key(
-        "reserve",
-        Scalar("size", parse_size),
-        'With `cap = "auto"`: the memory that is left free for other programs.',
-        '"6GiB"',
-        format_size(HostAuto().reserve_bytes),
-    ),
-    Key(
-        "per_agent",
-        _SOME_SIZE,
-        'With `cap = "auto"`: the memory that one agent is expected to need.',
-        '"512MiB"',
-        format_size(HostAuto().per_agent_bytes),
-    ),
-    Key(
-        "max",
-        Scalar("whole number from 1", v.read_cap),
-        'With `cap = "auto"`: the most agents, however much memory is free.',
-        "8",
-        str(HostAuto().max),
-    ),
-)
-
-_MODEL_KEYS = (_CAP, *_common(*KINDS, family=True), *_FOR_MODELS)
-_PLAIN_KEYS = (_CAP, *_common(*KINDS))
-_HOST_KEYS = (_HOST_CAP, *_common("agents"), *_FOR_HOST)
-CAP_OPTIONS = frozenset(key.name for key in _MODEL_KEYS + _HOST_KEYS)
-
-MODEL_CAP = Short("cap", "cap", Table("a cap on models", _MODEL_KEYS))
-PLAIN_CAP = Short("cap", "cap", Table("a cap on `host` or `project`", _PLAIN_KEYS))
-HOST_CAP = Short("cap", "cap", Table("the cap on agents of one machine", _HOST_KEYS))
 
 PROVIDER = Table(
     "a provider",
@@ -284,7 +102,7 @@ SCHEMA = Table(
             Map("table of caps", "SELECTOR", read_cap_selector, MODEL_CAP, {"host": HOST_CAP, "project": PLAIN_CAP}),
             "Caps on agent processes, by selector.",
             '{ host = 3, "anthropic/claude-opus-*" = 4 }',
-            f"{_built_in('agents')}, each only where no selector of yours matches",
+            f"{built_in_caps('agents')}, each only where no selector of yours matches",
         ),
         Key(
             "requests",

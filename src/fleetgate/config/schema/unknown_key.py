@@ -6,7 +6,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from fleetgate.config.schema import SCHEMA, Array, Map, Shape, Short, Table
+from fleetgate.config.schema.keys import SCHEMA
+from fleetgate.config.schema.shapes import Array, Map, Shape, Short, Table
 
 
 def unknown_key(name: str, table: Table) -> str:
