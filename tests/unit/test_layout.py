@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "fleetgate"
 
 # Words that end in "ing" and are things all the same.
 NOUNS = {"string", "thing", "setting", "settings", "ring", "spring", "finding", "listing", "encoding"}
-NOUNS |= {"testing", "serving", "tuning", "parking"}
+NOUNS |= {"testing", "serving", "tuning", "parking", "reading"}
 
 MOST_LINES = 450  # of a file
 MOST_FILES = 15  # of a folder

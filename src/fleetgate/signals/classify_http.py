@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetgate.signals import provider_vocabulary as say
 from fleetgate.signals.clock_times import next_midnight_ms
 from fleetgate.signals.error_bodies import ErrorBody, body_of, body_wait, decode_json, read_body
-from fleetgate.signals.limit_subject import subject_of
+from fleetgate.signals.limit_subject import rate_of, subject_of
 from fleetgate.signals.outcome import (
     AUTH,
     LOCAL_ERROR,
@@ -123,12 +124,14 @@ def _limited(reply: _Reply) -> Outcome:
 
 
 def _rate_limited(reply: _Reply, tag: str) -> Outcome:
-    """Too many for a moment: of whom, if the provider says so."""
+    """Too many for a moment: of whom and of what, if the provider says so."""
     subject = subject_of(reply.dialect, reply.headers, reply.body, reply.model)
     if subject is not None:
-        return _outcome(reply, RATE_LIMITED, tag, subject.family, subject.scope, named=True)
-    family = say.family_of(reply.model) if reply.dialect == "anthropic" else ""
-    return _outcome(reply, RATE_LIMITED, tag, family)
+        found = _outcome(reply, RATE_LIMITED, tag, subject.family, subject.scope, named=True)
+    else:
+        found = _outcome(reply, RATE_LIMITED, tag, say.family_of(reply.model) if reply.dialect == "anthropic" else "")
+    rate = rate_of(reply.dialect, reply.headers, reply.body, reply.now_wall_ms)
+    return found if rate is None else replace(found, rate=rate.unit, readings=rate.readings)
 
 
 def _window(reply: _Reply) -> Outcome | None:

@@ -1,7 +1,8 @@
-"""The subject of a rate limit, if the provider names it: one model, the models of a family, or the whole account.
+"""The subject of a rate limit, if the provider names it: one model, the models of a family, or the whole account; and
+the rate that it means, such as input tokens by the minute.
 
-A refusal that says nothing of the kind, or that speaks of calls at once, names no model: then the gate decides by
-its own pools.
+A refusal that says nothing of the kind, or that speaks of calls at once, names no model and no rate: then the gate
+decides by its own pools. A limit by the day is not a rate.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fleetgate.signals.error_bodies import ErrorBody
-from fleetgate.signals.provider_vocabulary import dialect_of, family_of, family_of_window
-from fleetgate.signals.rate_limit_headers import PoolHint, windows_of
+from fleetgate.core.usage import Reading
+from fleetgate.signals.error_bodies import ErrorBody, body_wait
+from fleetgate.signals.provider_vocabulary import PER_DAY, PER_MINUTE, dialect_of, family_of, family_of_window
+from fleetgate.signals.rate_limit_headers import HOUR_MS, PoolHint, readings_of, windows_of
 
 # Too many at the same time: of what is not told by such a sentence, whichever model it names.
 _AT_ONCE = re.compile(
@@ -49,6 +51,33 @@ _BY_TIME = re.compile(r"\bper (?:second|min|minute|hour|day)\b|\b[IO]?[RT]P[MDS]
 _PER_MODEL = re.compile(r"per_?(?:base_?)?model", re.IGNORECASE)
 _PER_ACCOUNT = re.compile(r"per_?(?:project|user|organization|consumer)", re.IGNORECASE)
 _BY_MODEL = frozenset(("openai", "azure", "groq"))  # whose windows in headers are those of one model
+_MINUTE_MS = 60_000
+_BY_DAY = re.compile(r"\bper[ -]day\b|\bdaily\b|\b[IO]?[RT]PD\b", re.IGNORECASE)
+# "input tokens per minute", "tokens per min (TPM): Limit 10000, Used 9500, Requested 800", "exceeded token rate limit",
+# "Requests rate limit exceeded", "Number of request tokens has exceeded your per-minute rate limit"
+_RATE = re.compile(
+    r"\b(?:(?P<part>input|prompt|output|completion|request) )?(?P<what>tokens?|requests?|calls?)"
+    r" (?:per[ -](?:min(?:ute)?|sec(?:ond)?)\b|rate limit\b|(?:has|have) exceeded your per-minute rate limit)"
+    r"|\b(?P<short>[IO]?TPM|RPM)\b",
+    re.IGNORECASE,
+)
+_PARTS = {"input": "input", "prompt": "input", "request": "input", "output": "output", "completion": "output"}
+_SHORT = {"TPM": "tokens", "ITPM": "input", "OTPM": "output", "RPM": "calls"}
+_AMOUNTS = re.compile(r"\blimit:? (?P<limit>[0-9][0-9,]{0,15}), used:? (?P<used>[0-9][0-9,]{0,15})", re.IGNORECASE)
+_LIMIT_OF = re.compile(r"\bof (?P<limit>[0-9][0-9,]{0,15}) [a-z ]{0,20}$", re.IGNORECASE)
+_QUOTA_UNITS = (  # by words in Gemini's names of quotas
+    ("input", re.compile(r"input_?token", re.IGNORECASE)),
+    ("output", re.compile(r"output_?token", re.IGNORECASE)),
+    ("tokens", re.compile(r"token", re.IGNORECASE)),
+    ("calls", re.compile(r"request", re.IGNORECASE)),
+)
+
+
+class RefusedRate(NamedTuple):
+    """The rate that a refusal means, by the unit that it counts, and what is known about it and others (rule V8)."""
+
+    unit: str
+    readings: tuple[Reading, ...] = ()
 
 
 class Subject(NamedTuple):
@@ -74,6 +103,56 @@ def subject_of(dialect: str, headers: Mapping[str, str], body: ErrorBody, model:
     if named:
         return Subject("model")
     return of_window(dialect, model) if by_time else None
+
+
+def rate_of(dialect: str, headers: Mapping[str, str], body: ErrorBody, now_wall_ms: int) -> RefusedRate | None:
+    """The rate that a refusal means; None where it names none, or one that refills only by the day."""
+    message = body.message
+    names = body.fields.get("quotaid", []) + body.fields.get("quota_limit", [])
+    if _AT_ONCE.search(message) or _BY_DAY.search(message) or any(PER_DAY.search(name) for name in names):
+        return None
+    readings = {each.unit: each for each in readings_of(dialect, headers, now_wall_ms) if each.per_ms <= HOUR_MS}
+    told = _told_rates(message) or _told_quotas(names, body, now_wall_ms)
+    empty = [unit for unit, each in readings.items() if not each.remaining and each.reset_ms <= HOUR_MS]
+    unit = next(iter(told), empty[0] if len(empty) == 1 else "")
+    if not unit:
+        return None
+    known = {name: each for name, each in told.items() if each is not None}
+    return RefusedRate(unit, tuple({**known, **readings}.values()))
+
+
+def _told_rates(message: str) -> dict[str, Reading | None]:
+    """The rate that a sentence is about, with its limit if it names that."""
+    found = _RATE.search(message)
+    if found is None:
+        return {}
+    if found["short"]:
+        unit = _SHORT[found["short"].upper()]
+    elif not found["what"].lower().startswith("token"):
+        unit = "calls"
+    else:
+        unit = _PARTS.get((found["part"] or "").lower(), "tokens")
+    amounts = _AMOUNTS.search(message, found.end()) or _LIMIT_OF.search(message[: max(found.start("what"), 0)])
+    if amounts is None or "sec" in found[0].lower():
+        return {unit: None}
+    limit = int(amounts["limit"].replace(",", ""))
+    used = min(int(amounts.groupdict().get("used", str(limit)).replace(",", "")), limit)
+    return {unit: Reading(unit, limit, limit - used, 0, _MINUTE_MS) if limit else None}
+
+
+def _told_quotas(names: list[str], body: ErrorBody, now_wall_ms: int) -> dict[str, Reading | None]:
+    """Gemini's quotas by the minute that a refusal names, each with its limit beside it."""
+    values = body.fields.get("quotavalue", [])
+    found: dict[str, Reading | None] = {}
+    for number, name in enumerate(names):
+        unit = next((unit for unit, words in _QUOTA_UNITS if words.search(name)), "")
+        if not unit or not PER_MINUTE.search(name):
+            continue
+        value = values[number] if len(values) == len(names) else ""
+        limit = int(value) if value.isdecimal() and len(value) <= 12 else 0
+        wait_ms = body_wait(body, now_wall_ms) or 0
+        found[unit] = Reading(unit, limit, 0, wait_ms, _MINUTE_MS) if limit else None
+    return found
 
 
 def of_hint(provider: str, hint: PoolHint, model: str) -> Subject | None:

@@ -12,6 +12,8 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from fleetgate.core.usage import Reading
+
 RATE_LIMITED = "rate_limited"
 USAGE_WINDOW = "usage_window"
 QUOTA = "quota"
@@ -49,6 +51,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     rule: str = ""  # which rule fired, such as `anthropic.429.rate_limit_error`
     evidence: str = ""  # what was seen: one line, at most 300 characters, without secrets
     named: bool = False  # of a rate limit: the provider itself says that it is about `scope`
+    rate: str = ""  # of a rate limit: the unit of the rate that it means, where it names one (rule V8)
+    readings: tuple[Reading, ...] = ()  # the provider's rates, as far as the refusal tells
 
 
 OK = Outcome("ok")

@@ -1,8 +1,11 @@
-"""Response headers: the wait they ask for, and the windows that they say are used up.
+"""Response headers: the wait they ask for, the provider's rates, and the windows that they say are used up.
 
 Names are compared in lower case. The providers' headers differ in their spelling only, so they are read by shape:
-`anthropic-ratelimit-WINDOW-remaining`, `x-ratelimit-remaining-WINDOW`, `ratelimit-remaining`. Plans by the week or by
-five hours have headers of their own: Anthropic's `unified`, and the Codex back end's `x-codex-primary`, `-secondary`.
+`anthropic-ratelimit-WINDOW-remaining`, `x-ratelimit-remaining-WINDOW`, `ratelimit-remaining`, and Mistral's older
+`ratelimitbysize-remaining`. Plans by the week or by five hours have headers of their own: Anthropic's `unified`, and
+the Codex back end's `x-codex-primary`, `-secondary`.
+
+A rate needs a limit and what remains of it. Numbers that cannot be such (Azure sends -1 for "none") make no rate.
 """
 
 from __future__ import annotations
@@ -12,16 +15,29 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from fleetgate.core.usage import Reading
 from fleetgate.signals.wait_times import wait_from_epoch, wait_from_http_date, wait_from_reset, wait_from_seconds
 
 _RATELIMIT = re.compile(
     r"(?:anthropic-ratelimit-(?P<window>[a-z-]{1,30})-(?P<part>limit|remaining|reset)"
-    r"|(?:x-)?ratelimit-(?P<part2>limit|remaining|reset)(?:-(?P<window2>[a-z-]{1,30}))?)"
+    r"|(?:x-)?ratelimit(?P<size>bysize)?-(?P<part2>limit|remaining|reset)(?:-(?P<window2>[a-z0-9-]{1,30}))?)"
 )
 _UNIFIED = re.compile(r"anthropic-ratelimit-unified-(?P<window>[a-z0-9_]{1,20})-(?P<part>status|reset)")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,12})?")
-_MINUTE_MS = 60_000
+_MINUTE_MS, HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _HEADERS = 200  # looked at in one response
+_MOST = 1 << 40  # a number above this is not a limit
+
+# The words in a window's name that tell what it counts, and for how long.
+_TOKENS, _REQUESTS = frozenset(("tokens", "token")), frozenset(("requests", "request", "req"))
+_INPUT, _OUTPUT = frozenset(("input", "prompt")), frozenset(("output", "generated", "completion"))
+_PERIODS_MS = {
+    **dict.fromkeys(("second", "1s"), 1000),
+    **dict.fromkeys(("minute", "min", "1m"), _MINUTE_MS),
+    **dict.fromkeys(("hour", "1h"), HOUR_MS),
+    **dict.fromkeys(("day", "1d", "24h"), _DAY_MS),
+    **dict.fromkeys(("month", "30d", "week", "7d"), 0),  # a plan's window, and no rate
+}
 
 
 class PoolHint(Struct, frozen=True):
@@ -45,6 +61,19 @@ class Window(Struct):
     @property
     def what(self) -> str:
         return "tokens" if "token" in self.name else "requests"
+
+    @property
+    def unit(self) -> str:
+        """What it counts, as usage has it; empty for what usage does not count: images, seconds of audio."""
+        words = set(self.name.split("-"))
+        if words & _TOKENS:
+            return "input" if words & _INPUT else "output" if words & _OUTPUT else "tokens"
+        return "calls" if words & _REQUESTS or words <= {"", *_PERIODS_MS} else ""
+
+    @property
+    def per_ms(self) -> int | None:
+        """Its period, where its name has it; None where it has none, 0 for the window of a plan."""
+        return next((_PERIODS_MS[word] for word in self.name.split("-") if word in _PERIODS_MS), None)
 
     @property
     def used_up(self) -> bool:
@@ -93,6 +122,8 @@ def windows_of(headers: Mapping[str, str]) -> list[Window]:
         key = match["window"] or match["window2"] or ""
         if key.startswith("unified"):
             continue
+        if match["size"]:
+            key = f"tokens-{key}" if key else "tokens"
         window = found.setdefault(key, Window(key))
         part = match["part"] or match["part2"]
         if part == "reset":
@@ -103,6 +134,47 @@ def windows_of(headers: Mapping[str, str]) -> list[Window]:
             else:
                 window.remaining, window.header = float(value), name
     return list(found.values())
+
+
+def readings_of(dialect: str, headers: Mapping[str, str], now_wall_ms: int) -> tuple[Reading, ...]:
+    """The provider's rates by the headers of any response (rule V6); one for each unit and period, the tightest."""
+    found: dict[tuple[str, int], Reading] = {}
+    windows = windows_of(headers)
+    names = {window.name for window in windows}
+    for window in windows:
+        if window.name == "tokens" and "input-tokens" in names and dialect == "anthropic":
+            continue  # the sum of the other two
+        reading = _reading(dialect, window, now_wall_ms)
+        if reading is not None:
+            key = reading.unit, reading.per_ms
+            found[key] = min(found.get(key, reading), reading, key=lambda each: each.remaining)
+    return tuple(found.values())
+
+
+def _reading(dialect: str, window: Window, now_wall_ms: int) -> Reading | None:
+    unit, limit, remaining = window.unit, window.limit, window.remaining
+    if not unit or limit is None or remaining is None or not 0 < limit <= _MOST or remaining < 0 or window.per_ms == 0:
+        return None
+    left = int(min(remaining, limit))
+    reset_ms = wait_from_reset(window.reset, now_wall_ms)
+    per_ms = window.per_ms or _usual_period(dialect, unit) or _period_by_reset(dialect, int(limit), left, reset_ms)
+    return Reading(unit, int(limit), left, reset_ms or 0, per_ms)
+
+
+def _usual_period(dialect: str, unit: str) -> int:
+    """The period of a window whose name has none, as the provider documents it; 0: it depends."""
+    if dialect == "groq" and unit == "calls":
+        return _DAY_MS
+    return _MINUTE_MS if dialect in ("anthropic", "groq", "azure") else 0
+
+
+def _period_by_reset(dialect: str, limit: int, left: int, reset_ms: int | None) -> int:
+    """OpenAI's limits of requests are by the minute or by the day. Its buckets refill steadily, so that the time until
+    one is full tells its period: 6 ms for one request of 10,000 is a minute, 8.64 s is a day.
+    """
+    if dialect != "openai" or not reset_ms or left >= limit:
+        return 0
+    return _DAY_MS if reset_ms * limit > HOUR_MS * (limit - left) else _MINUTE_MS
 
 
 def reset_wait(headers: Mapping[str, str], now_wall_ms: int, about: str = "") -> int | None:
