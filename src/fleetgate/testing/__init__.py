@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetgate.testing.clock import FakeClock
     from fleetgate.testing.provider import FakeProvider
+    from fleetgate.testing.rates import ProviderRate
     from fleetgate.testing.script import Fault
 
-__all__ = ["FakeClock", "FakeProvider", "Fault"]
+__all__ = ["FakeClock", "FakeProvider", "Fault", "ProviderRate"]
 
-_HOMES = {"FakeClock": "clock", "FakeProvider": "provider", "Fault": "script"}
+_HOMES = {"FakeClock": "clock", "FakeProvider": "provider", "Fault": "script", "ProviderRate": "rates"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,20 +6,44 @@ The rule: these functions only write; the count is kept by the caller, around th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
+from fleetgate.core.usage import Usage
+from fleetgate.testing.rates import Shortage
 from fleetgate.testing.script import Fault
 from fleetgate.testing.server import Reply
 from fleetgate.testing.shapes import ModelCall, Shape
 from fleetgate.testing.shapes.base import JSON
 
 Fields = list[tuple[str, str]]
-Pause = Callable[[], Awaitable[None]]
 
 NO_FAULT = Fault()
+
+
+class Generation:
+    """How much of an answer exists so far: the pieces, of which each takes a while."""
+
+    def __init__(self, call: ModelCall, draw_delay_s: Callable[[], float]) -> None:
+        self._call = call
+        self._draw_delay_s = draw_delay_s
+        self.pieces = 0
+        self.complete = False
+
+    async def wait_for_piece(self) -> None:
+        await nap(self._draw_delay_s())
+        self.pieces += 1
+
+    @property
+    def usage(self) -> Usage:
+        """What has been used so far: the input, and the output as far as it exists."""
+        usage = self._call.usage
+        if self.complete:
+            return usage
+        return structs.replace(usage, output=usage.output * self.pieces // max(len(self._call.texts), 1))
 
 
 async def send_json(reply: Reply, status: int, value: Any, fields: Fields | None = None) -> None:
@@ -34,15 +58,23 @@ async def send_error(
     await send_json(reply, status, value, [*shape.retry_fields(retry_after_s), *fields])
 
 
-async def send_answer(reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fields: Fields, pause: Pause) -> None:
-    """The ordinary answer, or what the fault makes of it; `pause` is waited before each piece of a stream."""
+async def send_shortage(reply: Reply, shape: Shape, call: ModelCall, shortage: Shortage, fields: Fields) -> None:
+    """The provider's own refusal at a rate."""
+    await send_json(reply, 429, shape.rate_error(call, shortage), [*shape.rate_retry_fields(shortage.wait_ms), *fields])
+
+
+async def send_answer(
+    reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fields: Fields, generation: Generation
+) -> None:
+    """The ordinary answer, or what the fault makes of it."""
     if fault.drop == "before":
         reply.drop()
     elif fault.body is not msgspec.UNSET and not fault.in_stream:
         await _send_body(reply, fault.status or 200, fault, fields)
     elif call.stream or fault.in_stream:
-        await _stream(reply, shape, call, fault, fields, pause)
+        await _stream(reply, shape, call, fault, fields, generation)
     else:
+        generation.complete = True
         body = msgspec.json.encode(shape.whole(call))
         await _send_or_cut(reply, fault.status or 200, body, [("Content-Type", JSON), *fields], fault)
 
@@ -69,12 +101,14 @@ async def _send_body(reply: Reply, status: int, fault: Fault, fields: Fields) ->
 
 async def _send_or_cut(reply: Reply, status: int, body: bytes, fields: Fields, fault: Fault) -> None:
     if fault.drop:
-        await reply.send_part(status, body, fields, 0 if fault.drop == "head" else len(body) // 2)
+        await reply.send_part(status, body, fields, 0 if fault.drop == "head" else 0.5)
     else:
         await reply.send(status, body, fields)
 
 
-async def _stream(reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fields: Fields, pause: Pause) -> None:
+async def _stream(
+    reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fields: Fields, generation: Generation
+) -> None:
     await reply.start(200, [("Content-Type", shape.stream_type(call)), *fields])
     if fault.drop == "head":
         reply.drop()
@@ -83,12 +117,16 @@ async def _stream(reply: Reply, shape: Shape, call: ModelCall, fault: Fault, fie
     broken = fault.in_stream or fault.drop == "middle"
     pieces = len(call.texts) // 2 if broken else len(call.texts)
     for index in range(pieces):
-        await pause()
+        await generation.wait_for_piece()
         await reply.write(shape.piece(call, index))
     if fault.drop == "middle":
         reply.drop()
         return
-    await reply.finish(_error_event(shape, call, pieces, fault) if fault.in_stream else shape.closing(call))
+    if fault.in_stream:
+        await reply.finish(_error_event(shape, call, pieces, fault))
+        return
+    generation.complete = True
+    await reply.finish(shape.closing(call))
 
 
 def _error_event(shape: Shape, call: ModelCall, pieces: int, fault: Fault) -> bytes:

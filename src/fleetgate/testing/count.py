@@ -33,6 +33,11 @@ class CallCount:
         self._enter(now_ms)
         return True
 
+    def refuse(self) -> None:
+        """A call that is refused at another limit: seen, but never in flight."""
+        self.calls += 1
+        self.refused += 1
+
     def arrive_scripted(self, now_ms: int) -> None:
         """A call that enters whatever the count says."""
         self.calls += 1

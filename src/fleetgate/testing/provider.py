@@ -1,5 +1,7 @@
 """A fake provider of models: it counts calls as real ones do, and refuses at a limit that it does not publish.
 
+With `rates` it also limits requests and tokens per minute, and reports them in headers as Anthropic and OpenAI do.
+
 In a test: `async with FakeProvider(limit=4, lag_s=0.4) as provider: … provider.url …` (or a plain `with`, which serves
 from a thread). As a process: `python -m fleetgate.testing.provider --limit 4 --lag 0.4` prints its URL and serves.
 
@@ -19,16 +21,31 @@ from typing import Self
 
 import msgspec
 
-from fleetgate.testing.answer import NO_FAULT, Fields, nap, send_answer, send_error, send_fault, send_json
+from fleetgate.core.usage import Usage
+from fleetgate.testing.answer import (
+    NO_FAULT,
+    Fields,
+    Generation,
+    nap,
+    send_answer,
+    send_error,
+    send_fault,
+    send_json,
+    send_shortage,
+)
 from fleetgate.testing.count import CallCount
+from fleetgate.testing.encodings import choose_encoder
+from fleetgate.testing.rates import ProviderRate, RateBuckets, ServedCalls
 from fleetgate.testing.script import Fault, Faults, read_script
 from fleetgate.testing.server import Reply, SeenRequest, Server
 from fleetgate.testing.shapes import BadCall, ModelCall, Shape, find
 
 Span = float | tuple[float, float]  # seconds, or the range to draw them from
 Clock = Callable[[], int]
+UsageSource = Usage | Callable[[SeenRequest], Usage]
 
 SEEN_KEPT = 1000
+DEFAULT_INPUT = 12  # tokens
 LOOK_AGAIN_S = 0.002
 
 
@@ -36,7 +53,8 @@ class Stats(msgspec.Struct, frozen=True):
     """What the provider saw so far (`GET /_stats`)."""
 
     calls: int  # model calls that arrived, refused ones included
-    refused: int  # 429s at the limit
+    refused: int  # 429s at the limit or at a rate
+    refused_at_rates: dict[str, int]  # those at a rate, by its unit
     scripted: int  # answers that a script gave
     disconnected: int  # calls whose client left before the end
     active: int  # calls being answered now
@@ -66,6 +84,10 @@ class FakeProvider:
         headers: Mapping[str, str] | None = None,
         faults: Iterable[Fault] = (),
         others: int = 0,
+        rates: Iterable[ProviderRate] = (),
+        usage: UsageSource | None = None,
+        encodings: Collection[str] = (),
+        project_header: str = "x-project",
         host: str = "127.0.0.1",
         port: int = 0,
         clock: Clock | None = None,
@@ -79,6 +101,15 @@ class FakeProvider:
         self.chunk_delay_s = chunk_delay_s
         self.headers = dict(headers or {})
         self.seen: deque[SeenRequest] = deque(maxlen=SEEN_KEPT)  # the latest requests, for a test to look at
+        # A bucket of each rate for each key and model. A test may change the rates before the first call of a model.
+        self.rates = tuple(rates)
+        self.buckets: dict[tuple[str, str], RateBuckets] = {}
+        self.usage: UsageSource = usage or Usage(input=DEFAULT_INPUT, output=chunks)
+        self.usages: deque[Usage] = deque()  # of the next calls that are accepted; then `usage` is used again
+        self.served = ServedCalls()
+        self.encodings = tuple(encodings)  # offered to clients that accept one, the first one first
+        self._project_header = project_header.lower()
+        self._refused_at_rates: dict[str, int] = {}
         self._texts = tuple(f"word{index} " for index in range(chunks))
         self._keys = frozenset(keys)
         self._now_ms: Clock = clock or _monotonic_ms
@@ -111,6 +142,7 @@ class FakeProvider:
         return Stats(
             calls=count.calls,
             refused=count.refused,
+            refused_at_rates=dict(self._refused_at_rates),
             scripted=self._scripted,
             disconnected=self._disconnected,
             active=count.live,
@@ -198,12 +230,15 @@ class FakeProvider:
 
     async def _handle(self, request: SeenRequest, reply: Reply) -> None:
         self.seen.append(request)
+        reply.encoder = choose_encoder(self.encodings, request.headers.get("accept-encoding", ""))
         path = request.path
         shape = find(path)
         if shape is not None:
             await self._call(shape, request, reply)
         elif path == "/_stats":
             await send_json(reply, 200, self.stats)
+        elif path == "/_served":
+            await send_json(reply, 200, self.served.rows())
         elif path == "/_script":
             await self._take_script(request, reply)
         elif path.endswith("/usage"):
@@ -227,43 +262,78 @@ class FakeProvider:
             await send_error(reply, shape, id, 401, "invalid x-api-key", fields)
             return
         try:
-            call = shape.read(request, id, self._texts)
+            call = self._with_usage(shape.read(request, id, self._texts), request)
         except BadCall as error:
             await send_error(reply, shape, id, 400, str(error), fields)
             return
         fault = self._faults.take("call", call.model)
+        buckets = self._buckets(request, call)
+        now = self._now_ms()
         if fault is not None:
             self._scripted += 1
-            await self._call_scripted(shape, call, fault, reply, [*fault.headers.items(), *fields])
-        elif self.count.arrive(self._now_ms()):
-            await self._accepted(shape, call, NO_FAULT, reply, fields)
+            await self._call_scripted(shape, request, call, fault, reply, [*fault.headers.items(), *fields])
+        elif (shortage := buckets.shortage(call.reserved, now)) is not None:
+            self.count.refuse()
+            self._refused_at_rates[shortage.rate.unit] = self._refused_at_rates.get(shortage.rate.unit, 0) + 1
+            await nap(self._draw(self.refuse_after_s))
+            await send_shortage(reply, shape, call, shortage, [*shape.rate_fields(buckets.states(now)), *fields])
+        elif self.count.arrive(now):
+            await self._accepted(shape, request, call, NO_FAULT, reply, fields)
         else:
             await nap(self._draw(self.refuse_after_s))
             await send_error(reply, shape, id, 429, shape.refusal(call.model), fields, self.retry_after_s)
 
-    async def _call_scripted(self, shape: Shape, call: ModelCall, fault: Fault, reply: Reply, fields: Fields) -> None:
+    async def _call_scripted(
+        self, shape: Shape, request: SeenRequest, call: ModelCall, fault: Fault, reply: Reply, fields: Fields
+    ) -> None:
         if fault.counts:
             self.count.arrive_scripted(self._now_ms())
-            await self._accepted(shape, call, fault, reply, fields)
+            await self._accepted(shape, request, call, fault, reply, fields)
         else:
             self.count.turn_away()
             await nap(fault.delay_s)
             await send_fault(reply, shape, call.id, fault, fields)
 
-    async def _accepted(self, shape: Shape, call: ModelCall, fault: Fault, reply: Reply, fields: Fields) -> None:
+    async def _accepted(
+        self, shape: Shape, request: SeenRequest, call: ModelCall, fault: Fault, reply: Reply, fields: Fields
+    ) -> None:
         """Answer a call that counts; it leaves the count once, in whichever way it ends."""
-        reply.before_end = self._leave
+        if self.usages:
+            self.usages.popleft()
+        buckets = self._buckets(request, call)
+        buckets.take(call.reserved, self._now_ms())
+        generation = Generation(call, lambda: self._draw(self.chunk_delay_s))
+
+        def leave() -> None:
+            now = self._now_ms()
+            self.count.leave(now, round(self._draw(self.lag_s) * 1000))
+            buckets.settle(call.reserved, generation.usage, now)
+            project = request.headers.get(self._project_header, "")
+            self.served.add(call.model, _key(request), project, generation.usage)
+
+        reply.before_end = leave
         try:
             await nap(fault.delay_s + self._draw(self.latency_s))
-            await send_answer(reply, shape, call, fault, fields, self._pause)
+            rates = shape.rate_fields(buckets.states(self._now_ms()))
+            await send_answer(reply, shape, call, fault, [*rates, *fields], generation)
         except (asyncio.CancelledError, OSError):
             self._disconnected += 1
             raise
         finally:
             reply.end()
 
-    def _leave(self) -> None:
-        self.count.leave(self._now_ms(), round(self._draw(self.lag_s) * 1000))
+    def _with_usage(self, call: ModelCall, request: SeenRequest) -> ModelCall:
+        """The call with the tokens that it uses, if it is accepted."""
+        usage = self.usages[0] if self.usages else self.usage
+        usage = usage(request) if callable(usage) else usage
+        output = min(usage.output, call.max_tokens) if call.max_tokens else usage.output
+        return msgspec.structs.replace(call, usage=msgspec.structs.replace(usage, calls=1, output=output))
+
+    def _buckets(self, request: SeenRequest, call: ModelCall) -> RateBuckets:
+        place = (_key(request), call.model)
+        if place not in self.buckets:
+            self.buckets[place] = RateBuckets(self.rates, self._now_ms())
+        return self.buckets[place]
 
     async def _usage(self, request: SeenRequest, reply: Reply) -> None:
         self._usage_asked += 1
@@ -301,22 +371,27 @@ class FakeProvider:
         if script.others is not msgspec.UNSET:
             self.count.others = script.others
         self.script(*script.faults)
+        self.usages.extend(script.usages)
         await send_json(reply, 200, self.stats)
 
     def _known(self, request: SeenRequest) -> bool:
         """Whether the request carries one of our keys, where we ask for one at all."""
-        headers = request.headers
-        bearer = headers.get("authorization", "")
-        given = {headers.get("x-api-key"), headers.get("x-goog-api-key"), request.query.get("key")}
-        if bearer[:7].lower() == "bearer ":
-            given.add(bearer[7:].strip())
-        return not self._keys or not self._keys.isdisjoint(key for key in given if key)
+        return not self._keys or not self._keys.isdisjoint(_keys(request))
 
     def _draw(self, span: Span) -> float:
         return self._random.uniform(*span) if isinstance(span, tuple) else span
 
-    async def _pause(self) -> None:
-        await nap(self._draw(self.chunk_delay_s))
+
+def _keys(request: SeenRequest) -> list[str]:
+    headers = request.headers
+    bearer = headers.get("authorization", "")
+    bearer = bearer[7:].strip() if bearer[:7].lower() == "bearer " else ""
+    given = (bearer, headers.get("x-api-key"), headers.get("x-goog-api-key"), request.query.get("key"))
+    return [key for key in given if key]
+
+
+def _key(request: SeenRequest) -> str:
+    return next(iter(_keys(request)), "")
 
 
 def _monotonic_ms() -> int:

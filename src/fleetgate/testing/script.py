@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from fleetgate.core.usage import Usage
+
 Seconds = Annotated[float, Meta(ge=0, le=3600)]
 Status = Annotated[int, Meta(ge=200, le=599)]
 Whole = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -47,6 +49,7 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     clear: bool = False  # forget the faults that are still to come
     limit: Whole | UnsetType | None = UNSET
     others: Whole | UnsetType = UNSET
+    usages: list[Usage] = []  # the tokens of the next calls that are accepted, in this order
 
 
 def read_script(body: bytes) -> Script:

@@ -13,7 +13,9 @@ import signal
 import sys
 from typing import Any
 
+from fleetgate.core.usage import Usage
 from fleetgate.testing.provider import FakeProvider, Span
+from fleetgate.testing.rates import ProviderRate
 
 EX_UNAVAILABLE = 69
 
@@ -63,6 +65,24 @@ def _parser() -> argparse.ArgumentParser:
     add("--chunk-delay", dest="chunk_delay_s", type=_span, default=0.0, metavar="S[-S]", help="before each piece")
     add("--key", dest="keys", action="append", default=[], metavar="KEY", help="accept only this key (repeatable)")
     add("--others", type=_count, default=0, metavar="N", help="calls of neighbours on the same account")
+    add(
+        "--rate",
+        dest="rates",
+        action="append",
+        type=_rate,
+        default=[],
+        metavar="UNIT=AMOUNT[/S]",
+        help="calls, input, output or tokens in S seconds (60), for each key and model (repeatable)",
+    )
+    add("--usage", type=_usage, metavar="IN,OUT", help="tokens of each call (default: 12 and one for each piece)")
+    add(
+        "--encoding",
+        dest="encodings",
+        action="append",
+        default=[],
+        choices=["gzip", "br", "zstd"],
+        help="compress for clients that accept it (repeatable)",
+    )
     add("--seed", type=int, default=0, help="of what is drawn from a range")
     add("--with-parent", action="store_true", help="end when stdin is closed")
     return parser
@@ -89,6 +109,23 @@ def _count(text: str) -> int:
     if not 0 <= value <= 1_000_000:
         raise argparse.ArgumentTypeError(f"a whole number from 0 to 1000000, not {text}")
     return value
+
+
+def _rate(text: str) -> ProviderRate:
+    unit, equals, value = text.partition("=")
+    amount, _, per = value.partition("/")
+    if unit not in ("calls", "input", "output", "tokens") or not amount.isdecimal() or int(amount) == 0:
+        raise argparse.ArgumentTypeError(
+            f"a rate is UNIT=AMOUNT or UNIT=AMOUNT/SECONDS, as input=400000/60, not {text}"
+        )
+    return ProviderRate(unit, int(amount), max(_seconds(per), 0.001) if per else 60)
+
+
+def _usage(text: str) -> Usage:
+    given, comma, output = text.partition(",")
+    if not given.isdecimal() or not output.isdecimal():
+        raise argparse.ArgumentTypeError(f"tokens are IN,OUT, as 1200,300, not {text}")
+    return Usage(input=int(given), output=int(output))
 
 
 def _port(text: str) -> int:

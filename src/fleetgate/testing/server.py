@@ -13,6 +13,8 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
+from fleetgate.testing.encodings import Encoder
+
 MAX_HEAD_BYTES = 32 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
 BACKLOG = 1024
@@ -49,8 +51,10 @@ class Reply:
         self._request = request
         self.response = web.StreamResponse()
         self.before_end: Callable[[], None] = _nothing
+        self.encoder: Encoder | None = None
 
     async def send(self, status: int, body: bytes, fields: Fields = ()) -> None:
+        body = self._encode_whole(body)
         self.response = web.Response(status=status, reason=_phrase(status), body=body)
         self._set_fields(fields)
         self.end()
@@ -65,18 +69,19 @@ class Reply:
 
     async def write(self, data: bytes) -> None:
         if data:
-            await self.response.write(data)
+            await self.response.write(data if self.encoder is None else self.encoder.add(data))
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the last piece and the end together."""
         self.end()
-        await self.response.write_eof(data)
+        await self.response.write_eof(self._encode_whole(data))
 
-    async def send_part(self, status: int, body: bytes, fields: Fields, part: int) -> None:
-        """Announce the whole body, send its first `part` bytes, and cut the connection."""
+    async def send_part(self, status: int, body: bytes, fields: Fields, part: float) -> None:
+        """Announce the whole body, send this part of it (0 to 1), and cut the connection."""
         self.end()
+        body = self._encode_whole(body)
         await self.start(status, fields, len(body))
-        await self.write(body[:part])
+        await self.response.write(body[: int(part * len(body))])
         self.drop()
 
     def drop(self) -> None:
@@ -89,9 +94,14 @@ class Reply:
         before_end, self.before_end = self.before_end, _nothing
         before_end()
 
+    def _encode_whole(self, body: bytes) -> bytes:
+        return body if self.encoder is None else self.encoder.add(body) + self.encoder.finish()
+
     def _set_fields(self, fields: Fields) -> None:
         headers = self.response.headers
         headers.popall("Content-Type", None)
+        if self.encoder is not None:
+            headers["Content-Encoding"] = self.encoder.name
         for name, value in fields:
             # A field that a test scripted must not be able to split the response in two.
             headers.add(name, value.replace("\r", " ").replace("\n", " "))

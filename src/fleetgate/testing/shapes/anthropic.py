@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+from fleetgate.testing.rates import ProviderRate, RateState, Shortage
 from fleetgate.testing.shapes.base import Json, ModelCall, Shape, event
 
 _ERROR_TYPES = {
@@ -14,7 +17,7 @@ _ERROR_TYPES = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
-_INPUT_TOKENS = 12
+_UNITS = {"calls": "requests", "input": "input-tokens", "output": "output-tokens", "tokens": "tokens"}
 
 
 class AnthropicShape(Shape):
@@ -29,7 +32,7 @@ class AnthropicShape(Shape):
             **self._message(call),
             "content": [{"type": "text", "text": call.text}],
             "stop_reason": "end_turn",
-            "usage": {"input_tokens": _INPUT_TOKENS, "output_tokens": len(call.texts)},
+            "usage": self._usage(call, call.usage.output),
         }
 
     def opening(self, call: ModelCall) -> bytes:
@@ -46,7 +49,7 @@ class AnthropicShape(Shape):
         delta = {
             "type": "message_delta",
             "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-            "usage": {"output_tokens": len(call.texts)},
+            "usage": {"output_tokens": call.usage.output},
         }
         return (
             event({"type": "content_block_stop", "index": 0}, "content_block_stop")
@@ -64,6 +67,28 @@ class AnthropicShape(Shape):
     def refusal(self, model: str) -> str:
         return "Number of concurrent connections to the API exceeds your rate limit. Please try again later."
 
+    def rate_error(self, call: ModelCall, shortage: Shortage) -> Json:
+        rate = shortage.rate
+        words = _UNITS[rate.unit].replace("-", " ")
+        sentence = (
+            f"This request would exceed your organization's rate limit of {rate.amount:,} {words} per minute "
+            f"(org: 00000000-0000-0000-0000-000000000000, model: {call.model}). For details, refer to: "
+            "https://docs.claude.com/en/api/rate-limits. You can see the response headers for current usage. "
+            "Please reduce the prompt length or the maximum tokens requested, or try again later."
+        )
+        return self.error(429, sentence, call.id)
+
+    def rate_fields(self, states: list[RateState]) -> list[tuple[str, str]]:
+        fields = []
+        for state in [*states, *_sum_of_tokens(states)]:
+            name = f"anthropic-ratelimit-{_UNITS[state.rate.unit]}"
+            fields += [
+                (f"{name}-limit", str(state.rate.amount)),
+                (f"{name}-remaining", str(state.remaining)),
+                (f"{name}-reset", _reset_time(state.full_ms)),
+            ]
+        return fields
+
     def _message(self, call: ModelCall) -> Json:
         return {
             "id": f"msg_{call.id}",
@@ -73,5 +98,28 @@ class AnthropicShape(Shape):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {"input_tokens": _INPUT_TOKENS, "output_tokens": 0},
+            "usage": self._usage(call, 0),
         }
+
+    def _usage(self, call: ModelCall, output: int) -> Json:
+        return {
+            "input_tokens": call.usage.input,
+            "cache_creation_input_tokens": call.usage.cache_write,
+            "cache_read_input_tokens": call.usage.cache_read,
+            "output_tokens": output,
+        }
+
+
+def _sum_of_tokens(states: list[RateState]) -> list[RateState]:
+    """Input and output together, which Anthropic reports beside the two."""
+    by_unit = {state.rate.unit: state for state in states}
+    if not {"input", "output"} <= by_unit.keys() or "tokens" in by_unit:
+        return []
+    inp, out = by_unit["input"], by_unit["output"]
+    rate = ProviderRate("tokens", inp.rate.amount + out.rate.amount)
+    return [RateState(rate, inp.remaining + out.remaining, max(inp.full_ms, out.full_ms))]
+
+
+def _reset_time(wait_ms: int) -> str:
+    """RFC 3339 in whole seconds, rounded up."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(-(-(time.time_ns() // 1_000_000 + wait_ms) // 1000)))

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from fleetgate.core.usage import Usage
+from fleetgate.testing.rates import RateState, Shortage
 from fleetgate.testing.server import SeenRequest
 
 Json = dict[str, Any]
@@ -29,10 +31,17 @@ class ModelCall(msgspec.Struct, frozen=True):
     texts: tuple[str, ...] = ()
     with_usage: bool = False  # OpenAI chat: usage as a last chunk
     as_array: bool = False  # Gemini without alt=sse: one JSON array, streamed
+    max_tokens: int = 0  # 0: the client did not say
+    usage: Usage = Usage()
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
+
+    @property
+    def reserved(self) -> Usage:
+        """What rates count when the call starts: `max_tokens` instead of its output, which is not known yet."""
+        return msgspec.structs.replace(self.usage, output=self.max_tokens or self.usage.output)
 
 
 class Shape(ABC):
@@ -51,7 +60,9 @@ class Shape(ABC):
             raise BadCall("model: a model's name is needed")
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
-        return ModelCall(model, id, body.get("stream") is True, texts, with_usage)
+        names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+        max_tokens = max(read_count(body.get(name)) for name in names)
+        return ModelCall(model, id, body.get("stream") is True, texts, with_usage, max_tokens=max_tokens)
 
     @abstractmethod
     def whole(self, call: ModelCall) -> Json: ...
@@ -77,6 +88,18 @@ class Shape(ABC):
     def refusal(self, model: str) -> str:
         """The sentence of a 429 for too many calls at once."""
 
+    @abstractmethod
+    def rate_error(self, call: ModelCall, shortage: Shortage) -> Json:
+        """The body of a 429 for a rate without room."""
+
+    def rate_fields(self, states: list[RateState]) -> list[tuple[str, str]]:
+        """The headers that report all rates."""
+        return []
+
+    def rate_retry_fields(self, wait_ms: int) -> list[tuple[str, str]]:
+        """The headers of a 429 that say when the rate has room; whole seconds, rounded up."""
+        return self.retry_fields(math.ceil(wait_ms / 1000))
+
     def stream_type(self, call: ModelCall) -> str:
         return EVENT_STREAM
 
@@ -94,6 +117,11 @@ def read_object(request: SeenRequest) -> Json:
     if not isinstance(body, dict):
         raise BadCall("the body is not a JSON object")
     return body
+
+
+def read_count(value: Any) -> int:
+    """A number of tokens that a client gave; 0 where it is none."""
+    return value if type(value) is int and 0 < value <= 1 << 40 else 0
 
 
 def dump(value: Any) -> bytes:

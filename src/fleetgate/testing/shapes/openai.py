@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fleetgate.testing.rates import RateState, Shortage
 from fleetgate.testing.shapes.base import Json, ModelCall, Shape, event
 
-_INPUT_TOKENS = 12
 _CREATED = 1_700_000_000
 
 # status: (type, code)
@@ -17,6 +17,14 @@ _ERRORS: dict[int, tuple[str, str | None]] = {
     503: ("server_error", "server_is_overloaded"),
 }
 
+# unit: (the type of the error, its words, its short form)
+_RATES = {
+    "calls": ("requests", "requests per min", "RPM"),
+    "tokens": ("tokens", "tokens per min", "TPM"),
+    "input": ("tokens", "input tokens per min", "ITPM"),
+    "output": ("tokens", "output tokens per min", "OTPM"),
+}
+
 
 class _OpenAI(Shape):
     def error(self, status: int, sentence: str, id: str, retry_after_s: float | None = None) -> Json:
@@ -25,6 +33,32 @@ class _OpenAI(Shape):
 
     def refusal(self, model: str) -> str:
         return f"Rate limit reached for {model}: too many requests at once. Please slow down."
+
+    def rate_error(self, call: ModelCall, shortage: Shortage) -> Json:
+        rate = shortage.rate
+        kind, words, short = _RATES[rate.unit]
+        sentence = (
+            f"Rate limit reached for {call.model} in organization org-fake on {words} ({short}): "
+            f"Limit {rate.amount}, Used {max(rate.amount - shortage.free, 0)}, Requested {shortage.requested}. "
+            f"Please try again in {_duration(shortage.wait_ms)}. "
+            "Visit https://platform.openai.com/account/rate-limits to learn more."
+        )
+        return {"error": {"message": sentence, "type": kind, "param": None, "code": "rate_limit_exceeded"}}
+
+    def rate_fields(self, states: list[RateState]) -> list[tuple[str, str]]:
+        fields = []
+        for state in states:
+            if state.rate.unit in ("calls", "tokens"):  # OpenAI has no headers for others
+                kind = _RATES[state.rate.unit][0]
+                fields += [
+                    (f"x-ratelimit-limit-{kind}", str(state.rate.amount)),
+                    (f"x-ratelimit-remaining-{kind}", str(state.remaining)),
+                    (f"x-ratelimit-reset-{kind}", _duration(state.full_ms)),
+                ]
+        return fields
+
+    def rate_retry_fields(self, wait_ms: int) -> list[tuple[str, str]]:
+        return [*super().rate_retry_fields(wait_ms), ("retry-after-ms", str(wait_ms))]
 
 
 class OpenAIChat(_OpenAI):
@@ -66,8 +100,13 @@ class OpenAIChat(_OpenAI):
         return {"id": f"chatcmpl-{call.id}", "object": kind, "created": _CREATED, "model": call.model}
 
     def _usage(self, call: ModelCall) -> Json:
-        out = len(call.texts)
-        return {"prompt_tokens": _INPUT_TOKENS, "completion_tokens": out, "total_tokens": _INPUT_TOKENS + out}
+        usage = call.usage
+        return {
+            "prompt_tokens": usage.tokens - usage.output,  # the prompt includes what was read from a cache
+            "completion_tokens": usage.output,
+            "total_tokens": usage.tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+        }
 
 
 class OpenAIResponses(_OpenAI):
@@ -77,13 +116,13 @@ class OpenAIResponses(_OpenAI):
         return path.endswith("/responses")
 
     def whole(self, call: ModelCall) -> Json:
-        out = len(call.texts)
+        used = call.usage
         usage = {
-            "input_tokens": _INPUT_TOKENS,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": out,
+            "input_tokens": used.tokens - used.output,  # with what was read from a cache
+            "input_tokens_details": {"cached_tokens": used.cache_read},
+            "output_tokens": used.output,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": _INPUT_TOKENS + out,
+            "total_tokens": used.tokens,
         }
         return {**self._response(call, "completed"), "output": [self._item(call, "completed")], "usage": usage}
 
@@ -151,3 +190,11 @@ class OpenAIResponses(_OpenAI):
             "tools": [],
             "usage": None,
         }
+
+
+def _duration(ms: int) -> str:
+    """As OpenAI writes it: 6m0s, 7.66s, 12ms."""
+    if ms < 1000:
+        return f"{ms}ms"
+    minutes, rest = divmod(ms, 60_000)
+    return f"{minutes}m{rest / 1000:g}s" if minutes else f"{rest / 1000:g}s"
