@@ -120,6 +120,10 @@ command = ["notify-send", "Fleetgate"]
 [history]
 keep = "30d"
 size = "512MiB"
+
+# How long the hourly sums of tokens and cost are kept.
+[usage]
+keep = "800d"
 """
 
 VALUES = """\

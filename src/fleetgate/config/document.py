@@ -55,6 +55,7 @@ def settings_of(document: dict[str, Any], problems: Problems) -> Settings:
         on_cutoff=said.get("run", {}).get("on_cutoff", Settings().on_cutoff),
         keep_ms=said.get("history", {}).get("keep", Settings().keep_ms),
         keep_bytes=said.get("history", {}).get("size", Settings().keep_bytes),
+        usage_keep_ms=said.get("usage", {}).get("keep", Settings().usage_keep_ms),
         serve=Serve(
             serve.get("concurrency_token", False),
             tuple(serve.get("hosts", ())),

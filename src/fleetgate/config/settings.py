@@ -80,6 +80,7 @@ class Settings(Struct, frozen=True):
     on_cutoff: str = "keep"  # or "end": agents of a host that cannot reach the store for long
     keep_ms: int = 30 * 86_400_000
     keep_bytes: int = 256 << 20
+    usage_keep_ms: int = 400 * 86_400_000
     serve: Serve = Serve()
     jobs: JobSettings = JobSettings()
     notify: tuple[Notify, ...] = ()

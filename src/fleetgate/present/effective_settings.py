@@ -48,6 +48,7 @@ def values(state: State, environment: Environment, loaded: Loaded | None) -> lis
         _wrap(settings, environment, said),
         _duration("keep_ms", settings.keep_ms, _from(said, "history", "keep")),
         Value("keep_bytes", settings.keep_bytes, format_size(settings.keep_bytes), _from(said, "history", "size")),
+        _duration("usage_keep_ms", settings.usage_keep_ms, _from(said, "usage", "keep")),
         *_host_auto(settings, said),
         *_providers(settings, said),
     ]

@@ -349,5 +349,22 @@ SCHEMA = Table(
             "How long events are kept.",
             '{ keep = "30d" }',
         ),
+        Key(
+            "usage",
+            Table(
+                "the sums of usage",
+                (
+                    Key(
+                        "keep",
+                        Scalar("duration", v.read_some_duration_ms),
+                        "How long the hourly sums of tokens and cost are kept.",
+                        '"400d"',
+                        format_duration(Settings().usage_keep_ms),
+                    ),
+                ),
+            ),
+            "How long usage is kept (`fleetgate usage`).",
+            '{ keep = "400d" }',
+        ),
     ),
 )

@@ -120,14 +120,15 @@ class BackgroundTasks:
             if due is not None:
                 log.save_snapshot(due.data, due.position)
             settings = self._core.settings
-            tend(log, settings.keep_ms, settings.keep_bytes, UPKEEP_S / 2)
+            tend(log, settings.keep_ms, settings.keep_bytes, settings.usage_keep_ms, UPKEEP_S / 2)
         finally:
             log.close()
 
     def _maintain(self) -> None:
         core = self._core
         core.replica.catch_up()
-        core.replica.maintain(core.settings.keep_ms, core.settings.keep_bytes)
+        settings = core.settings
+        core.replica.maintain(settings.keep_ms, settings.keep_bytes, settings.usage_keep_ms)
 
     def _after_upkeep(self, done: asyncio.Future[object]) -> None:
         core = self._core

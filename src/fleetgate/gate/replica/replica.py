@@ -22,6 +22,7 @@ from fleetgate.core.engine import Engine
 from fleetgate.core.errors import FleetgateError, InternalError
 from fleetgate.core.state.snapshot_format import FORMAT, Snapshot
 from fleetgate.core.state.state import State
+from fleetgate.gate import usage_rows
 from fleetgate.gate.liveness.host_beats import still_lost
 from fleetgate.gate.replica.lost_log_recovery import Recovery
 from fleetgate.gate.replica.side_rows import TICKET_NEWS, rows_for
@@ -316,12 +317,14 @@ class Replica:
 
     # Upkeep, outside the lock and off the decision path.
 
-    def maintain(self, keep_ms: int = KEEP_MS, most_bytes: int = KEEP_BYTES) -> bool:
+    def maintain(
+        self, keep_ms: int = KEEP_MS, most_bytes: int = KEEP_BYTES, usage_ms: int = usage_rows.KEEP_MS
+    ) -> bool:
         """Write a snapshot when enough has happened; checkpoint and prune. Whether a snapshot was written."""
         due = self.due_snapshot()
         if due is not None:
             self.log.save_snapshot(due.data, due.position)
-        tend(self.log, keep_ms, most_bytes, _UPKEEP_S)
+        tend(self.log, keep_ms, most_bytes, usage_ms, _UPKEEP_S)
         return due is not None
 
     def due_snapshot(self) -> Stored | None:
@@ -387,10 +390,12 @@ class Replica:
             self.log.unlock()
 
 
-def tend(log: Log, keep_ms: int, most_bytes: int, for_s: float) -> None:
-    """Upkeep of a log, in short steps, for at most `for_s`."""
+def tend(log: Log, keep_ms: int, most_bytes: int, usage_ms: int, for_s: float) -> None:
+    """Upkeep of a log, in short steps, for at most `for_s`; rows of usage are kept for `usage_ms`."""
     until = monotonic() + for_s
     while log.maintain(keep_ms, most_bytes) and monotonic() < until:
+        continue
+    while usage_rows.forget_old_rows(log, usage_ms) and monotonic() < until:
         continue
 
 

@@ -338,7 +338,9 @@ class DirectGate:
         if self.log.upkept_by_node:
             return
         try:
-            if self.replica.maintain(self.settings.keep_ms, self.settings.keep_bytes) and self.folder:
+            settings = self.settings
+            written = self.replica.maintain(settings.keep_ms, settings.keep_bytes, settings.usage_keep_ms)
+            if written and self.folder:
                 wakeup_mailbox.sweep(wakeup_mailbox.runtime_folder(self.folder))
                 self._sweep_sessions()
         except (FleetgateError, LogReplaced, OSError):
