@@ -54,7 +54,7 @@ EXAMPLES: list[tuple[ev.Event, str]] = [
     (ev.Renewed("i", 301_000, ME, "/w"), "i was renewed by its client, through process 42 on box"),
     (ev.Returned("i"), "i did not take its slot"),
     (ev.Asked("i"), "i is waiting in the queue again"),
-    (ev.Offered("i", ME, "box"), "process 42 on box is ready to run i"),
+    (ev.Offered("i", ME, "box"), "worker process 42 on box is ready to run i"),
     (ev.Withdrawn("i"), "no worker is ready to run i"),
     (ev.Held("i", "aider"), "i is held until it is approved [aider]"),
     (ev.Approved("i", "root"), "i was approved by root"),

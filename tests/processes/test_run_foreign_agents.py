@@ -60,7 +60,7 @@ def test_a13_six_foreign_opus_agents_keep_opus_out_and_not_sonnet(fleet: Fleet, 
     reason = json.loads(refused.out)["reason"]
     assert reason["code"] == "opus_concurrency_cap"
     assert reason["pool"] == "anthropic/claude-opus-*"
-    assert "6 of 4 slots" in reason["text"]
+    assert "6 in use (6 by agents started outside Fleetgate), the limit is 4" in reason["text"]
     assert "6 by agents started outside Fleetgate" in reason["text"]
     assert not (fleet.folder / "ran").exists()
     assert fleet.done("--no-wait", "-m", SONNET, "--", "true").code == 0
@@ -162,8 +162,8 @@ def test_a13_dispatch_counts_foreign_agents_on_a_new_store_and_no_longer_when_th
     fleet: Fleet, agents: Agents
 ):
     foreign = agents.foreign(OPUS, 6)
-    assert "6 of 4 slots" in dispatched(fleet, "--canary")
-    assert "6 of 4 slots" in dispatched(fleet)
+    assert "6 in use (6 by agents started outside Fleetgate), the limit is 4" in dispatched(fleet, "--canary")
+    assert "6 in use (6 by agents started outside Fleetgate), the limit is 4" in dispatched(fleet)
     for run in foreign:
         run.signal(signal.SIGKILL)
         run.wait()

@@ -47,7 +47,8 @@ def test_r4_a_rate_limit_in_an_agents_record_exits_75_and_backs_off_its_model_al
     assert run.code == 75, run
     assert told["outcome"]["kind"] == "rate_limited"
     assert told["outcome"]["retry_at"]
-    assert "rate_limited" in run.err
+    assert f"fleetgate: {OPUS} hit a rate limit; held back until 20" in run.err
+    assert "The agent said: " in run.err
     assert list(fleet.state.backoffs) == [OPUS]
     backoff = fleet.state.backoffs[OPUS]
     assert backoff.until - backoff.since == 45_000, "the provider's hint wins"

@@ -296,6 +296,15 @@ def test_a6_foreign_agents_are_named():
     assert "1 by agents started outside Fleetgate" in bench.reason("a").text
 
 
+def test_a6_a_limit_below_what_is_in_use_is_not_told_as_a_part_of_it():
+    bench = Bench(agents={"host": 2})
+    bench.agent("a", SONNET)
+    bench.agent("b", SONNET)
+    bench.cap("agents", "host", 1)
+    bench.agent("c", SONNET)
+    assert bench.reason("c").text == "host:h1: 2 in use, the limit is 1"
+
+
 def test_a6_others_are_ahead_where_nothing_blocks():
     """Asked by somebody who looks before the line has moved."""
     bench = Bench(agents={"host": 1})

@@ -69,13 +69,14 @@ def store_url(environ: Mapping[str, str] | None = None) -> str:
         return given
     if scheme in ("postgresql", "postgres") and rest:
         return f"postgresql://{rest}"
-    # The value may hold a password, so it is not shown.
-    found = (
-        f"a {scheme} URL that cannot be used"
-        if scheme in ("sqlite", "memory", "postgres", "postgresql")
-        else "something else"
-    )
-    raise ConfigError(ConfigProblem("FLEETGATE_STORE", f"found {found}; {_STORES}"))
+    # The value may contain a password, so no more than its scheme is shown.
+    if scheme in ("sqlite", "memory", "postgres", "postgresql"):
+        found = f"found a {scheme} URL that cannot be used"
+    elif rest and scheme.isalnum():
+        found = f"unsupported scheme {scheme!r}"
+    else:
+        found = "found no store URL"
+    raise ConfigError(ConfigProblem("FLEETGATE_STORE", f"{found}; {_STORES}"))
 
 
 def sqlite_folder(url: str) -> str | None:

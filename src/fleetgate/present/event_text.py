@@ -331,7 +331,7 @@ _SENTENCES: dict[type, Callable[[Any], str]] = {
     ev.Renewed: _renewed,
     ev.Returned: lambda event: f"{event.id} did not take its slot: it is skipped until its process responds",
     ev.Asked: lambda event: f"{event.id} is waiting in the queue again",
-    ev.Offered: lambda event: f"{_process(event.holder)} is ready to run {event.id}",
+    ev.Offered: lambda event: f"worker {_process(event.holder)} is ready to run {event.id}",
     ev.Withdrawn: lambda event: f"no worker is ready to run {event.id}; it keeps its place",
     ev.Held: lambda event: f"{event.id} is held until it is approved{_quoted(event.command)}",
     ev.Approved: lambda event: f"{event.id} was approved{f' by {event.by}' if event.by else ''}",

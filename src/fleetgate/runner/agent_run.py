@@ -26,7 +26,17 @@ from fleetgate.runner.session_resume import SessionResume
 from fleetgate.runner.supervisor import ProcessEnd
 from fleetgate.signals.agents import agent_for
 from fleetgate.signals.classify_process import AgentRefusal, Reader, judge_by_exit_only
-from fleetgate.signals.outcome import AUTH, LIMITS, LOCAL_ERROR, QUOTA, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
+from fleetgate.signals.outcome import (
+    AUTH,
+    LIMITS,
+    LOCAL_ERROR,
+    OVERLOADED,
+    QUOTA,
+    RATE_LIMITED,
+    USAGE_WINDOW,
+    Outcome,
+    outcome,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +50,15 @@ _QUIET_MS = 5_000  # an agent that printed nothing for this long may be waiting 
 _TELL_AGAIN_S = 5.0  # how often refusals in a row are reported to the gate
 _TROUBLE = (FleetgateError, LogReplaced, OSError)  # with the store
 _NEXT_CANDIDATE = (AUTH, RATE_LIMITED)
+
+# What a limit is for a person; the code is in the status file and the history.
+_REFUSALS = {
+    RATE_LIMITED: "hit a rate limit",
+    USAGE_WINDOW: "has used up its usage window",
+    QUOTA: "has no quota left",
+    OVERLOADED: "is overloaded",
+    AUTH: "rejected the login",
+}
 
 
 class AgentRun:
@@ -329,10 +348,15 @@ class AgentRun:
         if judged is None or not self._refused:
             return
         retry_at = self._retry_at(judged)
-        until = f"; it may be used again at {retry_at}" if retry_at else ""
+        until = f"; held back until {retry_at}" if retry_at else ""
         if judged.kind == USAGE_WINDOW and judged.wait_ms is not None:
             until = f"; {self._window(judged)} resets at {local_and_utc(time_ns() // 1_000_000 + judged.wait_ms)}"
-        self._say(f"{self._lease.model or 'the agent'}: {judged.kind}: {judged.evidence or judged.rule}{until}")
+        subject = self._lease.model or "the agent"
+        if judged.evidence == "no_activity":
+            self._say(f"{subject}: the agent ended without doing anything{until}")
+            return
+        said = f". The agent said: {judged.evidence}" if judged.evidence else f" ({judged.rule})"
+        self._say(f"{subject} {_REFUSALS[judged.kind]}{until}{said}")
 
     def _window(self, judged: Outcome) -> str:
         """What is used up, as a backoff names it."""

@@ -27,7 +27,7 @@ CODES = {
     "key_taken": "a request with the same idempotency key is queued or running",
     "session_taken": "a run with the same session is queued or running on this host",
     "no_worker": "a job, and no worker is running that could take it: `fleetgate worker` starts one",
-    "no_hand": "a job, and every hand of the workers is busy",
+    "no_hand": "a job, and every worker process is busy",
     "held": "a job whose turn came and that must be approved: `fleetgate approve`",
     "retry_pause": "a job that failed and is tried again later",
     "passed_over": "a slot was offered and not taken; the ticket keeps its place until its process is heard of",
@@ -89,7 +89,9 @@ def reason_of_job(state: State, queue: Queue, now: int, ticket: Ticket | None = 
         return reason
     user = queue.spec.user
     if any(lease.ticket.job and lease.ticket.spec.user == user for lease in state.leases.values()):
-        return Reason("no_hand", "every hand of the workers is busy; more: `fleetgate worker -n N`", model=reason.model)
+        return Reason(
+            "no_hand", "all worker processes are busy; to run more at once: `fleetgate worker -n N`", model=reason.model
+        )
     whose = f" as {user}, since only a worker of {user} may run it" if user else ""
     return Reason("no_worker", f"no worker is running that could take it; start one with `fleetgate worker`{whose}")
 
@@ -179,9 +181,11 @@ def _of_pool(pool: Pool, own_limit: int, limit: int, slots: int, until: int, now
 
 
 def _full(pool: Pool, in_use: int, limit: int, own_limit: int) -> str:
-    text = f"{in_use} of {limit} slots of {pool.id} are taken"
-    if pool.foreign:
-        text += f" ({pool.foreign} by agents started outside Fleetgate)"
+    by = f" ({pool.foreign} by agents started outside Fleetgate)" if pool.foreign else ""
+    if in_use > limit:  # the limit was lowered below what is in use
+        text = f"{pool.id}: {in_use} in use{by}, the limit is {limit}"
+    else:
+        text = f"{in_use} of {limit} slots of {pool.id} are taken{by}"
     if pool.cap.source == "built-in" and not own_limit:
         text += f"; this cap is built in: raise it with `fleetgate cap set '{pool.cap.selector.text}' N`"
     return text
