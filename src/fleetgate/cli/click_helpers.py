@@ -11,8 +11,10 @@ from time import localtime, strftime
 
 import click
 
+from fleetgate.cli.completion_values import complete_model
 from fleetgate.cli.open_gate import open_gate, open_patiently
 from fleetgate.cli.output.table import say
+from fleetgate.cli.read_only_gate import say_json
 from fleetgate.cli.store_outage import Outage
 from fleetgate.config.file import Loaded
 from fleetgate.config.units import format_duration, parse_duration_ms
@@ -28,6 +30,9 @@ _LONGEST_BARE_MS = 30_000
 ENDLESS_MS = 10**11  # a pause that ends later than this has no end
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+models_option = click.option(
+    "-m", "--model", metavar="MODEL,…", shell_complete=complete_model, default="", help="Models in order of preference."
+)
 kind_option = click.option(
     "--kind",
     type=click.Choice(KINDS),
@@ -106,3 +111,12 @@ def until_text(gate: DirectGate, until: int) -> str:
 def tell(text: str) -> None:
     """Print one line."""
     say(f"{printable(text)}\n")
+
+
+def show_result(as_json: bool, document: object, *lines: str) -> None:
+    """Print the result of a command: the document as JSON, or these lines."""
+    if as_json:
+        say_json(document)
+    else:
+        for line in lines:
+            tell(line)

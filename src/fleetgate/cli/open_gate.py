@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from time import monotonic, sleep, time
 
-from fleetgate.config.environment import Environment
 from fleetgate.config.file import Loaded, load
 from fleetgate.config.paths import config_path, sqlite_folder, store_url
 
@@ -188,7 +187,3 @@ def _explain_waits(gate: DirectGate) -> None:
     except ValueError:
         return  # not in the main thread: no user is waiting for this one
     gate.before_lock, gate.after_lock = start, stop
-
-
-def environment() -> Environment:
-    return Environment.read()

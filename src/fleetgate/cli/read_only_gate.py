@@ -15,7 +15,6 @@ import msgspec
 
 from fleetgate.cli.open_gate import open_gate
 from fleetgate.cli.output.table import can_show, say
-from fleetgate.config.file import Loaded
 from fleetgate.core import commands as cmd
 from fleetgate.core.engine import Engine
 from fleetgate.core.errors import BadRequest
@@ -33,13 +32,6 @@ _OVERDUE_MS = 500  # a deadline that passed this long ago is acted on by a reade
 def opened(*, configured: bool = True) -> Iterator[DirectGate]:
     """The gate, for reading. With `configured` off, an invalid config file does not matter."""
     with closing(open_gate(configured=configured)) as gate:
-        yield gate
-
-
-@contextmanager
-def opened_with(loaded: Loaded | None) -> Iterator[DirectGate]:
-    """The same, always directly on the store, with a config file that was already read (None: it is invalid)."""
-    with closing(open_gate(loaded, configured=False, alone=True)) as gate:
         yield gate
 
 

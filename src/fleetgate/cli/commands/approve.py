@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, opened_gate, tell, whoami
+from fleetgate.cli.click_helpers import json_option, opened_gate, show_result, whoami
 from fleetgate.cli.completion_values import complete_job
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.jobs import actions, job_store
 
 
 @click.command(short_help="Approve a held job.")
 @click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job, required=True)
 @json_option
-def command(idents: tuple[str, ...], as_json: bool) -> int:
+def command(idents: tuple[str, ...], as_json: bool) -> None:
     """Approve jobs that were submitted with --confirm, when they are held or before.
 
     \b
@@ -27,8 +25,5 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     found = [job_store.find_job(gate, ident) for ident in idents]
     for ident in found:
         actions.approve(gate, ident, whoami(gate.host))
-        if not as_json:
-            tell(f"{ident} is approved; it starts when a worker has a slot")
-    if as_json:
-        say_json({"approved": found})
-    return exit_codes.OK
+    lines = [f"{ident} is approved; it starts when a worker has a slot" for ident in found]
+    show_result(as_json, {"approved": found}, *lines)

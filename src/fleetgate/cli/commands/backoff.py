@@ -6,11 +6,17 @@ import shlex
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.click_helpers import (
+    entered_text,
+    json_option,
+    opened_gate,
+    read_duration_ms,
+    show_result,
+    until_text,
+)
 from fleetgate.cli.completion_values import complete_backoff, complete_model
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.cli.output.table import Column, Screen
+from fleetgate.cli.output.table import Column, Screen, show_table
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
@@ -46,7 +52,7 @@ def command() -> None:
 
 @command.command("ls", short_help="List the backoffs in force.")
 @json_option
-def ls(as_json: bool) -> int:
+def ls(as_json: bool) -> None:
     """List the backoffs in force: what is not used, why, until when, and the evidence.
 
     \b
@@ -59,19 +65,16 @@ def ls(as_json: bool) -> int:
         backoffs = [backoff for _, backoff in sorted(state.backoffs.items())]
         if as_json:
             say_json({"backoffs": [backoff_json(backoff, moments) for backoff in backoffs]})
-            return exit_codes.OK
-        screen = Screen()
-        if backoffs:
-            draw_backoffs(screen, backoffs, moments)
         else:
-            screen.line("no backoffs")
-        screen.show()
-    return exit_codes.OK
+            show_table(_COLUMNS, _rows(backoffs, moments), "no backoffs")
 
 
 def draw_backoffs(screen: Screen, backoffs: list[Backoff], moments: LogTimes) -> None:
-    rows = [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
-    screen.table(_COLUMNS, rows)
+    screen.table(_COLUMNS, _rows(backoffs, moments))
+
+
+def _rows(backoffs: list[Backoff], moments: LogTimes) -> list[list[str]]:
+    return [[each.key, each.scope, each.reason, ends_text(each, moments), each.evidence] for each in backoffs]
 
 
 def clear_hint(backoffs: list[Backoff]) -> str:
@@ -96,7 +99,7 @@ def ends_text(backoff: Backoff, moments: LogTimes) -> str:
 @click.argument("reason")
 @click.argument("duration", required=False)
 @json_option
-def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
+def set_(key: str, reason: str, duration: str | None, as_json: bool) -> None:
     """Do not use a model, a family of models or an account for a while. An existing backoff is replaced.
 
     KEY is a model (anthropic/claude-opus-4-6), a family (anthropic/claude-opus-*) or an account (anthropic,
@@ -122,21 +125,17 @@ def set_(key: str, reason: str, duration: str | None, as_json: bool) -> int:
     refused = gate.credentials.used_for(f"{name}/any").digest if meant == "auth" else ""
     events = gate.one(cmd.BackOff(name, meant, for_ms, refused), durable=True)
     (made,) = [event for event in events if isinstance(event, ev.BackedOff)]
-    if as_json:
-        say_json(backoff_json(gate.state.backoffs[made.key], LogTimes(gate)))
-        return exit_codes.OK
-    if scope != made.scope:
-        tell(f"{meant} concerns the account: it applies to every model of {made.key}")
+    wider = [f"{meant} concerns the account: it applies to every model of {made.key}"] if scope != made.scope else []
     sooner = ", or until its credential changes" if made.credential else ""
-    tell(f"{made.key}: backed off ({made.reason}) {until_text(gate, made.until)}{sooner}")
-    return exit_codes.OK
+    done = f"{made.key}: backed off ({made.reason}) {until_text(gate, made.until)}{sooner}"
+    show_result(as_json, backoff_json(gate.state.backoffs[made.key], LogTimes(gate)), *wider, done)
 
 
 @command.command("clear", short_help="Use a model or account again.")
 @click.argument("keys", nargs=-1, metavar="KEY…", shell_complete=complete_backoff)
 @click.option("--all", "everything", is_flag=True, help="Clear all backoffs.")
 @json_option
-def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> int:
+def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Use models or accounts again. Requests that waited for them start at once.
 
     \b
@@ -156,10 +155,5 @@ def clear(keys: tuple[str, ...], everything: bool, as_json: bool) -> int:
         raise BadRequest(f"{', '.join(unknown)}: not backed off; backoffs: {listed}")
     decided = gate.decide([cmd.EndBackoff(name) for name in names], durable=True)
     events = [event for each in decided for event in each.events]
-    if as_json:
-        say_json({"cleared": names})
-    elif names:
-        tell(f"cleared: {', '.join(names)}{entered_text(events)}")
-    else:
-        tell("no backoffs")
-    return exit_codes.OK
+    text = f"cleared: {', '.join(names)}{entered_text(events)}" if names else "no backoffs"
+    show_result(as_json, {"cleared": names}, text)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.click_helpers import json_option, opened_gate, show_result
 from fleetgate.cli.completion_values import complete_ticket
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
@@ -21,7 +19,7 @@ from fleetgate.present.text import place
 @click.argument("ident", metavar="ID", shell_complete=complete_ticket)
 @click.option("--priority", metavar="N", help="Set this priority instead, -100 to 100; each point counts as 12s.")
 @json_option
-def command(ident: str, priority: str | None, as_json: bool) -> int:
+def command(ident: str, priority: str | None, as_json: bool) -> None:
     """Move a ticket to the front of the queue, or give it another priority.
 
     The beginning of an ID is enough; `fleetgate queue` lists them. The ticket gets the next free slot; running agents
@@ -43,15 +41,11 @@ def command(ident: str, priority: str | None, as_json: bool) -> int:
     ticket = state.tickets[found]
     gate.one(cmd.Bump(found, number))
     view = ticket_view(gate.state, found, gate.now())
-    if as_json:
-        position, of, pool = (None, None, None) if view is None else (view.position, view.of or None, view.pool or None)
-        level = ticket.priority if number is None else number
-        said = {"id": found, "position": position, "priority": level, "entered": view is None, "of": of, "pool": pool}
-        say_json(said)
-    else:
-        where = "started" if view is None else f"is now at position {place(view.position, view.of, view.pool)}"
-        tell(f"{found} {where}: {whose(ticket)}")
-    return exit_codes.OK
+    position, of, pool = (None, None, None) if view is None else (view.position, view.of or None, view.pool or None)
+    level = ticket.priority if number is None else number
+    said = {"id": found, "position": position, "priority": level, "entered": view is None, "of": of, "pool": pool}
+    where = "started" if view is None else f"is now at position {place(view.position, view.of, view.pool)}"
+    show_result(as_json, said, f"{found} {where}: {whose(ticket)}")
 
 
 def _priority(text: str) -> int:

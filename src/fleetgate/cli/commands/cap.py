@@ -11,7 +11,6 @@ from collections.abc import Callable
 import click
 from msgspec.structs import replace
 
-from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import (
     entered_text,
     json_option,
@@ -19,12 +18,13 @@ from fleetgate.cli.click_helpers import (
     opened_gate,
     read_cooldown_ms,
     read_duration_ms,
+    show_result,
     tell,
 )
 from fleetgate.cli.completion_values import complete_selector
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.cli.output.cap_table import draw
-from fleetgate.cli.output.table import Screen
+from fleetgate.cli.output.cap_table import COLUMNS, rows
+from fleetgate.cli.output.table import show_table
 from fleetgate.cli.read_only_gate import say_json
 from fleetgate.config.environment import OPUS_CAP, Environment
 from fleetgate.config.errors import BadValue, ConfigError, ConfigProblem
@@ -89,7 +89,7 @@ def set_(
     name: str | None,
     kind: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Set the maximum number of slots of a selector's pools, and their options; other options stay unchanged.
 
     SELECTOR is host, project, provider, provider/model, or either with @account and * globs. Without an account the cap
@@ -123,7 +123,7 @@ def set_(
     )
     if as_json:
         say_json({**line.as_json(), "entered": entered(events)})
-        return exit_codes.OK
+        return
     was = f", was {cap_text(before.cap, before.auto)} ({before.source})" if before is not None and before.capped else ""
     tell(f"{selector} ({rule.kind}): cap {_cap_now(gate, line)}{was}{entered_text(events)}")
     if reduced:
@@ -136,7 +136,6 @@ def set_(
     if usage_gate and not gate.usage.can_ask(selector.partition("/")[0]):
         tell(f"note: {_no_usage(selector)}")
     _tell_environment(environment, rule)
-    return exit_codes.OK
 
 
 def _read_rule(
@@ -220,7 +219,7 @@ def _cap_now(gate: DirectGate, line: CapRow) -> str:
 @click.argument("selector", type=NAME, shell_complete=complete_selector)
 @kind_option
 @json_option
-def rm(selector: str, kind: str | None, as_json: bool) -> int:
+def rm(selector: str, kind: str | None, as_json: bool) -> None:
     """Remove a cap, even one of the config file. Its pools are unlimited, and their pauses end.
 
     \b
@@ -235,25 +234,19 @@ def rm(selector: str, kind: str | None, as_json: bool) -> int:
     if before is None or not (before.capped or before.unlimited):
         raise NotFound(no_cap(state, found, selector))
     events = [] if before.unlimited else gate.one(cmd.RemoveCap(found, selector), durable=True)
-    if as_json:
-        say_json({"selector": selector, "kind": found, "cap": None, "entered": entered(events)})
-        return exit_codes.OK
-    if before.unlimited:
-        tell(f"{selector} ({found}): has no cap (unchanged)")
-    else:
-        was = f"{cap_text(before.cap, before.auto)} ({before.source})"
-        tell(f"{selector} ({found}): no cap, was {was}{entered_text(events)}")
-    under = _below_run_time(state, found, selector)
-    if under:
-        tell(f"this hides {under}; `fleetgate cap reset {quoted(selector)}` restores it")
-    return exit_codes.OK
+    was = f"{cap_text(before.cap, before.auto)} ({before.source})"
+    now = "has no cap (unchanged)" if before.unlimited else f"no cap, was {was}{entered_text(events)}"
+    lines = [f"{selector} ({found}): {now}"]
+    if under := _below_run_time(state, found, selector):
+        lines.append(f"this hides {under}; `fleetgate cap reset {quoted(selector)}` restores it")
+    show_result(as_json, {"selector": selector, "kind": found, "cap": None, "entered": entered(events)}, *lines)
 
 
 @command.command("reset", short_help="Undo run-time values: back to the config file.")
 @click.argument("selector", type=NAME, shell_complete=complete_selector)
 @kind_option
 @json_option
-def reset(selector: str, kind: str | None, as_json: bool) -> int:
+def reset(selector: str, kind: str | None, as_json: bool) -> None:
     """Undo all run-time values of a selector (cap, cooldown and options): back to the config file.
 
     \b
@@ -271,15 +264,11 @@ def reset(selector: str, kind: str | None, as_json: bool) -> int:
     events = gate.one(cmd.ResetCap(found, selector), durable=True)
     cap = gate.state.rules.caps.get((found, selector))
     now = cap if cap is not None and cap.capped else None
-    if as_json:
-        source = now.source if now is not None else None
-        cap_now, auto = (now.cap, now.auto) if now is not None else (None, False)
-        document = {"selector": selector, "kind": found, "cap": cap_now, "auto": auto, "source": source}
-        say_json({**document, "entered": entered(events)})
-    else:
-        text = f"cap {cap_text(now.cap, now.auto)} ({now.source})" if now is not None else "no cap"
-        tell(f"{selector} ({found}): back to {text}{entered_text(events)}")
-    return exit_codes.OK
+    cap_now, auto, source = (None, False, None) if now is None else (now.cap, now.auto, now.source)
+    document = {"selector": selector, "kind": found, "cap": cap_now, "auto": auto, "source": source}
+    text = f"cap {cap_text(now.cap, now.auto)} ({now.source})" if now is not None else "no cap"
+    text = f"{selector} ({found}): back to {text}{entered_text(events)}"
+    show_result(as_json, {**document, "entered": entered(events)}, text)
 
 
 def _below_run_time(state: State, kind: str, selector: str) -> str:
@@ -295,7 +284,7 @@ def _below_run_time(state: State, kind: str, selector: str) -> str:
 
 @command.command("ls", short_help="List every cap in force and its source.")
 @json_option
-def ls(as_json: bool) -> int:
+def ls(as_json: bool) -> None:
     """List every cap in force, with its options, its source, and what it hides.
 
     Caps set in the environment of this shell are included; they apply only to requests from here.
@@ -310,10 +299,7 @@ def ls(as_json: bool) -> int:
     if as_json:
         say_json({"caps": [line.as_json() for line in found]})
     else:
-        screen = Screen()
-        draw(screen, found)
-        screen.show()
-    return exit_codes.OK
+        show_table(COLUMNS, rows(found))
 
 
 # Importing.
@@ -322,7 +308,7 @@ def ls(as_json: bool) -> int:
 @command.command("import", short_help="Set the caps of a dispatch-model-caps.conf.")
 @click.argument("file")
 @json_option
-def import_(file: str, as_json: bool) -> int:
+def import_(file: str, as_json: bool) -> None:
     """Set caps for agents from a dispatch-model-caps.conf, all of them or none; - reads standard input.
 
     \b
@@ -340,14 +326,10 @@ def import_(file: str, as_json: bool) -> int:
     gate.read()
     rules = [cmd.SetRule(Rule("agents", selector, cap=cap)) for selector, cap in caps]
     events = succeeded(gate.decide(rules, durable=True)) if rules else []
-    if as_json:
-        listed = [{"selector": selector, "kind": "agents", "cap": cap} for selector, cap in caps]
-        say_json({"caps": listed, "entered": entered(events)})
-        return exit_codes.OK
-    for selector, cap in caps:
-        tell(f"{selector} (agents): cap {cap}")
-    tell(f"{count(len(caps), 'cap')} set from {file}{entered_text(events)}" if caps else f"{file} sets no caps")
-    return exit_codes.OK
+    listed = [{"selector": selector, "kind": "agents", "cap": cap} for selector, cap in caps]
+    lines = [f"{selector} (agents): cap {cap}" for selector, cap in caps]
+    lines.append(f"{count(len(caps), 'cap')} set from {file}{entered_text(events)}" if caps else f"{file} sets no caps")
+    show_result(as_json, {"caps": listed, "entered": entered(events)}, *lines)
 
 
 def _text(file: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.completion_values import complete_model, complete_project
+from fleetgate.cli.click_helpers import models_option
+from fleetgate.cli.completion_values import complete_project
 from fleetgate.cli.output.table import Cell, Screen
 from fleetgate.cli.read_only_gate import current, opened, say_json
 from fleetgate.config.environment import Environment
@@ -21,14 +22,7 @@ from fleetgate.present.text import count, spans
 
 
 @click.command(short_help="Is a slot free now? green, yellow or red.")
-@click.option(
-    "-m",
-    "--model",
-    metavar="MODEL,…",
-    shell_complete=complete_model,
-    default="",
-    help="Models in order of preference.",
-)
+@models_option
 @click.option("--kind", type=click.Choice(KINDS), default="agents", show_default=True, help="What is counted.")
 @click.option(
     "--project",

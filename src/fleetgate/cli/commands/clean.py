@@ -6,9 +6,7 @@ from time import time_ns
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, opened_gate, read_duration_ms, tell
-from fleetgate.cli.read_only_gate import say_json
+from fleetgate.cli.click_helpers import json_option, opened_gate, read_duration_ms, show_result
 from fleetgate.jobs import actions
 from fleetgate.present.text import count
 
@@ -17,7 +15,7 @@ from fleetgate.present.text import count
 @click.option("--older", metavar="DURATION", help="Only jobs that finished longer ago (default: `jobs.keep`, 7d).")
 @click.option("--all", "everything", is_flag=True, help="All finished jobs.")
 @json_option
-def command(older: str | None, everything: bool, as_json: bool) -> int:
+def command(older: str | None, everything: bool, as_json: bool) -> None:
     """Delete finished jobs and their output. Workers do so automatically after `jobs.keep`.
 
     \b
@@ -29,8 +27,4 @@ def command(older: str | None, everything: bool, as_json: bool) -> int:
     older_ms = read_duration_ms("--older", older, zero=True)
     keep_ms = 0 if everything else gate.settings.jobs.keep_ms if older_ms is None else older_ms
     gone = actions.clean(gate, time_ns() // 1_000_000 - keep_ms + (1 if everything else 0))
-    if as_json:
-        say_json({"forgotten": gone})
-    else:
-        tell(f"deleted {count(len(gone), 'job')}")
-    return exit_codes.OK
+    show_result(as_json, {"forgotten": gone}, f"deleted {count(len(gone), 'job')}")

@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 
 @click.command(short_help="Print the shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> int:
+def command(shell: str) -> None:
     """Print the completion script for a shell: commands, options, IDs, pools, models and projects.
 
     \b
@@ -21,4 +21,3 @@ def command(shell: str) -> int:
     cls = get_completion_class(shell)
     assert cls is not None
     click.echo(cls(group, {}, "fleetgate", "_FLEETGATE_COMPLETE").source())
-    return 0

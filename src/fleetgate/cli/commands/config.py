@@ -9,9 +9,9 @@ import click
 from msgspec.structs import replace
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, tell
+from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, show_result
 from fleetgate.cli.open_gate import load_config
-from fleetgate.cli.output.cap_table import draw
+from fleetgate.cli.output.cap_table import COLUMNS, rows
 from fleetgate.cli.output.table import Column, Screen
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.config.environment import Environment
@@ -44,7 +44,7 @@ def command() -> None:
 
 @command.command("show", short_help="Show every setting in force and its source.")
 @json_option
-def show(as_json: bool) -> int:
+def show(as_json: bool) -> None:
     """Show every setting in force and its source: the environment, run time, the file, or built in.
 
     It warns if run-time values hide the file, and if another file is in force. Secrets are not shown.
@@ -66,16 +66,15 @@ def show(as_json: bool) -> int:
     if as_json:
         settings = [each.as_json() for each in found]
         say_json({"values": settings, "caps": [line.as_json() for line in caps], "warnings": notes})
-        return exit_codes.OK
+        return
     screen = Screen()
     screen.table(_COLUMNS, [[_label(each.name), each.text, each.said_by] for each in found])
     screen.line()
-    draw(screen, caps)
+    screen.table(COLUMNS, rows(caps))
     for warning in notes:
         screen.line()
         screen.prose(printable(f"warning: {warning}"), indent="  ")
     screen.show()
-    return exit_codes.OK
 
 
 def _label(name: str) -> str:
@@ -103,11 +102,8 @@ def check(file: str | None, as_json: bool) -> int:
         say_json({"path": file or config_path(), "valid": False, "problems": error.problems})
         return exit_codes.CONFIG
     caps = len(loaded.settings.rules)
-    if as_json:
-        say_json({"path": loaded.path, "valid": True, "caps": caps, "problems": []})
-    else:
-        providers = count(len(loaded.settings.providers), "provider")
-        tell(f"{loaded.path}: valid ({count(caps, 'cap')}, {providers})")
+    text = f"{loaded.path}: valid ({count(caps, 'cap')}, {count(len(loaded.settings.providers), 'provider')})"
+    show_result(as_json, {"path": loaded.path, "valid": True, "caps": caps, "problems": []}, text)
     if caps and store_url().startswith(POSTGRES):
         note(f"many machines share this store: to apply the caps of this file, `fleetgate config apply {loaded.path}`")
     return exit_codes.OK
@@ -115,24 +111,20 @@ def check(file: str | None, as_json: bool) -> int:
 
 @command.command("path", short_help="Print the location of the config file.")
 @json_option
-def path(as_json: bool) -> int:
+def path(as_json: bool) -> None:
     """Print the location of the config file, whether it exists or not.
 
     \b
     $EDITOR "$(fleetgate config path)"
     """
     where = config_path()
-    if as_json:
-        say_json({"path": where, "exists": os.path.exists(where)})
-    else:
-        tell(where)
-    return exit_codes.OK
+    show_result(as_json, {"path": where, "exists": os.path.exists(where)}, where)
 
 
 @command.command("apply", short_help="Apply the caps of a config file, even an older one.")
 @click.argument("file", required=False)
 @json_option
-def apply(file: str | None, as_json: bool) -> int:
+def apply(file: str | None, as_json: bool) -> None:
     """Apply the caps and seniority of a config file, even an older one; without FILE, the one in use.
 
     A newer file is applied automatically with the next command. Use this for a backup or another file. It stays in
@@ -153,17 +145,10 @@ def apply(file: str | None, as_json: bool) -> int:
     events = gate.one(load_file(replace(loaded, mtime_ms=now_ms), force=True), durable=True)
     applied = any(isinstance(event, ev.FileLoaded) for event in events)
     changes = _changes(before, gate.state.rules.file)
-    if as_json:
-        say_json({"path": loaded.path, "digest": loaded.digest, "applied": applied, "changes": changes,
-                    "entered": entered(events)})  # fmt: skip
-        return exit_codes.OK
-    if not applied:
-        tell(f"{loaded.path}: already in force")
-        return exit_codes.OK
-    tell(f"{loaded.path} is now in force{entered_text(events)}")
-    for change in changes:
-        tell(f"  {change['selector']} ({change['kind']}): {change['before']} -> {change['after']}")
-    return exit_codes.OK
+    document = {"path": loaded.path, "digest": loaded.digest, "applied": applied, "changes": changes}
+    lines = [f"  {each['selector']} ({each['kind']}): {each['before']} -> {each['after']}" for each in changes]
+    text = f"{loaded.path} is now in force{entered_text(events)}" if applied else f"{loaded.path}: already in force"
+    show_result(as_json, {**document, "entered": entered(events)}, text, *lines)
 
 
 def _load(file: str | None) -> Loaded:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_cooldown_ms, tell
+from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_cooldown_ms, show_result
 from fleetgate.cli.completion_values import complete_selector
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.config.units import format_duration
 from fleetgate.core import commands as cmd
 from fleetgate.core.entities import Rule
@@ -21,7 +19,7 @@ from fleetgate.present.name_lookup import check_selector, kind_for
 @click.argument("duration", required=False)
 @kind_option
 @json_option
-def command(selector: str, duration: str | None, kind: str | None, as_json: bool) -> int:
+def command(selector: str, duration: str | None, kind: str | None, as_json: bool) -> None:
     """Show or set how long a released slot stays reserved before another request gets it.
 
     Providers count a finished call for a short time; a cooldown of the same length prevents one call too many. Give
@@ -45,10 +43,7 @@ def command(selector: str, duration: str | None, kind: str | None, as_json: bool
     cap = state.rules.caps.get((found, selector))
     cooldown_ms, source = cooldown(state, (found, selector))
     capped = cap is not None and cap.capped
-    if as_json:
-        document = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
-        say_json(document)
-    else:
-        remembered = "" if capped else "; applies when a cap is set"
-        tell(f"{selector} ({found}): cooldown {format_duration(cooldown_ms)} ({source}){remembered}")
-    return exit_codes.OK
+    document = {"selector": selector, "kind": found, "cooldown_ms": cooldown_ms, "source": source, "capped": capped}
+    remembered = "" if capped else "; applies when a cap is set"
+    text = f"{selector} ({found}): cooldown {format_duration(cooldown_ms)} ({source}){remembered}"
+    show_result(as_json, document, text)

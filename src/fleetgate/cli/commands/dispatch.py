@@ -6,7 +6,6 @@ import sys
 
 import click
 
-from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, tell, whoami
 from fleetgate.cli.open_gate import load_config, open_gate
 from fleetgate.cli.read_only_gate import note, say_json
@@ -24,7 +23,7 @@ from fleetgate.present.log_time import LogTimes
 @click.option("--candidates", metavar="FILE", required=True, help="One JSON object per line; -: stdin.")
 @click.option("--dry-run", "--canary", "dry", is_flag=True, help="Only print what would be started.")
 @json_option
-def command(candidates: str, dry: bool, as_json: bool) -> int:
+def command(candidates: str, dry: bool, as_json: bool) -> None:
     """Start, in order, the candidates for which a slot is free; print `started`, or `deferred` with the reason.
 
     A deferred candidate leaves no trace: offer it again next time. A started one is a job (`fleetgate jobs`) and needs
@@ -55,7 +54,6 @@ def command(candidates: str, dry: bool, as_json: bool) -> int:
             tell(_text(spec, answer, dry=dry))
     if not specs:
         note("no candidates")
-    return exit_codes.OK
 
 
 def _read(reading: SpecParser, path: str) -> list[JobSpec]:

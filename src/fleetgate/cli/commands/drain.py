@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, tell, whoami
+from fleetgate.cli.click_helpers import entered_text, json_option, opened_gate, show_result, whoami
 from fleetgate.cli.completion_values import complete_host
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
 from fleetgate.present.name_lookup import check_host, drained
 
@@ -16,7 +14,7 @@ from fleetgate.present.name_lookup import check_host, drained
 @click.argument("host", shell_complete=complete_host, required=False)
 @click.option("--end", is_flag=True, help="Start agents on the host again.")
 @json_option
-def command(host: str | None, end: bool, as_json: bool) -> int:
+def command(host: str | None, end: bool, as_json: bool) -> None:
     """Stop starting agents on a host. Running agents and their model calls continue.
 
     Waiting agents keep their place until the drain ends. Workers on other hosts run the jobs. HOST is a name that
@@ -32,12 +30,6 @@ def command(host: str | None, end: bool, as_json: bool) -> int:
     name = check_host(gate.host if host is None else host)
     events = gate.one(cmd.Drain(name, whoami(gate.host), end), durable=True)
     result = drained(gate.state, name, events)
-    if as_json:
-        say_json(result)
-    elif end:
-        tell(f"{name} starts agents again{entered_text(events)}")
-    else:
-        running = result.running
-        still = f"; {running} still running there: fleetgate ps" if running else "; nothing is running there"
-        tell(f"{name} is drained{still}")
-    return exit_codes.OK
+    still = f"{result.running} still running there: fleetgate ps" if result.running else "nothing is running there"
+    text = f"{name} starts agents again{entered_text(events)}" if end else f"{name} is drained; {still}"
+    show_result(as_json, result, text)

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import click
 
-from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option
 from fleetgate.cli.completion_values import complete_project
 from fleetgate.cli.open_gate import load_config
@@ -20,7 +19,7 @@ from fleetgate.config.settings import Settings
 @click.argument("agent", required=False, default="", metavar="[AGENT]")
 @click.option("--project", metavar="NAME", shell_complete=complete_project, help="Fairness group of its requests.")
 @json_option
-def command(agent: str, project: str | None, as_json: bool) -> int:
+def command(agent: str, project: str | None, as_json: bool) -> None:
     """Print the environment variables that send an agent's requests through the proxy.
 
     AGENT is claude, opencode, codex, gemini or aider; without one, the variables of the SDKs are printed. For Codex,
@@ -45,9 +44,8 @@ def command(agent: str, project: str | None, as_json: bool) -> int:
     added = proxy_settings(agent, base, settings, os.environ)
     if as_json:
         say_json({"env": added.env, "args": added.args})
-        return exit_codes.OK
+        return
     for name, value in added.env.items():
         print(f"export {name}={shlex.quote(value)}")
     if added.args:
         print(f"# start it with: {agent} {shlex.join(added.args)}")
-    return exit_codes.OK

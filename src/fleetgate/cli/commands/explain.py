@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import click
-from msgspec.structs import asdict
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, tell
+from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, show_result
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.present.limit_explanation import explained
 from fleetgate.present.log_time import LogTimes
 
@@ -18,7 +15,7 @@ from fleetgate.present.log_time import LogTimes
 @click.argument("pool", shell_complete=complete_pool, type=NAME)
 @kind_option
 @json_option
-def command(pool: str, kind: str | None, as_json: bool) -> int:
+def command(pool: str, kind: str | None, as_json: bool) -> None:
     """Explain what Fleetgate has learned about a pool's limit: what worked, what was refused, when it tries more.
 
     POOL is a pool that `fleetgate status` lists, e.g. umans or umans@work, or `host` for this machine.
@@ -30,11 +27,6 @@ def command(pool: str, kind: str | None, as_json: bool) -> int:
     """
     gate = opened_gate()
     said = explained(gate.read(), pool, kind, gate.host, LogTimes(gate))
-    if as_json:
-        say_json(asdict(said))
-        return exit_codes.OK
     limit = "no limit" if said.limit is None else f"limit {said.limit}"
-    tell(f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}")
-    for sentence in said.sentences:
-        tell(sentence)
-    return exit_codes.OK
+    text = f"{said.pool} ({said.kind}): {said.in_flight} in flight, {said.cooling} cooling, {limit}, cap {said.cap}"
+    show_result(as_json, said, text, *said.sentences)

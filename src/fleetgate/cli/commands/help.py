@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-
 
 @click.command(short_help="Show the help of a command.")
 @click.argument("names", metavar="[COMMAND]…", nargs=-1)
-def command(names: tuple[str, ...]) -> int:
+def command(names: tuple[str, ...]) -> None:
     """Show the help of a command, or list all commands.
 
     \b
@@ -29,4 +27,3 @@ def command(names: tuple[str, ...]) -> int:
             raise click.UsageError(f"No such command {name!r}.", context)
         found, context = below, click.Context(below, info_name=name, parent=context)
     click.echo(found.get_help(context))
-    return exit_codes.OK

@@ -32,7 +32,7 @@ _COLUMNS = (
 @click.command(short_help="Summarize finished runs by model.")
 @click.option("--hours", metavar="N", default="24", show_default=True, help="Number of hours to include.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(hours: str, as_json: bool) -> int:
+def command(hours: str, as_json: bool) -> None:
     """Summarize the last hours by model: runs, results, refusals, rate limits, waiting and running times.
 
     P50 and P95: half of the runs, and 95 of 100, waited (held their slots) no longer than that.
@@ -58,7 +58,6 @@ def command(hours: str, as_json: bool) -> int:
         say_json(sums_json(float(hours), since, sums, moments))
     else:
         _draw(hours, rows, sums)
-    return 0
 
 
 def _hours_ms(text: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 import msgspec
 
-from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, tell
 from fleetgate.cli.read_only_gate import note, say_json
 from fleetgate.config.paths import state_folder
@@ -30,7 +29,7 @@ _NOT_YET = (
 @click.option("--print", "only_print", is_flag=True, help="Print the link and open nothing. The link is a secret.")
 @click.option("--share", is_flag=True, help="Print a link for another user, or to use behind a reverse proxy.")
 @json_option
-def command(only_print: bool, share: bool, as_json: bool) -> int:
+def command(only_print: bool, share: bool, as_json: bool) -> None:
     """Open the dashboard of the running service in a browser, signed in.
 
     The browser gets a file that only you can read. It leads to a link that signs in one browser, once, within five
@@ -48,13 +47,11 @@ def command(only_print: bool, share: bool, as_json: bool) -> int:
     link = _link(share)
     if as_json:
         say_json(link)
-        return exit_codes.OK
-    if only_print or share:
+    elif only_print or share:
         tell(str(link["url"]))
         note(_SECRET)
-        return exit_codes.OK
-    _open(str(link["url"]))
-    return exit_codes.OK
+    else:
+        _open(str(link["url"]))
 
 
 def _open(url: str) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
+from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_duration_ms, show_result, until_text
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.state.state import State
@@ -22,7 +20,7 @@ from fleetgate.present.wall_time import utc
 @click.option("--for", "duration", metavar="DURATION", help="For how long (default: until `fleetgate resume`).")
 @kind_option
 @json_option
-def command(target: str, duration: str | None, kind: str | None, as_json: bool) -> int:
+def command(target: str, duration: str | None, kind: str | None, as_json: bool) -> None:
     """Stop admitting agents to a pool. Running agents continue; waiting ones keep their place.
 
     TARGET is a pool as `fleetgate status` lists it, `host` for this machine, or a selector for all of its pools.
@@ -40,15 +38,13 @@ def command(target: str, duration: str | None, kind: str | None, as_json: bool) 
     name = pool_target(state, found, target, gate.host)
     events = gate.one(cmd.Pause(found, name, for_ms), durable=True)
     paused = [event for event in events if isinstance(event, ev.Paused)]
-    if as_json:
-        say_json({"pools": [_as_json(gate, event) for event in paused]})
-        return exit_codes.OK
-    for event in paused:
-        tell(f"{event.pool} ({found}): paused {until_text(gate, event.until)}{_running(gate, found, event.pool)}")
-    others = other_pools(gate.state, found, [event.pool for event in paused])
-    if others:
-        tell(f"not paused, other accounts of the same cap: {', '.join(others)}")
-    return exit_codes.OK
+    lines = [
+        f"{event.pool} ({found}): paused {until_text(gate, event.until)}{_running(gate, found, event.pool)}"
+        for event in paused
+    ]
+    if others := other_pools(gate.state, found, [event.pool for event in paused]):
+        lines.append(f"not paused, other accounts of the same cap: {', '.join(others)}")
+    show_result(as_json, {"pools": [_as_json(gate, event) for event in paused]}, *lines)
 
 
 def _as_json(gate: DirectGate, event: ev.Paused) -> dict[str, object]:

@@ -41,7 +41,7 @@ _MOST_REASONS = 5
 @offset_option
 @click.option("--all", "everything", is_flag=True, help="Show all requests.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(limit: str | None, offset: str | None, everything: bool, as_json: bool) -> int:
+def command(limit: str | None, offset: str | None, everything: bool, as_json: bool) -> None:
     """Show waiting requests by expected start: position, model, reason, waiting time and estimate.
 
     \b
@@ -60,7 +60,6 @@ def command(limit: str | None, offset: str | None, everything: bool, as_json: bo
             say_json({"tickets": tickets, "backoffs": backoffs, "total": total})
         else:
             _draw(state, views, moments, gate.host, part)
-    return 0
 
 
 def _draw(state: State, views: list[TicketView], moments: LogTimes, host: str, part: Part) -> None:

@@ -6,19 +6,18 @@ import os
 
 import click
 
-from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import (
     entered_text,
     json_option,
     opened_gate,
     read_duration_ms,
-    tell,
+    show_result,
     until_text,
     whoami,
 )
 from fleetgate.cli.completion_values import complete_lease
 from fleetgate.cli.open_gate import load_config
-from fleetgate.cli.read_only_gate import note, say_json
+from fleetgate.cli.read_only_gate import note
 from fleetgate.config.errors import ConfigError
 from fleetgate.config.file import Loaded
 from fleetgate.config.units import format_duration
@@ -43,7 +42,7 @@ _WITH_A_WAIT = ("rate_limited", "usage_window", "quota", "overloaded", "auth", "
 @click.option("--retry-after", metavar="SECONDS", help="The wait that the provider asked for (with a failed outcome).")
 @click.option("--force", is_flag=True, help="Free the slot of an agent that is still running. The agent continues.")
 @json_option
-def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> int:
+def command(ident: str, outcome: str | None, retry_after: str | None, force: bool, as_json: bool) -> None:
     """Release a lease. The next waiting agent gets its slots.
 
     The beginning of an ID is enough. Releasing twice is harmless. Only a running agent, or its child processes, can
@@ -61,9 +60,19 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
     gate = opened_gate(_config_for(outcome), configured=False)
     lease = _lease(gate.read(), ident)
     if lease is None:
-        return _gone(ident, as_json)
-    if force:
-        return _force_release(gate, lease, as_json)
+        released = False
+    elif force:
+        released = _force_release(gate, lease, as_json)
+    else:
+        released = _release(gate, lease, outcome, wait_ms, as_json)
+    if not released:
+        ident = ident if lease is None else lease.id
+        document = {"lease": ident, "released": False, "outcome": None, "held_s": None, "entered": 0}
+        show_result(as_json, document, f"{ident} was already released")
+
+
+def _release(gate: DirectGate, lease: Lease, outcome: str | None, wait_ms: int | None, as_json: bool) -> bool:
+    """Whether the lease was still held."""
     refusal = why_not_to_release(lease, os.getpid())
     if refusal:
         raise NotNow(refusal)
@@ -75,15 +84,13 @@ def command(ident: str, outcome: str | None, retry_after: str | None, force: boo
     events = gate.one(release)
     ended = next((event for event in events if isinstance(event, ev.Released)), None)
     if ended is None:
-        return _gone(lease.id, as_json)
-    if as_json:
-        say_json({"lease": lease.id, "released": True, "outcome": ended.outcome, "held_s": ended.held_ms / 1000,
-                    "entered": entered(events)})  # fmt: skip
-    else:
-        held = format_duration(ended.held_ms, 2)
-        tell(f"released {lease.id} after {held}{_slowed(gate, events)}{entered_text(events)}")
+        return False
+    document = {"lease": lease.id, "released": True, "outcome": ended.outcome, "held_s": ended.held_ms / 1000}
+    held = format_duration(ended.held_ms, 2)
+    text = f"released {lease.id} after {held}{_slowed(gate, events)}{entered_text(events)}"
+    show_result(as_json, {**document, "entered": entered(events)}, text)
     gate.maintain()
-    return exit_codes.OK
+    return True
 
 
 def _config_for(outcome: str | None) -> Loaded | None:
@@ -116,28 +123,19 @@ def _lease(state: State, ident: str) -> Lease | None:
     return state.leases[found]
 
 
-def _gone(ident: str, as_json: bool) -> int:
-    if as_json:
-        say_json({"lease": ident, "released": False, "outcome": None, "held_s": None, "entered": 0})
-    else:
-        tell(f"{ident} was already released")
-    return exit_codes.OK
-
-
-def _force_release(gate: DirectGate, lease: Lease, as_json: bool) -> int:
+def _force_release(gate: DirectGate, lease: Lease, as_json: bool) -> bool:
     try:
         events = gate.one(cmd.Reclaim(lease.id, whoami(gate.host)))
     except NotFound:
-        return _gone(lease.id, as_json)
+        return False
     held_ms = next(event.held_ms for event in events if isinstance(event, ev.Reclaimed))
-    if as_json:
-        say_json({"lease": lease.id, "released": True, "outcome": None, "held_s": held_ms / 1000, "forced": True,
-                    "entered": entered(events)})  # fmt: skip
-        return exit_codes.OK
-    tell(f"freed the slot of {lease.id}, {whose(lease)}, after {format_duration(held_ms, 2)}{entered_text(events)}")
-    if broken := what_force_breaks(lease):
+    document = {"lease": lease.id, "released": True, "outcome": None, "held_s": held_ms / 1000, "forced": True}
+    held = format_duration(held_ms, 2)
+    text = f"freed the slot of {lease.id}, {whose(lease)}, after {held}{entered_text(events)}"
+    show_result(as_json, {**document, "entered": entered(events)}, text)
+    if not as_json and (broken := what_force_breaks(lease)):
         note(broken)
-    return exit_codes.OK
+    return True
 
 
 def _slowed(gate: DirectGate, events: list[ev.Event]) -> str:

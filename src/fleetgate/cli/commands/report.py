@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
 from fleetgate.cli.click_helpers import json_option, kind_option, opened_gate, read_duration_ms, tell, until_text
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
@@ -30,7 +29,7 @@ from fleetgate.present.rate_limit_report import acted_on, is_new, of_lease, of_t
 @json_option
 def command(
     target: str | None, rate_limited: bool, retry_after: str | None, lease: str | None, kind: str | None, as_json: bool
-) -> int:
+) -> None:
     """Report a rate limit: the pool is paused, and with on_429 = step its limit is lowered by one.
 
     TARGET is a pool that `fleetgate status` lists, or a model: then its narrowest capped pool is used, and a model
@@ -65,7 +64,6 @@ def command(
         tell(f"{text}, {until_text(gate, backoff.until)} (to clear: fleetgate backoff clear {backoff.key})")
     else:
         tell("nothing to do: the lease has no model")
-    return exit_codes.OK
 
 
 def _as_text(gate: DirectGate, pool: Pool, events: list[ev.Event]) -> str:

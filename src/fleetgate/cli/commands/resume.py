@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import entered_text, json_option, kind_option, opened_gate, tell
+from fleetgate.cli.click_helpers import entered_text, json_option, kind_option, opened_gate, show_result
 from fleetgate.cli.completion_values import complete_pool
 from fleetgate.cli.name_arguments import NAME
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.gate.slots.direct_gate import DirectGate
@@ -19,7 +17,7 @@ from fleetgate.present.name_lookup import entered, kind_for, pool_target
 @click.argument("target", type=NAME, shell_complete=complete_pool)
 @kind_option
 @json_option
-def command(target: str, kind: str | None, as_json: bool) -> int:
+def command(target: str, kind: str | None, as_json: bool) -> None:
     """End a pause, manual or after a rate limit. Waiting agents start as slots allow.
 
     A limit that rate limits have lowered stays lowered: `fleetgate cap set` restores it.
@@ -37,16 +35,12 @@ def command(target: str, kind: str | None, as_json: bool) -> int:
     name = pool_target(state, found, target, gate.host)
     events = gate.one(cmd.Resume(found, name), durable=True)
     pools = [event.pool for event in events if isinstance(event, ev.Resumed)]
-    if as_json:
-        say_json({"pools": [{"pool": pool, "kind": found} for pool in pools], "entered": entered(events)})
-        return exit_codes.OK
-    for pool in pools:
-        tell(f"{pool} ({found}): resumed{_reduced(gate, found, pool)}")
-    if not pools:
-        tell(f"{name} ({found}): was not paused")
+    lines = [f"{pool} ({found}): resumed{_reduced(gate, found, pool)}" for pool in pools]
+    lines = lines or [f"{name} ({found}): was not paused"]
     if entered(events):
-        tell(entered_text(events).removeprefix("; "))
-    return exit_codes.OK
+        lines.append(entered_text(events).removeprefix("; "))
+    document = {"pools": [{"pool": pool, "kind": found} for pool in pools], "entered": entered(events)}
+    show_result(as_json, document, *lines)
 
 
 def _reduced(gate: DirectGate, kind: str, name: str) -> str:

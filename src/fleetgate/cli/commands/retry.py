@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.click_helpers import json_option, opened_gate, show_result
 from fleetgate.cli.completion_values import complete_job
-from fleetgate.cli.read_only_gate import say_json
 from fleetgate.jobs import actions, job_store
 
 
 @click.command(short_help="Run a finished job again.")
 @click.argument("idents", metavar="ID…", nargs=-1, shell_complete=complete_job, required=True)
 @json_option
-def command(idents: tuple[str, ...], as_json: bool) -> int:
+def command(idents: tuple[str, ...], as_json: bool) -> None:
     """Queue finished jobs again, with the same ID and all their retries.
 
     \b
@@ -26,8 +24,4 @@ def command(idents: tuple[str, ...], as_json: bool) -> int:
     found = [job_store.find_job(gate, ident) for ident in idents]
     for ident in found:
         actions.retry(gate, ident)
-        if not as_json:
-            tell(f"{ident} is queued again")
-    if as_json:
-        say_json({"queued": found})
-    return exit_codes.OK
+    show_result(as_json, {"queued": found}, *(f"{ident} is queued again" for ident in found))

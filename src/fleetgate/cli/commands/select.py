@@ -7,10 +7,10 @@ import sys
 import click
 
 from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import ENDLESS_MS, json_option, tell
-from fleetgate.cli.completion_values import complete_model
-from fleetgate.cli.open_gate import environment, load_config
+from fleetgate.cli.click_helpers import ENDLESS_MS, json_option, models_option, tell
+from fleetgate.cli.open_gate import load_config
 from fleetgate.cli.read_only_gate import current, opened, say_json
+from fleetgate.config.environment import Environment
 from fleetgate.core import commands as cmd
 from fleetgate.core import events as ev
 from fleetgate.core.errors import BadRequest
@@ -23,14 +23,7 @@ from fleetgate.present.text import printable
 
 
 @click.command(short_help="Print the model to use now.")
-@click.option(
-    "-m",
-    "--model",
-    default="",
-    metavar="MODEL,…",
-    shell_complete=complete_model,
-    help="Models in order of preference.",
-)
+@models_option
 @click.option(
     "--rotate",
     is_flag=False,
@@ -51,7 +44,7 @@ def command(model: str, rotate: str | None, as_json: bool) -> int:
 
     Exit codes: 0; 75 when no model is usable, with the reasons and remaining times on stderr.
     """
-    models = candidates(model, environment(), load_config())
+    models = candidates(model, Environment.read(), load_config())
     if not models:
         raise BadRequest("no candidates: name them with -m, or set `models` in the config or FLEETGATE_MODELS")
     with opened() as gate:

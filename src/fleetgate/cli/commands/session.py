@@ -6,10 +6,9 @@ from time import time_ns
 
 import click
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, opened_gate, tell
+from fleetgate.cli.click_helpers import json_option, opened_gate, show_result
 from fleetgate.cli.completion_values import complete_session
-from fleetgate.cli.output.table import Column, Screen
+from fleetgate.cli.output.table import Column, show_table
 from fleetgate.cli.read_only_gate import opened, say_json
 from fleetgate.core.errors import BadRequest
 from fleetgate.core.model_names import shown
@@ -41,7 +40,7 @@ def command() -> None:
 
 @command.command("ls", short_help="List the remembered sessions.")
 @json_option
-def ls(as_json: bool) -> int:
+def ls(as_json: bool) -> None:
     """List the remembered sessions, the most recently used first.
 
     \b
@@ -52,15 +51,9 @@ def ls(as_json: bool) -> int:
         found = agent_sessions.every(gate.log)
         if as_json:
             say_json({"sessions": [session_json(where, remembered) for where, remembered in found]})
-            return exit_codes.OK
-        screen = Screen()
-        if found:
-            now = time_ns() // 1_000_000
-            screen.table(_COLUMNS, [_row(where, remembered, now) for where, remembered in found])
         else:
-            screen.line("no sessions")
-        screen.show()
-    return exit_codes.OK
+            now = time_ns() // 1_000_000
+            show_table(_COLUMNS, [_row(where, remembered, now) for where, remembered in found], "no sessions")
 
 
 def session_json(where: Place, remembered: Remembered) -> Json:
@@ -88,7 +81,7 @@ def _account(where: Place) -> str:
 @click.argument("key", required=False, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="Forget all sessions.")
 @json_option
-def clear(key: str | None, everything: bool, as_json: bool) -> int:
+def clear(key: str | None, everything: bool, as_json: bool) -> None:
     """Forget the sessions of a key, for every agent, account and host. The next run with it starts a new one.
 
     The agents' own files are not touched. A run in progress stores its session when it ends.
@@ -110,8 +103,4 @@ def clear(key: str | None, everything: bool, as_json: bool) -> int:
     if meant:
         gate.decide([], durable=True, side=[agent_sessions.forget(where) for where in meant])
     keys = list(dict.fromkeys(where.key for where in meant))
-    if as_json:
-        say_json({"cleared": keys})
-    else:
-        tell(f"cleared: {some(keys)}" if keys else "no sessions")
-    return exit_codes.OK
+    show_result(as_json, {"cleared": keys}, f"cleared: {some(keys)}" if keys else "no sessions")

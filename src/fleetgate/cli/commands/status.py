@@ -26,7 +26,7 @@ _COLUMNS = (
 
 @click.command(short_help="Pool usage, and what is blocking.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> int:
+def command(as_json: bool) -> None:
     """Show every capped pool: slots in use, limit, waiting requests, pauses and lowered limits.
 
     \b
@@ -42,7 +42,6 @@ def command(as_json: bool) -> int:
             _draw(state, pool_views(state, moments.now, gate.host), moments)
         if (missing := gate.caps_not_in_force()) and gate.loaded is not None:
             note(unapplied_text(gate.loaded.path, missing))
-    return 0
 
 
 def _draw(state: State, views: list[PoolView], moments: LogTimes) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 
 import click
+from msgspec.structs import asdict
 
-from fleetgate.cli import exit_codes
-from fleetgate.cli.click_helpers import json_option, tell
-from fleetgate.cli.read_only_gate import say_json
+from fleetgate.cli.click_helpers import json_option, show_result
 from fleetgate.config.paths import sqlite_folder, store_url
 from fleetgate.config.units import format_size
 from fleetgate.core.errors import BadRequest
@@ -18,7 +17,7 @@ from fleetgate.present.text import count
 
 @click.group(short_help="Show the store; make its tables; move a gate.", invoke_without_command=True)
 @click.pass_context
-def command(ctx: click.Context) -> int | None:
+def command(ctx: click.Context) -> None:
     """Show the store of this gate, create or upgrade the tables of a PostgreSQL store, and move a gate into one.
 
     \b
@@ -27,13 +26,12 @@ def command(ctx: click.Context) -> int | None:
     fleetgate store copy sqlite:///var/lib/fleetgate 'postgresql://user@host/database?namespace=team-a'
     """
     if ctx.invoked_subcommand is None:
-        return status.main([], standalone_mode=False)  # type: ignore[no-any-return]
-    return None
+        status.main([], standalone_mode=False)
 
 
 @command.command("status", short_help="Show the store, its version and size.")
 @json_option
-def status(as_json: bool) -> int:
+def status(as_json: bool) -> None:
     """Show the store that FLEETGATE_STORE names, its version and size. `fleetgate store` does the same.
 
     \b
@@ -43,7 +41,8 @@ def status(as_json: bool) -> int:
     """
     url = store_url()
     if url.startswith(POSTGRES):
-        return _postgres(url, as_json)
+        _postgres(url, as_json)
+        return
     folder = sqlite_folder(url)
     if folder is None:
         document: dict[str, object] = {"store": url, "kind": "memory"}
@@ -56,44 +55,26 @@ def status(as_json: bool) -> int:
         document = {"store": url, "kind": "sqlite", "version": FORMAT, "size_bytes": size}
         what = f"SQLite, format {FORMAT}, {format_size(size)}" if size else "SQLite; empty"
         text = f"{url}: {what}"
-    say_json(document) if as_json else tell(text)
-    return exit_codes.OK
+    show_result(as_json, document, text)
 
 
-def _postgres(url: str, as_json: bool) -> int:
+def _postgres(url: str, as_json: bool) -> None:
     from fleetgate.log.postgres.inspect import look
     from fleetgate.log.postgres.migrations import VERSION
     from fleetgate.log.postgres.url import parse
 
     seen = look(parse(url))
-    if as_json:
-        say_json(
-            {
-                "store": shown(url),
-                "kind": "postgresql",
-                "version": seen.version,
-                "needs": VERSION,
-                "oldest": seen.oldest,
-                "size_bytes": seen.size_bytes,
-                "server": seen.server,
-                "namespaces": seen.namespaces,
-                "connections": seen.connections,
-                "commits": seen.commits,
-                "events": seen.events,
-                "listens": seen.listens,
-                "trip_ms": seen.trip_ms,
-            }
-        )
-        return exit_codes.OK
-    tell(
+    document = {"store": shown(url), "kind": "postgresql", "needs": VERSION, **asdict(seen)}
+    for name in ("synchronous_commit", "fsync", "clock_ms"):  # which `doctor` judges
+        del document[name]
+    show_result(
+        as_json,
+        document,
         f"{shown(url)}: PostgreSQL {seen.server}, tables of version {seen.version} (this fleetgate is for {VERSION}), "
-        f"{format_size(seen.size_bytes)} for {count(len(seen.namespaces), 'namespace')}"
-    )
-    tell(
+        f"{format_size(seen.size_bytes)} for {count(len(seen.namespaces), 'namespace')}",
         f"{seen.events} events so far, {count(seen.commits, 'commit')} kept; {count(seen.connections, 'connection')}; "
-        f"a round trip takes {seen.trip_ms:g}ms; {waking(seen.listens)}"
+        f"a round trip takes {seen.trip_ms:g}ms; {waking(seen.listens)}",
     )
-    return exit_codes.OK
 
 
 def waking(listens: bool) -> str:
@@ -105,7 +86,7 @@ def waking(listens: bool) -> str:
 
 @command.command("migrate", short_help="Create or upgrade the tables of a PostgreSQL store.")
 @json_option
-def migrate(as_json: bool) -> int:
+def migrate(as_json: bool) -> None:
     """Create or upgrade the tables of the PostgreSQL store that FLEETGATE_STORE names, and create its namespace.
 
     Running it again is harmless. Older releases keep working with it, unless the changelog says otherwise.
@@ -123,26 +104,22 @@ def migrate(as_json: bool) -> int:
 
     address = parse(url)
     done = migrate(address)
-    if as_json:
-        say_json({"store": address.shown, "before": done.before, "after": done.after, "namespace_made": done.made})
-        return exit_codes.OK
-    changed = (
-        f"created tables (schema version {done.after})"
-        if not done.before
-        else f"upgraded tables from schema version {done.before} to {done.after}"
-    )
-    same = done.before == done.after
-    tell(f"{address.shown}: {f'tables are up to date (schema version {done.after})' if same else changed}")
-    if done.made:
-        tell(f"created namespace {address.namespace!r} (empty)")
-    return exit_codes.OK
+    if not done.before:
+        text = f"created tables (schema version {done.after})"
+    elif done.before == done.after:
+        text = f"tables are up to date (schema version {done.after})"
+    else:
+        text = f"upgraded tables from schema version {done.before} to {done.after}"
+    made = [f"created namespace {address.namespace!r} (empty)"] if done.made else []
+    document = {"store": address.shown, "before": done.before, "after": done.after, "namespace_made": done.made}
+    show_result(as_json, document, f"{address.shown}: {text}", *made)
 
 
 @command.command("copy", short_help="Move a gate into a PostgreSQL database.")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @json_option
-def copy(source: str, target: str, as_json: bool) -> int:
+def copy(source: str, target: str, as_json: bool) -> None:
     """Move the gate FROM (a SQLite folder or URL, or a PostgreSQL URL) into the empty PostgreSQL namespace TO.
 
     FROM may be in use: first everything that was committed is copied, then FROM is closed for good, and then TO is
@@ -164,9 +141,9 @@ def copy(source: str, target: str, as_json: bool) -> int:
 
     address = parse(new)
     copied = copy(old, address)
-    if as_json:
-        say_json({"from": shown(old), "to": address.shown, "commits": copied.commits, "values": copied.values})
-        return exit_codes.OK
-    tell(f"{count(copied.commits, 'commit')} and {count(copied.values, 'value')} copied to {address.shown}")
-    tell(f"{shown(old)} is closed; set FLEETGATE_STORE to the new store everywhere")
-    return exit_codes.OK
+    show_result(
+        as_json,
+        {"from": shown(old), "to": address.shown, "commits": copied.commits, "values": copied.values},
+        f"{count(copied.commits, 'commit')} and {count(copied.values, 'value')} copied to {address.shown}",
+        f"{shown(old)} is closed; set FLEETGATE_STORE to the new store everywhere",
+    )

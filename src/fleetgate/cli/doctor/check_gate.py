@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from shlex import quote
 from time import monotonic, sleep
 
@@ -10,7 +11,7 @@ from fleetgate.cli.doctor import check_store
 from fleetgate.cli.doctor.check_providers import backoffs, providers
 from fleetgate.cli.doctor.check_store import Visit, is_stopped
 from fleetgate.cli.doctor.finding import ELSEWHERE, Finding, Findings, named
-from fleetgate.cli.read_only_gate import opened_with
+from fleetgate.cli.open_gate import open_gate
 from fleetgate.config.file import Loaded
 from fleetgate.config.paths import config_path
 from fleetgate.core.entities import Rule
@@ -34,7 +35,7 @@ def books(visit: Visit) -> Findings:
         text = "not checked: the first check after a restart of the machine needs the lock"
         yield Finding("books", "warn", text)
         return
-    with opened_with(visit.loaded) as gate:
+    with closing(open_gate(visit.loaded, configured=False, alone=True)) as gate:
         gate.replica.catch_up()
         inside = Inside(visit, gate)
         checks = (

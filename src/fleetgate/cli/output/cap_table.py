@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fleetgate.cli.output.table import Column, Screen
+from fleetgate.cli.output.table import Column
 from fleetgate.config.units import format_duration
 from fleetgate.core.model_names import parse_selector
 from fleetgate.present.cap_listing import CapRow, cap_text, hidden_text
 
-_COLUMNS = (
+COLUMNS = (
     Column("KIND"),
     Column("SELECTOR", least=12),
     Column("CAP", right=True),
@@ -21,9 +21,9 @@ _COLUMNS = (
 )
 
 
-def draw(screen: Screen, found: list[CapRow]) -> None:
+def rows(found: list[CapRow]) -> list[list[str]]:
     """The list for people."""
-    screen.table(_COLUMNS, [_row(line) for line in found])
+    return [_row(line) for line in found]
 
 
 def _row(line: CapRow) -> list[str]:

@@ -158,6 +158,16 @@ class Screen:
         return set_cell_size(text, max(width - len(mark), 0)).rstrip() + mark
 
 
+def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], empty: str = "") -> None:
+    """Print a table, or the sentence `empty` where there are no rows."""
+    screen = Screen()
+    if rows or not empty:
+        screen.table(columns, rows)
+    else:
+        screen.line(empty)
+    screen.show()
+
+
 def say(text: str) -> bool:
     """Print to stdout now. False: the reader has left (`fleetgate history | head`), which is no error."""
     try:
