@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fleetgate.simulate.provider_rates import ProviderRate
     from fleetgate.testing.clock import FakeClock
     from fleetgate.testing.provider import FakeProvider
-    from fleetgate.testing.rates import ProviderRate
     from fleetgate.testing.script import Fault
 
 __all__ = ["FakeClock", "FakeProvider", "Fault", "ProviderRate"]
 
-_HOMES = {"FakeClock": "clock", "FakeProvider": "provider", "Fault": "script", "ProviderRate": "rates"}
+_HOMES = {
+    "FakeClock": "fleetgate.testing.clock",
+    "FakeProvider": "fleetgate.testing.provider",
+    "Fault": "fleetgate.testing.script",
+    "ProviderRate": "fleetgate.simulate.provider_rates",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -25,7 +30,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

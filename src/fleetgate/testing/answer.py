@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from fleetgate.core.usage import Usage
-from fleetgate.testing.rates import Shortage
+from fleetgate.simulate.provider_rates import Shortage
 from fleetgate.testing.script import Fault
 from fleetgate.testing.server import Reply
 from fleetgate.testing.shapes import ModelCall, Shape

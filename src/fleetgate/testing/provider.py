@@ -22,6 +22,7 @@ from typing import Self
 import msgspec
 
 from fleetgate.core.usage import Usage
+from fleetgate.simulate.provider_rates import ProviderRate, RateBuckets
 from fleetgate.testing.answer import (
     NO_FAULT,
     Fields,
@@ -35,8 +36,8 @@ from fleetgate.testing.answer import (
 )
 from fleetgate.testing.count import CallCount
 from fleetgate.testing.encodings import choose_encoder
-from fleetgate.testing.rates import ProviderRate, RateBuckets, ServedCalls
 from fleetgate.testing.script import Fault, Faults, read_script
+from fleetgate.testing.served_calls import ServedCalls
 from fleetgate.testing.server import Reply, SeenRequest, Server
 from fleetgate.testing.shapes import BadCall, ModelCall, Shape, find
 

@@ -14,8 +14,8 @@ import sys
 from typing import Any
 
 from fleetgate.core.usage import Usage
+from fleetgate.simulate.provider_rates import ProviderRate
 from fleetgate.testing.provider import FakeProvider, Span
-from fleetgate.testing.rates import ProviderRate
 
 EX_UNAVAILABLE = 69
 

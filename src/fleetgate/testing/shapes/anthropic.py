@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fleetgate.testing.rates import ProviderRate, RateState, Shortage
+from fleetgate.simulate.provider_rates import ProviderRate, RateState, Shortage
 from fleetgate.testing.shapes.base import Json, ModelCall, Shape, event
 
 _ERROR_TYPES = {

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from fleetgate.core.usage import Usage
-from fleetgate.testing.rates import RateState, Shortage
+from fleetgate.simulate.provider_rates import RateState, Shortage
 from fleetgate.testing.server import SeenRequest
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 
-from fleetgate.testing.rates import Shortage
+from fleetgate.simulate.provider_rates import Shortage
 from fleetgate.testing.server import SeenRequest
 from fleetgate.testing.shapes.base import (
     EVENT_STREAM,

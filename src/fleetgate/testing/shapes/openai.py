@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgate.testing.rates import RateState, Shortage
+from fleetgate.simulate.provider_rates import RateState, Shortage
 from fleetgate.testing.shapes.base import Json, ModelCall, Shape, event
 
 _CREATED = 1_700_000_000

@@ -1,4 +1,4 @@
-"""The rates of the fake provider: requests and tokens per minute, for each key and model.
+"""The rates of a provider: requests and tokens per minute, counted as providers count them.
 
 The rule: a call is accepted only if all its rates have room for it. Its output is reserved from `max_tokens` when it
 starts and corrected when it ends. A call that is refused takes nothing.
@@ -6,9 +6,9 @@ starts and corrected when it ends. A call that is refused takes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from fleetgate.core.usage import Usage
 from fleetgate.simulate.token_bucket import TokenBucket
@@ -74,36 +74,3 @@ class RateBuckets:
 
     def states(self, now: int) -> list[RateState]:
         return [RateState(rate, bucket.free(now), bucket.full_ms(now)) for rate, bucket in self.buckets.items()]
-
-
-class ServedCalls:
-    """What was served: calls and tokens by model, key and project."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str], Usage] = {}
-
-    def add(self, model: str, key: str, project: str, usage: Usage) -> None:
-        whose = (model, key, project)
-        self._sums[whose] = self._sums.get(whose, Usage()).plus(usage)
-
-    @property
-    def total(self) -> Usage:
-        total = Usage()
-        for usage in list(self._sums.values()):  # a test may ask from another thread
-            total = total.plus(usage)
-        return total
-
-    def by(self, part: str) -> Mapping[str, Usage]:
-        """The sums by `model`, `key` or `project`."""
-        place = ("model", "key", "project").index(part)
-        sums: dict[str, Usage] = {}
-        for whose, usage in list(self._sums.items()):
-            sums[whose[place]] = sums.get(whose[place], Usage()).plus(usage)
-        return sums
-
-    def rows(self) -> list[dict[str, object]]:
-        """Every sum, as JSON."""
-        names = ("model", "key", "project")
-        return [
-            {**dict(zip(names, whose, strict=True)), **structs.asdict(usage)} for whose, usage in self._sums.items()
-        ]
