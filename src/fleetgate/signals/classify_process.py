@@ -14,7 +14,7 @@ The exit code and the agent's own errors together decide:
 
 Which records are errors, activity or a good end, and which lines are last words, the agents know (`agents/agent.py`).
 Until the first activity every record is looked at, as it comes; after that only the end of the output, on
-request. So reading costs the same for 100 KB and for 100 MB.
+request, and the lines that report usage (rule U2). So reading costs little more for 100 MB than for 100 KB.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from msgspec.structs import replace
 from fleetgate.signals.agents import model_of
 from fleetgate.signals.agents.agent import ACTIVITY, DONE, ERROR, REMAINS, RETRY, Agent, AgentEnd, AgentReport, Context
 from fleetgate.signals.agents.detect import find_program
+from fleetgate.signals.agents.usage import records_of
+from fleetgate.signals.agents.usage.reports import ModelUsage, UsageSum
 from fleetgate.signals.outcome import LOCAL_ERROR, OK, RATE_LIMITED, USAGE_WINDOW, Outcome, outcome
-from fleetgate.signals.output_buffers import Lines, OutputEnd
+from fleetgate.signals.output_buffers import Lines, MarkedLines, OutputEnd
 
 __all__ = ["Reader", "AgentRefusal", "judge_by_exit_only"]
 
@@ -59,7 +61,13 @@ class Reader:
     def __init__(self, agent: Agent, argv: Sequence[str], now_wall_ms: Callable[[], int]) -> None:
         self.agent = agent
         name, at = find_program(argv)
-        self.mode = agent.mode(argv[at + 1 :] if name == agent.name else argv[1:])  # see `Agent.mode`
+        args = argv[at + 1 :] if name == agent.name else argv[1:]
+        self.mode = agent.mode(args)  # see `Agent.mode`
+        self._resumes = agent.resumes_in(args)
+        self.records = records_of(agent)
+        reports = self.records.marks and (self.mode or self.records.reports_in_text)
+        self._reports = MarkedLines(self.records.marks) if reports else None
+        self._used = UsageSum()
         self._context = Context(model_of(argv) or "", now_wall_ms)
         self._out = OutputEnd(_OUT_BYTES)
         self._err = OutputEnd(_ERR_BYTES)
@@ -85,7 +93,15 @@ class Reader:
             self._keep_start(data)
         if self._lines is not None:
             self._watch(self._lines, data)
+        if self._reports is not None:
+            self._note_usage(self._reports.feed(data))
         self._out.feed(data)
+
+    def _note_usage(self, lines: list[bytes]) -> None:
+        for line in lines:
+            report = self.records.reported(line, self._resumes)
+            if report is not None:
+                self._used.add(report)
 
     def _keep_start(self, data: bytes) -> None:
         if len(self._start) < _START_BYTES:
@@ -118,6 +134,15 @@ class Reader:
         """The id of the agent's session, for the next run to resume (rule R9); empty if it is not known."""
         start = self._start.decode("utf-8", "replace")
         return self._told_so_far().session or self.agent.session_in(start)
+
+    def used(self) -> list[ModelUsage] | None:
+        """What each model used, as the output reports it; None where it does not. At the end, once."""
+        if self._reports is not None:
+            self._note_usage(self._reports.finish())
+        at_end = self.records.reported_at_end(self._out.whole_lines()) if self.mode == "single" else None
+        if at_end is not None:
+            self._used.add(at_end)
+        return self._used.by_model()
 
     @property
     def limited(self) -> Outcome | None:

@@ -1,8 +1,8 @@
 """Output as it comes, in pieces of any size: cut into lines, or only its end kept. Bounded in memory, always.
 
 A run reports its failure at its end, and its first activity near its start. So a stream is read line by line only
-while every line is needed (`Lines`); after that its last part is kept and read on request (`OutputEnd`). Passing 100
-MB through costs next to nothing.
+while every line is needed (`Lines`); after that its last part is kept and read on request (`OutputEnd`). Of the rest,
+only lines with a certain word in them are looked at (`MarkedLines`). Passing 100 MB through costs next to nothing.
 
 The rule: how the output was cut into pieces never changes what is read from it.
 """
@@ -58,6 +58,49 @@ class Lines:
         line = self.unfinished()
         self._held, self._kept = [], 0
         return line
+
+
+class MarkedLines:
+    """The lines of a stream that have one of these marks in them. A line that is too long is passed over."""
+
+    __slots__ = ("_held", "_longest", "_marks")
+
+    def __init__(self, marks: tuple[bytes, ...], longest: int = LINE_BYTES) -> None:
+        self._marks = marks
+        self._longest = longest
+        self._held: bytearray | None = bytearray()  # the line that has not ended yet; None: it is too long
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The marked lines that end in this piece."""
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._hold(data)
+            return []
+        found = []
+        start = 0
+        if self._held is None or self._held:
+            start = data.find(b"\n") + 1
+            self._hold(data[: start - 1])
+            found = self.finish()
+        if start < end and any(data.find(mark, start, end) >= 0 for mark in self._marks):
+            found += [line for line in data[start : end - 1].split(b"\n") if self._is_marked(line)]
+        self._hold(data[end:])
+        return found
+
+    def finish(self) -> list[bytes]:
+        """The line that has not ended, if it is marked; after that, a new one begins."""
+        line = b"" if self._held is None else bytes(self._held)
+        self._held = bytearray()
+        return [line] if self._is_marked(line) else []
+
+    def _hold(self, part: bytes) -> None:
+        if self._held is not None:
+            self._held += part
+            if len(self._held) > self._longest:
+                self._held = None
+
+    def _is_marked(self, line: bytes) -> bool:
+        return len(line) <= self._longest and any(mark in line for mark in self._marks)
 
 
 class OutputEnd:

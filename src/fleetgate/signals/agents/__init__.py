@@ -8,6 +8,7 @@
 | `detect.py` | which agent a command line starts, through whatever wrapper |
 | `model_aliases.py` | the names of models, as agents say them and as caps name them |
 | `settings_files.py` | the files in which agents keep their settings |
+| `usage/` | what each agent reports about its own usage |
 
 Which agent it is, and which model its own flag names, is asked before any child runs, on the way of every `fleetgate
 run`. So these modules import next to nothing: what judges output (`outcome`, `wait_times`, `classify_http`) is

@@ -170,6 +170,10 @@ class Agent:
         """How it prints: "stream" is a record for each step, "single" one record at the end, "" is text."""
         return ""
 
+    def resumes_in(self, args: Sequence[str]) -> bool:
+        """Whether these arguments resume a session."""
+        return False
+
     def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
         """Its arguments with those that resume a session; None where it cannot, or they say so already."""
         return None

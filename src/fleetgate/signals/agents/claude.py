@@ -188,10 +188,11 @@ class Claude(Agent):
     def mode(self, args: Sequence[str]) -> str:
         return {"stream-json": "stream", "json": "single"}.get(self.option(args, "--output-format") or "", "")
 
+    def resumes_in(self, args: Sequence[str]) -> bool:
+        return any(word.partition("=")[0] in _RESUMING for word in args)
+
     def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
-        if any(word.partition("=")[0] in _RESUMING for word in args):
-            return None
-        return ["--resume", session, *args]
+        return None if self.resumes_in(args) else ["--resume", session, *args]
 
     # --- records
 

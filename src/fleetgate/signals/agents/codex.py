@@ -169,6 +169,9 @@ class Codex(Agent):
         running = any(word in ("exec", "e") for word in args)
         return "stream" if running and ("--json" in args or "--experimental-json" in args) else ""
 
+    def resumes_in(self, args: Sequence[str]) -> bool:
+        return "resume" in args or "fork" in args
+
     def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
         """`codex exec [options] resume ID [prompt]`: the options before it are those of `exec`."""
         if "exec" not in args:

@@ -149,8 +149,11 @@ class OpenCode(Agent):
     def mode(self, args: Sequence[str]) -> str:
         return "stream" if "run" in args and self.option(args, "--format") == "json" else ""
 
+    def resumes_in(self, args: Sequence[str]) -> bool:
+        return any(word.partition("=")[0] in _RESUMING for word in args)
+
     def resumed(self, args: Sequence[str], session: str) -> list[str] | None:
-        if "run" not in args or any(word.partition("=")[0] in _RESUMING for word in args):
+        if "run" not in args or self.resumes_in(args):
             return None
         at = list(args).index("run") + 1
         return [*args[:at], "--session", session, "--continue", *args[at:]]
